@@ -1,0 +1,1 @@
+"""Values to strict JSON and back, for ``payload``: ``strict`` ← ``values`` ← ``records`` ← ``annotations``."""

@@ -1,0 +1,193 @@
+"""SQLite: the steps of a transition one after the other under BEGIN IMMEDIATE, batches as one JSON parameter, our clock."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    case,
+    cast,
+    column,
+    delete,
+    func,
+    literal_column,
+    select,
+    table,
+    type_coerce,
+)
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from ..statements import claim
+from ..statements.grammar import Columns, Grammar, Statement, Transition
+from ..tables import Instant, task_outbox
+from .base import Begin, Dialect, Plan
+from .prepared import Execute, Prepared, Row
+
+
+class SqliteGrammar:
+    @property
+    def now(self) -> ColumnElement[datetime]:
+        return bindparam("now", type_=Instant, required=True)
+
+    def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
+        """Exact to the microsecond in integers: SQLite's own date arithmetic rounds to milliseconds, and a task due now
+        could come out as due in half a millisecond."""
+        micros = (
+            cast(func.strftime("%s", moment), Integer) * 1_000_000
+            + cast(func.substr(moment, 21, 6), Integer)
+            + cast(func.round(seconds * 1_000_000), Integer)
+        )
+        whole = func.strftime("%Y-%m-%dT%H:%M:%S", micros.op("/")(literal_column("1000000")), "unixepoch", type_=Text)
+        fraction = func.printf(".%06d+00:00", micros % literal_column("1000000"), type_=Text)
+        return type_coerce(whole + fraction, Instant)
+
+    def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
+        members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
+        base = literal_column("'{}'") if text is None else func.coalesce(text, literal_column("'{}'"))
+        return func.json_patch(base, func.json_object(*members), type_=Text)  # a patch drops what is NULL
+
+    def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
+        return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Instant)
+
+    def rows(self, name: str, columns: Columns) -> FromClause:
+        """`name` as rows of a JSON array of arrays, bound as the parameter `name`; `ordinal` counts them."""
+        batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued("key", "value", name=f"{name}_rows")
+        cells = [
+            func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
+            for position, (key, kind) in enumerate(columns.items())
+        ]
+        return select(batch.c.key.label("ordinal"), *cells).cte(name)
+
+    def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
+        return column.in_(select(ids))
+
+    def position(self, given: FromClause) -> ColumnElement[int]:
+        sequence = table("sqlite_sequence", column("name"), column("seq", Integer))
+        last = select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
+        return func.coalesce(last, literal_column("0")) + given.c.ordinal + literal_column("1")
+
+    def insert(self, table: Table) -> Any:
+        return insert(table)
+
+
+class SqliteDialect(Dialect):
+    name = "sqlite"
+    # Deferred transactions that turn into writers fail at once where another has written meanwhile, busy timeout or not.
+    begin = {Begin.WRITE: "BEGIN IMMEDIATE", Begin.READ: "BEGIN DEFERRED", Begin.SNAPSHOT: "BEGIN DEFERRED"}
+    reads_before_writing = True
+    one_statement = False
+
+    _grammar = SqliteGrammar()
+
+    @property
+    def grammar(self) -> Grammar:
+        return self._grammar
+
+    def compile(self, transition: Transition) -> Plan:
+        return Script(self, transition)
+
+    def take_from_one(self) -> Statement:
+        return self.take_from(claim.given_queues(self._grammar))
+
+    def take_from(self, queues: FromClause) -> Statement:
+        """The best of each (queue, priority) pair's best. SQLite has one writer at a time: nothing needs a row lock."""
+        pair = claim.pairs(queues)
+        ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
+        best = claim.due(self._grammar, pair, ahead.c.id, entry=ahead).limit(claim.limit).correlate(pair)
+        picked = (
+            select(entry.c.id)
+            .select_from(pair)
+            .join(entry, entry.c.id.in_(best.scalar_subquery()))
+            .order_by(entry.c.priority.desc(), entry.c.available_at, entry.c.id)
+            .limit(claim.limit)
+        )
+        return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken())
+
+    def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+        encoders = [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
+        cells = [
+            [value if encode is None else encode(value) for value, encode in zip(row, encoders, strict=True)]
+            for row in rows
+        ]
+        return {name: json.dumps(cells)}
+
+    def find_table(self, name: str) -> Select[Any]:
+        schema = table("sqlite_master", column("type"), column("name"))
+        return select(schema.c.name).where(schema.c.type == "table", schema.c.name == name)
+
+    def database_name(self, url: URL) -> str | None:
+        return str(Path(url.database).resolve()) if url.database and not url.database.startswith("file:") else None
+
+    def moment(self, clock: datetime | None) -> datetime | None:
+        return datetime.now(UTC) if clock is None else clock
+
+    def is_transient(self, error: BaseException) -> bool:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        code = getattr(cause, "sqlite_errorcode", None)
+        return isinstance(cause, sqlite3.OperationalError) and code is not None and code & 0xFF in _BUSY
+
+
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+class Script:
+    """A transition as one statement after the other, each given the rows that the earlier ones returned."""
+
+    def __init__(self, dialect: SqliteDialect, transition: Transition) -> None:
+        self._transition = transition
+        self._pack = dialect.pack
+        self._steps: dict[str, Prepared] = {}
+        self._passed: dict[str, list[int]] = {}
+        relations: dict[str, FromClause] = {}
+        if transition.given:
+            relations["given"] = dialect.grammar.rows("given", transition.given)
+        for name, build in transition.steps.items():
+            self._steps[name] = step = dialect.prepare(build(relations))
+            passed = transition.passes.get(name, tuple(step.columns))
+            self._passed[name] = [position for position, key in enumerate(step.columns) if key in passed]
+            relations[name] = dialect.grammar.rows(name, {key: step.columns[key] for key in step.columns if key in passed})
+        self._read = {name for step in self._steps.values() for name in step.names & self._steps.keys()}
+
+    @property
+    def sql(self) -> str:
+        return ";\n\n".join(f"-- {name}\n{step.sql}" for name, step in self._steps.items())
+
+    def run(
+        self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
+    ) -> list[Row]:
+        bound = dict(values)
+        if rows is not None:
+            bound |= self._pack("given", self._transition.given, rows)
+        outcome: dict[str, list[Row]] = {}
+        asked = {self._transition.returns, *self._transition.completed_by}
+        for name, step in self._steps.items():
+            found = list(execute(step.sql, step.bind(bound)))
+            if name in self._read:
+                bound[name] = json.dumps([[row[position] for position in self._passed[name]] for row in found])
+            if name in asked:
+                outcome[name] = step.read(found)
+        return self._complete(outcome)
+
+    def _complete(self, outcome: Mapping[str, list[Row]]) -> list[Row]:
+        if self._transition.returns is None:
+            return []
+        found = {row["id"]: row for row in outcome[self._transition.returns]}
+        for name in self._transition.completed_by:
+            for row in outcome[name]:
+                if row["id"] in found:
+                    found[row["id"]] |= row
+        return list(found.values())

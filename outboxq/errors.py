@@ -1,0 +1,70 @@
+"""Everything outboxq raises on purpose.
+
+::
+
+    OutboxqError
+    ├── ConfigurationError        wrong set-up, raised before any row is written
+    │   ├── UnsupportedDatabase   a dialect or a version outboxq does not run on
+    │   ├── SchemaOutOfDate       our tables are missing or older than this code
+    │   └── InvalidTarget         ``using()`` was given something without a usable transaction (also a TypeError)
+    ├── InvalidArgument           a value out of its range (also a ValueError)
+    ├── InvalidCall               arguments that do not fit the task's signature (also a TypeError)
+    ├── PayloadError              arguments or a result that are not strict JSON (also a ValueError)
+    ├── UnknownTask               a name no task of this process is registered under (also a LookupError)
+    ├── TaskNotFound              no task execution with this id (also a LookupError)
+    ├── InvalidTransition         the task execution is in a status that does not allow this
+    └── LeaseLost                 another worker may hold the task execution now
+
+Errors of the database pass through as SQLAlchemy raises them. Inside a caller's transaction they are never caught, for a
+caught error would leave that transaction aborted without its owner's knowledge.
+"""
+
+from __future__ import annotations
+
+
+class OutboxqError(Exception):
+    """The root: ``except OutboxqError`` catches everything below and nothing else."""
+
+
+class ConfigurationError(OutboxqError):
+    """The set-up cannot work; nothing was written."""
+
+
+class UnsupportedDatabase(ConfigurationError):
+    """The database, its driver or its version is one that outboxq does not run on."""
+
+
+class SchemaOutOfDate(ConfigurationError):
+    """The database lacks our tables, or has those of another release."""
+
+
+class InvalidTarget(ConfigurationError, TypeError):
+    """What was passed to ``using()`` has no open transaction that a task could join."""
+
+
+class InvalidArgument(OutboxqError, ValueError):
+    """A value is out of its range, or of the wrong kind (a naive datetime, a negative limit)."""
+
+
+class InvalidCall(OutboxqError, TypeError):
+    """The arguments of ``enqueue`` do not fit the signature of the task."""
+
+
+class PayloadError(OutboxqError, ValueError):
+    """A value cannot be stored as strict JSON, or cannot be read back as its annotation says."""
+
+
+class UnknownTask(OutboxqError, LookupError):
+    """No task of this name is registered in this process."""
+
+
+class TaskNotFound(OutboxqError, LookupError):
+    """There is no task execution with this id."""
+
+
+class InvalidTransition(OutboxqError):
+    """The task execution's status does not allow the operation, e.g. cancelling what is completed."""
+
+
+class LeaseLost(OutboxqError):
+    """The claim is over: another worker may hold the task execution, so nothing was written."""

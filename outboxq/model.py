@@ -1,0 +1,283 @@
+"""The words of outboxq as values: statuses, event types, and the frozen records that pass between the rooms. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from .errors import InvalidArgument
+
+
+class TaskStatus(StrEnum):
+    """Where a task execution stands; stored as these very strings."""
+
+    READY = "Ready"
+    """In the outbox: due now, delayed, or waiting for a retry."""
+    RUNNING = "Running"
+    """Claimed, under a lease."""
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    """Given up: a dead letter."""
+    CANCELLED = "Cancelled"
+    """Cancelled, expired or discarded; the last event says which."""
+
+
+TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
+
+
+class EventType(StrEnum):
+    """A transition, as `execution_events` keeps it for ever. Add, do not rename."""
+
+    CREATED = "task_created"
+    CLAIMED = "task_claimed"
+    COMPLETED = "task_completed"
+    RETRY_SCHEDULED = "task_retry_scheduled"
+    FAILED = "task_failed"
+    RESET = "task_reset"
+    """The lease expired; back in the outbox."""
+    ABANDONED = "task_abandoned"
+    """The lease expired once too often; now Failed."""
+    RELEASED = "task_released"
+    """Given back unfinished; no attempt used."""
+    SNOOZED = "task_snoozed"
+    CANCELLED = "task_cancelled"
+    CANCEL_REQUESTED = "task_cancel_requested"
+    """A running task was asked to stop; it is Running until its worker answers."""
+    EXPIRED = "task_expired"
+    DISCARDED = "task_discarded"
+    REPLACED = "task_replaced"
+    REQUEUED = "task_requeued"
+    """A dead letter run again by hand."""
+    UNROUTED = "event_unrouted"
+    """An emit nobody subscribes to; it belongs to no task."""
+
+
+STATUS_AFTER: Mapping[EventType, TaskStatus] = {
+    EventType.CREATED: TaskStatus.READY,
+    EventType.CLAIMED: TaskStatus.RUNNING,
+    EventType.COMPLETED: TaskStatus.COMPLETED,
+    EventType.RETRY_SCHEDULED: TaskStatus.READY,
+    EventType.FAILED: TaskStatus.FAILED,
+    EventType.RESET: TaskStatus.READY,
+    EventType.ABANDONED: TaskStatus.FAILED,
+    EventType.RELEASED: TaskStatus.READY,
+    EventType.SNOOZED: TaskStatus.READY,
+    EventType.CANCELLED: TaskStatus.CANCELLED,
+    EventType.EXPIRED: TaskStatus.CANCELLED,
+    EventType.DISCARDED: TaskStatus.CANCELLED,
+    EventType.REPLACED: TaskStatus.READY,
+    EventType.REQUEUED: TaskStatus.READY,
+}
+"""The status each transition leads to. Types missing here (a cancel request, an unrouted emit) change no status."""
+
+ENDS_CLAIM = frozenset(
+    {
+        EventType.COMPLETED,
+        EventType.RETRY_SCHEDULED,
+        EventType.FAILED,
+        EventType.RESET,
+        EventType.ABANDONED,
+        EventType.RELEASED,
+        EventType.SNOOZED,
+        EventType.CANCELLED,
+    }
+)
+"""The types that can end a claim. With a lease token such an event ended the claim of that token; a retry scheduled or a
+cancellation by hand of a task that was not running ends none and carries no token. One claim has one end: a unique index
+over (task, token) of these types turns a second end into an error instead of data."""
+
+MAX_RECOVERIES = 3
+"""How often a task whose worker died is put back before it is abandoned."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewTask:
+    """One task execution to be written by `Store.enqueue`; arguments are encoded already."""
+
+    id: UUID
+    task_name: str
+    args: str
+    pipeline_execution_id: UUID | None = None
+    """The parent of tasks that belong together; None: the task's own id."""
+    queue: str = "default"
+    priority: int = 0
+    """-100 to 100, higher first."""
+    available_at: datetime | None = None
+    """The earliest moment, aware; None: now plus `delay`, by the database's clock."""
+    delay: timedelta = timedelta(0)
+    headers: str | None = None
+    max_attempts: int | None = None
+    lease: timedelta = timedelta(seconds=60)
+    timeout: timedelta | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Handle:
+    """What `enqueue` returns."""
+
+    id: UUID
+    created: bool = True
+    """False: the idempotency key already had a task; `id` is that task's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """The exclusive right to run one task execution until `lease_expires_at`, proved by token and worker together."""
+
+    id: UUID
+    pipeline_execution_id: UUID
+    task_name: str
+    queue: str
+    priority: int
+    args: str = field(repr=False)
+    headers: str | None = field(repr=False)
+    attempt: int
+    max_attempts: int | None
+    recovery_attempts: int
+    lease_token: int
+    worker_id: UUID
+    lease_seconds: float
+    lease_expires_at: datetime
+    timeout_seconds: float | None
+    created_at: datetime
+    first_started_at: datetime
+    started_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How one claim ends: what the store writes, fenced by the claim's token and worker."""
+
+    claim: Claim
+    event_type: EventType
+    result: str | None = field(default=None, repr=False)
+    error: str | None = field(default=None, repr=False)
+    """One line for `last_error`; None leaves what stands there."""
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """More for the event: traceback, reason."""
+    available_at: datetime | None = None
+    delay: timedelta = timedelta(0)
+    """For outcomes that go back to the outbox: when, absolute or from now by the database's clock."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskExecution:
+    """A row of `task_executions`, joined with its lease while it runs."""
+
+    id: UUID
+    pipeline_execution_id: UUID
+    task_name: str
+    queue: str
+    event_type: str | None
+    partition_key: str | None
+    position: int
+    priority: int
+    args: str = field(repr=False)
+    headers: str | None = field(repr=False)
+    status: TaskStatus
+    attempt: int
+    max_attempts: int | None
+    recovery_attempts: int
+    lease_seconds: float
+    timeout_seconds: float | None
+    lease_token: int
+    lease_expires_at: datetime | None
+    worker_id: UUID | None
+    cancel_requested_at: datetime | None
+    on_dead_letter: str
+    expires_at: datetime | None
+    retry_at: datetime | None
+    first_started_at: datetime | None
+    started_at: datetime | None
+    completed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    last_error: str | None = field(repr=False)
+    result: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutionEvent:
+    """A row of `execution_events`."""
+
+    sequence_num: int
+    pipeline_execution_id: UUID
+    task_execution_id: UUID | None
+    event_type: EventType
+    event_data: Mapping[str, Any] = field(repr=False)
+    worker_id: UUID | None
+    lease_token: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fold:
+    """What a task's events, read in order, say its row must be."""
+
+    status: TaskStatus
+    attempt: int
+    recovery_attempts: int
+    lease_token: int
+    available_at: datetime | None
+    """When it is due; None unless Ready."""
+
+
+def fold(events: Iterable[ExecutionEvent]) -> Fold:
+    """Replay the events of one task, oldest first. Raises ValueError where they do not begin with its creation."""
+    state: Fold | None = None
+    for event in events:
+        state = _after(state, event)
+    if state is None:
+        raise ValueError("a task without events cannot be folded: every task has at least its task_created")
+    return state
+
+
+def _after(before: Fold | None, event: ExecutionEvent) -> Fold:
+    if before is None:
+        if event.event_type is not EventType.CREATED:
+            raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
+        before = Fold(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
+    data = event.event_data
+    status = STATUS_AFTER.get(event.event_type, before.status)
+    available_at = before.available_at
+    if event.event_type in STATUS_AFTER:
+        available_at = datetime.fromisoformat(data["available_at"]) if status is TaskStatus.READY else None
+    claimed = event.event_type is EventType.CLAIMED
+    return Fold(
+        status=status,
+        attempt=data.get("attempt", before.attempt),
+        recovery_attempts=data.get("recovery_attempts", before.recovery_attempts),
+        lease_token=event.lease_token if claimed and event.lease_token is not None else before.lease_token,
+        available_at=available_at,
+    )
+
+
+class Snooze(Exception):  # noqa: N818 - not an error: what a handler asks for
+    """Raise it in a handler: run me again in `delay` (a timedelta or seconds); no attempt is used."""
+
+    def __init__(self, delay: timedelta | float) -> None:
+        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        super().__init__(f"again in {self.delay}")
+
+
+class Cancel(Exception):  # noqa: N818
+    """Raise it in a handler: this task is pointless now. It ends Cancelled, with the reason, and is not retried."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Retry(Exception):  # noqa: N818
+    """Raise it in a handler: try again at `at` (aware), whatever the policy's wait; the attempt counts against its limit."""
+
+    def __init__(self, *, at: datetime) -> None:
+        if at.utcoffset() is None:
+            raise InvalidArgument("Retry(at=…) takes an aware datetime; add a time zone, e.g. datetime.now(UTC)")
+        self.at = at
+        super().__init__(f"again at {at.isoformat()}")

@@ -1,0 +1,215 @@
+"""Arguments and results as strict JSON, and back; every refusal says which task, which argument and where in it.
+
+Arguments are read back by the annotations of the worker's function; a result is written for people and has no way back.
+Nothing is ever imported, evaluated or unpickled on the word of a stored row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from typing import Any, NoReturn
+from uuid import UUID
+
+from outboxq.codecs.annotations import codec_for
+from outboxq.codecs.strict import MAX_DEPTH, Unfit, Walk, is_model, is_scalar, jsonable, refuse, spell, step
+from outboxq.codecs.values import Codec
+from outboxq.errors import ConfigurationError, InvalidCall, PayloadError
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_result", "sanitize"]
+
+MAX_BYTES = 262_144  # of the encoded arguments, and of a result: a queue moves references well and documents badly
+
+
+class Parameters:
+    """The parameters of a task's function: they bind, encode and decode its arguments."""
+
+    def __init__(self, function: Callable[..., object], *, name: str, context: bool = False) -> None:
+        """``context``: the first parameter is the task context, which is no part of the payload."""
+        self._name = name
+        self._signature = _storable(function, name, context=context)
+        self._known = self._signature.parameters
+        self._required = frozenset(p.name for p in self._known.values() if p.default is p.empty)
+        self._namespace: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
+        self._codecs: dict[str, Codec] | None = None
+
+    def dump(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """One JSON object keyed by parameter. Defaults are not stored: they belong to the code the worker runs."""
+        try:
+            arguments = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as misfit:
+            names = ", ".join(self._known) or "none"
+            raise InvalidCall(f"{self._name}: {misfit}; its parameters are: {names}") from None
+        codecs = self._codecs or self._compile()
+        walk = Walk(MAX_BYTES)
+        stored: dict[str, object] = {}
+        parameter = ""
+        try:
+            walk.enter(len(arguments))
+            for parameter, value in arguments.items():
+                stored[parameter] = codecs[parameter].encode(value, walk)
+        except Unfit as unfit:
+            self._refuse(parameter, unfit)
+        return _encode(stored, f"{self._name}: the arguments")
+
+    def load(self, text: str) -> dict[str, object]:
+        """The keyword arguments for the function."""
+        codecs = self._codecs or self._compile()
+        stored = self._parse(text)
+        walk = Walk(len(text))
+        loaded: dict[str, object] = {}
+        parameter = ""
+        try:
+            walk.enter(len(stored))
+            for parameter, value in stored.items():
+                loaded[parameter] = codecs[parameter].decode(value, walk)
+        except Unfit as unfit:
+            self._refuse(parameter, unfit)
+        return loaded
+
+    def _parse(self, text: str) -> dict[str, Any]:
+        problem = "are not a JSON object"
+        stored: object = None
+        try:
+            stored = _DECODER.decode(text)
+        except json.JSONDecodeError as error:
+            problem = f"are not JSON: {error.msg} at character {error.pos}"
+        except Unfit as unfit:
+            problem = f"are not strict JSON: {unfit.reason}"
+        except RecursionError:
+            problem = f"are nested deeper than {MAX_DEPTH} levels"
+        except ValueError:
+            problem = "contain an integer of more digits than Python reads"
+        if not isinstance(stored, dict):
+            raise PayloadError(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
+        if unknown := stored.keys() - self._known.keys():
+            has = f"the stored arguments have {_names(unknown)}, which the function does not take"
+            raise PayloadError(f"{self._name}: {has}: was a parameter renamed or removed while tasks were waiting?")
+        if missing := self._required - stored.keys():
+            lack = f"the stored arguments lack {_names(missing)}, which the function requires"
+            raise PayloadError(f"{self._name}: {lack}: give a new parameter a default until the old tasks are done")
+        return stored
+
+    def _compile(self) -> dict[str, Codec]:
+        # Not at registration: a forward reference may name what the module defines further down.
+        codecs: dict[str, Codec] = {}
+        for parameter in self._known.values():
+            try:
+                codec = codec_for(parameter.annotation, self._namespace, default=parameter.default)
+            except Unfit as unfit:
+                raise ConfigurationError(f"{self._name}: parameter {parameter.name}: {unfit.reason}") from unfit
+            codecs[parameter.name] = codec
+        self._codecs = codecs
+        return codecs
+
+    def _refuse(self, parameter: str, unfit: Unfit) -> NoReturn:
+        where = f"argument {parameter}{unfit.shortened_path()}" if parameter else "the arguments"
+        raise PayloadError(f"{self._name}: {where}: {unfit.reason}") from None
+
+
+def dump_result(value: object, *, name: str) -> str | None:
+    """A result for reading: dates, dataclasses, models and the like by their own type, without an annotation."""
+    if value is None:
+        return None
+    try:
+        stored = jsonable(value, Walk(MAX_BYTES), _readable)
+    except Unfit as unfit:
+        raise PayloadError(f"{name}: result{unfit.shortened_path()}: {unfit.reason}") from None
+    return _encode(stored, f"{name}: the result")
+
+
+def sanitize(text: str, *, limit: int = 8_192) -> str:
+    """An error's text as every database stores it: at most ``limit`` bytes of UTF-8, the head and the tail kept."""
+    data = _UNSTORABLE.sub("\ufffd", text).encode()
+    if len(data) <= limit:
+        return data.decode()
+    marker = f"\n… {len(data) - limit} bytes and more were cut …\n".encode()
+    if limit < 4 * len(marker):
+        return data[: max(limit, 0)].decode(errors="ignore")
+    # The tail gets the larger half: a traceback ends with what happened.
+    head = (limit - len(marker)) // 3
+    tail = limit - len(marker) - head
+    return (data[:head] + marker + data[-tail:]).decode(errors="ignore")
+
+
+def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:
+    """The signature without the context; names and arguments are stored for ever, so each needs a name."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(f"{name}: async functions cannot be tasks: write a plain one, asyncio.run() inside it")
+    if inspect.isgeneratorfunction(function):
+        raise ConfigurationError(f"{name}: a generator function does nothing when it is called: return a list")
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if context:
+        if not parameters or parameters[0].kind not in {inspect.Parameter.POSITIONAL_ONLY, _NAMED}:
+            raise ConfigurationError(f"{name}: there is no first positional parameter to take the task context")
+        del parameters[0]
+    for parameter in parameters:
+        if parameter.kind in _UNNAMED:
+            what = _UNNAMED[parameter.kind] + parameter.name
+            raise ConfigurationError(f"{name}: {what} cannot be stored by name: declare each parameter by its own name")
+    return signature.replace(parameters=parameters)
+
+
+_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_UNNAMED = {
+    inspect.Parameter.POSITIONAL_ONLY: "the positional-only parameter ",
+    inspect.Parameter.VAR_POSITIONAL: "the parameter *",
+    inspect.Parameter.VAR_KEYWORD: "the parameter **",
+}
+
+
+def _encode(stored: object, what: str) -> str:
+    try:
+        text = _ENCODER.encode(stored)
+    except ValueError:  # sys.set_int_max_str_digits() below its default
+        raise PayloadError(f"{what} contain an integer of more digits than Python writes: pass a string") from None
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > MAX_BYTES:
+        limit = f"{size} bytes of JSON are over the limit of {MAX_BYTES}"
+        raise PayloadError(f"{what} are too large ({limit}): store the data and pass a reference")
+    return text
+
+
+def _readable(value: Any, walk: Walk) -> object:
+    if isinstance(value, enum.Enum):
+        return jsonable(value.value if is_scalar(value.value) else value.name, walk)
+    if isinstance(value, date | time | timedelta | UUID | Decimal):
+        return walk.text(spell(value))
+    if isinstance(value, tuple | set | frozenset):
+        return jsonable(list(value), walk, _readable)
+    if isinstance(value, type):
+        return refuse(value, walk)
+    if is_model(type(value)):
+        try:
+            dumped = value.model_dump(mode="json", warnings=False)
+        except Exception as error:  # noqa: BLE001 -- a serializer of the model may raise anything
+            raise Unfit(f"{type(value).__name__} cannot be dumped: {type(error).__name__}") from None
+        return jsonable(dumped, walk)
+    if dataclasses.is_dataclass(value):
+        return jsonable(
+            {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, walk, _readable
+        )
+    return refuse(value, walk)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(step(name).lstrip(".") for name in sorted(names)[:5])
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Unfit("a key appears twice in one object")
+    return found
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, check_circular=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -1,0 +1,167 @@
+"""When a failed attempt is tried again, said in tenacity's words: any ``wait_*``, ``stop_*`` and ``retry_if_*`` object.
+
+tenacity repeats a call within one process and sleeps in between. Here the row waits, perhaps in another process on
+another machine; so only tenacity's *objects* are used, on a ``RetryCallState`` made from what the row remembers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import reprlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+import tenacity
+from tenacity import BaseRetrying, RetryCallState
+from tenacity.retry import RetryBaseT, retry_base
+from tenacity.stop import StopBaseT, stop_base
+from tenacity.wait import WaitBaseT, wait_base
+
+from outboxq.errors import ConfigurationError, InvalidArgument
+
+_FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)  # what failed together must not return together
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class RetryPolicy:
+    """When a failed attempt is tried again. Decides only; the row waits, no thread sleeps.
+
+    ``max_attempts`` counts the first attempt; None leaves the end to ``stop``, and without ``stop`` there is none.
+    ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of the first two.
+    ``stop`` comes in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt.
+    ``retry`` says which errors are worth another attempt; None: all. ``tenacity.TryAgain`` always is, within the bounds.
+    It is asked about errors only: what a task returns is its result, so ``retry_if_result`` alone never retries.
+    """
+
+    max_attempts: int | None = 10
+    wait: WaitBaseT | Callable[[RetryCallState], timedelta] | timedelta | float = _FULL_JITTER
+    stop: StopBaseT | None = None
+    retry: RetryBaseT | type[BaseException] | tuple[type[BaseException], ...] | None = None
+    _retrying: BaseRetrying = field(init=False)  # what callables of the user see as ``retry_object``
+
+    def __post_init__(self) -> None:
+        bound = self.max_attempts
+        if bound is not None and (type(bound) is not int or bound < 1):
+            raise InvalidArgument(f"max_attempts={bound!r}: give a whole number from 1, or None to let stop= decide")
+        stop = tenacity.stop_never if self.stop is None else self.stop
+        retry = tenacity.retry_always if self.retry is None else self.retry
+        given = {"wait": self.wait, "stop": stop, "retry": retry}
+        rules = {name: _strategy(name, value) for name, value in given.items()}
+        for name, value in {**rules, "_retrying": tenacity.Retrying(**rules)}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, value: RetryPolicy | BaseRetrying | None) -> RetryPolicy:
+        """The policy meant by ``value``; None is the default policy.
+
+        A ready ``Retrying``, such as the ``.retry`` of a function under ``@tenacity.retry``, is taken as it is: without
+        ``stop=`` it never gives up, without ``wait=`` it does not wait. Its ``wait``, ``stop``, ``retry`` and ``enabled``
+        count; its ``before``, ``after``, ``sleep`` and ``retry_error_callback`` belong to a loop that is not run here.
+        """
+        if value is None or isinstance(value, RetryPolicy):
+            return cls() if value is None else value
+        if not isinstance(value, BaseRetrying):
+            wanted = "RetryPolicy(), tenacity.Retrying() or f.retry of a tenacity-decorated f"  # type: ignore[unreachable]
+            raise InvalidArgument(f"{_brief.repr(value)} is not a retry policy: pass {wanted}")
+        bound, stop = None, cast("stop_base | None", value.stop)
+        # Read off rather than kept, for the bound of a row takes the place of max_attempts but never of a stop object.
+        if type(stop) is tenacity.stop_after_attempt and type(stop.max_attempt_number) is int:
+            bound, stop = max(1, stop.max_attempt_number), None
+        policy = cls(max_attempts=bound if value.enabled else 1, wait=value.wait, stop=stop, retry=value.retry)
+        object.__setattr__(policy, "_retrying", value)
+        return policy
+
+    @classmethod
+    def never(cls) -> RetryPolicy:
+        """One attempt, and the first error is final."""
+        return cls(max_attempts=1)
+
+    def next_delay(
+        self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
+    ) -> timedelta | None:
+        """How long to wait before the next attempt, or None: given up.
+
+        ``attempt`` is the number of the attempt that just failed, from 1; ``max_attempts`` the row's own bound, in place
+        of the policy's unless None; ``elapsed`` the time since the first attempt started, in whatever process.
+        Raises ConfigurationError where an object of the policy raises, or its wait is not a finite number or timedelta.
+        """
+        bound = self.max_attempts if max_attempts is None else max_attempts
+        if bound is not None and attempt >= bound:
+            return None
+        wait, stop, retry = (cast("Any", rule) for rule in (self.wait, self.stop, self.retry))
+        state = _call_state(self._retrying, attempt, error, elapsed)
+        try:
+            if not (isinstance(error, tenacity.TryAgain) or retry(state)):
+                return None
+            delay = _delay(wait(state))
+            state.upcoming_sleep = delay.total_seconds()  # before stop: stop_before_delay reads it
+            return None if stop(state) else delay
+        except Exception as failure:
+            raise ConfigurationError(
+                f"{_brief.repr(self)} could not decide what follows attempt {attempt}, which ended in "
+                f"{type(error).__qualname__}: {_brief.repr(failure)}. Correct the policy, then redrive the task."
+            ) from failure
+
+    def __repr__(self) -> str:
+        rules = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in _BASES)
+        return f"RetryPolicy(max_attempts={self.max_attempts}, {rules})"
+
+
+_LONGEST = timedelta(days=3650)  # now + delay stays a datetime, whatever a policy returns
+_brief = reprlib.Repr()  # survives a __repr__ that raises: the way to Failed must not fail itself
+_brief.maxother = 500
+_BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
+
+
+def _strategy(name: str, value: Any) -> Any:
+    # What is callable by accident (a class, a coroutine function, an object meant for another argument) would be found
+    # out at the first failure in production. An un-awaited coroutine is even true: `retry` would always say yes.
+    number = isinstance(value, (timedelta, int, float)) and not isinstance(value, bool)
+    if name == "wait" and number and 0 <= _seconds(value) < math.inf:
+        return tenacity.wait_fixed(_delay(value))
+    classes = value if isinstance(value, tuple) else (value,)
+    if name == "retry" and all(isinstance(each, type) and issubclass(each, BaseException) for each in classes):
+        return tenacity.retry_if_exception_type(value)
+    fits = callable(value) and not isinstance(value, (type, *(_BASES[kind] for kind in _BASES if kind != name)))
+    if fits and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__))):
+        return value
+    also = {"wait": "finite seconds or a timedelta, not negative", "retry": "exception classes"}.get(name, "None")
+    raise InvalidArgument(f"{name}={_shown(value)}: give a tenacity {name} object, a function (not async), or {also}")
+
+
+def _call_state(retrying: BaseRetrying, attempt: int, error: BaseException, elapsed: timedelta) -> RetryCallState:
+    state = RetryCallState(retrying, None, (), {})
+    state.attempt_number = attempt
+    state.set_exception((type(error), error, error.__traceback__))
+    # tenacity reads elapsed as fl(now - start_time). One float below fl(now - elapsed) is at most the true difference, and
+    # rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not a hair later.
+    now = cast("float", state.outcome_timestamp)
+    state.start_time = math.nextafter(now - max(elapsed.total_seconds(), 0.0), -math.inf)
+    return state
+
+
+def _delay(value: Any) -> timedelta:
+    seconds = _seconds(value)
+    if not -math.inf < seconds < math.inf:  # NaN too: it compares false with everything
+        raise ValueError(f"wait returned {value!r}")
+    # Negative is a moment in the past (a Retry-After date): due now. min() precedes float(), which 2**5000 overflows.
+    return timedelta(seconds=float(min(max(seconds, 0), _LONGEST.total_seconds())))
+
+
+def _seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _shown(value: object) -> str:
+    # tenacity's objects have no repr; their attributes are their parameters. An address in a log says nothing.
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    if isinstance(value, type) or inspect.isroutine(value):
+        return str(getattr(value, "__qualname__", value))
+    if isinstance(value, tuple(_BASES.values())) and type(value).__repr__ is object.__repr__:
+        own = {k: v for k, v in vars(value).items() if getattr(v, "__self__", None) is not value}
+        return f"{type(value).__name__}({', '.join(f'{k}={_shown(v)}' for k, v in own.items())})"
+    return repr(value)

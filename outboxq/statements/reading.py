@@ -1,0 +1,107 @@
+"""Questions that change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, Text, Uuid, and_, bindparam, case, column, func, or_, select, table
+from sqlalchemy import cast as sql_cast
+
+from ..model import ENDS_CLAIM, EventType, TaskStatus
+from ..tables import execution_events, task_executions, task_leases, task_outbox
+from .claim import limit
+from .grammar import Grammar, word
+
+VERSION_TABLE = "outboxq_alembic_version"
+"""Our own, beside the host application's."""
+
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+
+
+def version() -> Select[Any]:
+    """The revision of our schema, in the version table that Alembic keeps for us."""
+    kept = table(VERSION_TABLE, column("version_num", Text))
+    return select(kept.c.version_num)
+
+
+def now(g: Grammar) -> Select[Any]:
+    return select(g.now.label("now"))
+
+
+def get() -> Select[Any]:
+    """One task execution, with its lease while it runs."""
+    return _with_lease().where(task_executions.c.id == _task_id)
+
+
+def history() -> Select[Any]:
+    """The events of one task, oldest first. The three cases are the three disjoint indexes."""
+    event = execution_events.c
+    mine = event.task_execution_id == _task_id
+    return (
+        select(*(column for column in event if column.key != "xact_id"))
+        .where(
+            or_(
+                and_(mine, event.event_type == word(EventType.CLAIMED)),
+                and_(mine, event.event_type != word(EventType.CLAIMED), event.lease_token.is_not(None)),
+                and_(mine, event.lease_token.is_(None)),
+            )
+        )
+        .order_by(event.sequence_num)
+    )
+
+
+def ended_by() -> Select[Any]:
+    """Which event ended this worker's claim of this token: the answer that a lost connection swallowed."""
+    event = execution_events.c
+    return select(event.event_type).where(
+        event.task_execution_id == _task_id,
+        event.lease_token == bindparam("lease_token", required=True),
+        event.worker_id == bindparam("worker_id", type_=Uuid, required=True),
+        event.event_type != word(EventType.CLAIMED),
+        event.event_type.in_([word(kind) for kind in sorted(ENDS_CLAIM)]),
+    )
+
+
+def ready_for_retry(g: Grammar) -> Select[Any]:
+    """Ready tasks whose time has come, oldest first; being due exactly now counts."""
+    return (
+        _with_lease()
+        .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
+        .where(
+            task_executions.c.status == word(TaskStatus.READY),
+            or_(task_executions.c.retry_at.is_(None), task_executions.c.retry_at <= g.now),
+            task_outbox.c.available_at <= g.now,
+        )
+        .order_by(task_outbox.c.available_at, task_outbox.c.id)
+        .limit(limit)
+    )
+
+
+def any_expired(g: Grammar) -> Select[Any]:
+    """One row if a lease ran out."""
+    return select(task_leases.c.task_execution_id).where(task_leases.c.lease_expires_at < g.now).limit(1)
+
+
+def stats(g: Grammar) -> Select[Any]:
+    """Each queue's tasks by where they stand; a Ready task is due or delayed."""
+    execution, entry = task_executions.c, task_outbox.c
+    delayed = case((entry.available_at > g.now, 1), else_=0)
+    return (
+        select(
+            execution.queue,
+            sql_cast(execution.status, Text).label("status"),
+            delayed.label("delayed"),
+            func.count().label("tasks"),
+            func.min(entry.available_at).label("oldest_available_at"),
+        )
+        .select_from(task_executions)
+        .outerjoin(task_outbox, entry.task_execution_id == execution.id)
+        .group_by(execution.queue, execution.status, delayed)
+        .order_by(execution.queue, execution.status, delayed)
+    )
+
+
+def _with_lease() -> Select[Any]:
+    return select(task_executions, task_leases.c.lease_expires_at).outerjoin_from(
+        task_executions, task_leases, task_leases.c.task_execution_id == task_executions.c.id
+    )

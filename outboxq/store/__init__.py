@@ -1,0 +1,21 @@
+"""The transactions: each public method is one, all of it or nothing of it."""
+
+from __future__ import annotations
+
+from .claims import Claims
+from .enqueue import Enqueue
+from .operations import Operations
+from .reading import QueueCount, Reading
+from .retention import Retention
+from .verification import Verification, Violation
+
+__all__ = ["QueueCount", "Store", "Violation"]
+
+
+class Store(Enqueue, Claims, Operations, Reading, Retention, Verification):
+    """Everything outboxq does to its tables, usable on its own from any synchronous code.
+
+    Each method runs in a transaction of its own (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite), which is run again
+    from its start when the database says that it may succeed then (deadlock, lost connection, busy). With ``using=`` a method
+    runs in that connection's transaction instead: nothing is committed and nothing run again.
+    """

@@ -1,0 +1,158 @@
+"""How a transaction of our own begins, ends, and is run again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import tenacity
+from sqlalchemy import Engine
+
+from ..dialects import Begin, Dialect, dialect_for
+from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
+from ..tables import iso
+from ..target import SqlalchemyTarget, Target, target_of
+
+T = TypeVar("T")
+log = logging.getLogger("outboxq.store")
+
+REVISION = "0001"
+"""The schema this code reads and writes."""
+
+
+class Transactions:
+    """What every part of the store stands on."""
+
+    def __init__(
+        self,
+        engine: Engine | None,
+        *,
+        schema: str | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        """`engine` None: only methods with ``using=`` work. `clock` replaces the database's clock, in tests."""
+        self.engine = engine
+        self.schema = schema
+        self._clock = clock
+        self._current = False
+
+    @property
+    def dialect(self) -> Dialect:
+        """Raises ConfigurationError while the store has no engine."""
+        return dialect_for(self._bound().dialect.name, schema=self.schema)
+
+    def ensure_current(self) -> None:
+        """Raise SchemaOutOfDate unless the database has the schema of this code."""
+        with self._transaction(Begin.READ) as target:
+            self._check_schema(target)
+
+    def _run(self, work: Callable[[Target], T], *, using: object = None, begin: Begin = Begin.WRITE) -> T:
+        """Run `work` in the caller's transaction, or in one of our own, again where that may help."""
+        if using is not None:
+            return work(self._joined(using))
+        for attempt in self._attempts():
+            with attempt, self._transaction(begin) as target:
+                return work(target)
+        raise AssertionError("tenacity reraises the last error")
+
+    def _joined(self, using: object) -> Target:
+        """The caller's transaction, once it is known to be in our database and our tables to be there."""
+        target = target_of(using, schema=self.schema)
+        if self.engine is not None:
+            self._check_database(target)
+        if not self._current:
+            self._check_schema(target)
+        return target
+
+    @contextmanager
+    def _transaction(self, begin: Begin) -> Iterator[Target]:
+        engine = self._bound()
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection, connection.begin():
+            target = SqlalchemyTarget(connection, self.schema)
+            # The engine may be the host's, with its own idea of how a transaction begins.
+            if getattr(connection.connection.dbapi_connection, "in_transaction", False):
+                target.execute("ROLLBACK", {})
+            target.execute(target.dialect.begin[begin], {})
+            yield target
+
+    def _attempts(self) -> tenacity.Retrying:
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(self.dialect.is_transient),
+            wait=tenacity.wait_random_exponential(multiplier=0.02, max=2),
+            stop=tenacity.stop_after_delay(30) | tenacity.stop_after_attempt(12),
+            before_sleep=_log_retry,
+            reraise=True,
+        )
+
+    def _values(self, target: Target, **values: Any) -> dict[str, Any]:
+        """The parameters every statement may take, and these."""
+        now = target.dialect.moment(self._clock() if self._clock else None)
+        return {"now": now, **values}
+
+    def _bound(self) -> Engine:
+        if self.engine is None:
+            raise ConfigurationError(
+                "this outbox is not bound to a database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or "
+                "call bind()"
+            )
+        return self.engine
+
+    def _check_database(self, target: Target) -> None:
+        ours = self._bound()
+        if target.dialect.name != self.dialect.name:
+            raise InvalidTarget(
+                f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
+                "written where its business rows are"
+            )
+        here, there = target.database(), target.dialect.database_name(ours.url)
+        if here is not None and there is not None and here != there:
+            raise InvalidTarget(
+                f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "
+                "where its business rows are"
+            )
+
+    def _check_schema(self, target: Target) -> None:
+        """Looks the version table up before reading it: an error would abort the caller's transaction."""
+        statements = target.dialect.statements
+        found = statements.version_table.run(target.execute, {}) and statements.version.run(target.execute, {})
+        version = found[0]["version_num"] if found else None
+        if version != REVISION:
+            state = "has no outboxq tables" if version is None else f"has the outboxq schema {version}"
+            advice = "upgrade outboxq" if version is not None and version > REVISION else "run: outboxq upgrade"
+            raise SchemaOutOfDate(f"the database {state}; this release needs {REVISION}; {advice}")
+        self._current = True
+
+
+def aware(moment: datetime, name: str) -> datetime:
+    """Raises InvalidArgument for a naive datetime."""
+    if not isinstance(moment, datetime):
+        raise InvalidArgument(f"{name} takes an aware datetime, not {type(moment).__name__}")
+    try:
+        iso(moment)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{name}: {error}") from None
+    return moment
+
+
+def positive(limit: int, name: str = "limit") -> int:
+    """Raises InvalidArgument for anything but a whole number of at least 1."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidArgument(f"{name} must be a whole number of at least 1, not {limit!r}")
+    return limit
+
+
+def identifier(task_id: object) -> UUID:
+    """Raises InvalidArgument for anything but a UUID."""
+    if not isinstance(task_id, UUID):
+        raise InvalidArgument(f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)")
+    return task_id
+
+
+def _log_retry(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.info("transaction failed (%s); running it again, attempt %d", type(error).__name__, state.attempt_number + 1)
+

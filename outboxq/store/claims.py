@@ -1,0 +1,223 @@
+"""The worker's half: claim, heartbeat, the ways a claim ends, and taking back the leases of dead workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Text
+
+from ..dialects import Begin
+from ..errors import InvalidArgument, LeaseLost
+from ..model import MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
+from ..payload import sanitize
+from ..target import Target
+from .base import Transactions, identifier, positive
+
+_TEXT = Text()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beat:
+    """One lease that a heartbeat extended."""
+
+    id: UUID
+    lease_expires_at: datetime
+    cancel_requested: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recovered:
+    """One task taken back from a dead worker: Ready again, or ended."""
+
+    id: UUID
+    status: TaskStatus
+    recovery_attempts: int
+
+
+class Claims(Transactions):
+    def claim_ready_task(
+        self,
+        limit: int,
+        *,
+        worker_id: UUID,
+        queues: Sequence[str] | None = None,
+        lease: timedelta | None = None,
+        using: object = None,
+    ) -> list[Claim]:
+        """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
+
+        `queues` None: all. `lease` replaces the tasks' own. An empty list means that nothing was due and unclaimed, and that
+        nothing was written. Never waits for another worker's claim. Raises InvalidArgument for a limit below 1.
+        """
+        positive(limit)
+        identifier(worker_id)
+        if lease is not None and lease <= timedelta(0):
+            raise InvalidArgument("the lease must be longer than nothing")
+        names = None if queues is None else list(dict.fromkeys(queues))
+        if names == []:
+            raise InvalidArgument("queues must name at least one queue; None stands for all")
+        seconds = None if lease is None else lease.total_seconds()
+
+        def work(target: Target) -> list[Claim]:
+            statements = target.dialect.statements
+            values = self._values(target, limit=limit, worker_id=worker_id, lease_seconds=seconds)
+            if names is None:
+                plan = statements.claim_from_all
+            else:
+                values |= target.dialect.pack("queues", {"queue": _TEXT}, [(name,) for name in names])
+                plan = statements.claim_from_one if len(names) == 1 else statements.claim_from_given
+            return [_claim(row, worker_id) for row in sorted(plan.run(target.execute, values), key=_order)]
+
+        if using is None and self.dialect.reads_before_writing and not self._any_due(names):
+            return []
+        return self._run(work, using=using)
+
+    def complete(self, claim: Claim, result: str | None = None, *, using: object = None) -> None:
+        """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
+        self._finish_one(Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
+
+    def fail(self, claim: Claim, error: str, *, using: object = None) -> None:
+        """End the claim: Failed, a dead letter; `error` is one line. Raises LeaseLost."""
+        data = {"error": error}
+        self._finish_one(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
+
+    def release(
+        self, claim: Claim, *, delay: timedelta = timedelta(0), reason: str = "", using: object = None
+    ) -> None:
+        """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
+        data = {"reason": reason} if reason else {}
+        self._finish_one(Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data=data), using)
+
+    def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]:
+        """End many claims of one worker, each in its own way, as one statement.
+
+        Returns the ids of those that were lost: for them nothing was changed and no event written.
+        """
+        workers = {outcome.claim.worker_id for outcome in outcomes}
+        if not outcomes:
+            return frozenset()
+        if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
+            raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
+        tries = 0
+
+        def work(target: Target) -> frozenset[UUID]:
+            nonlocal tries
+            tries += 1
+            values = self._values(target, worker_id=outcomes[0].claim.worker_id)
+            rows = [_end(outcome) for outcome in outcomes]
+            with target.atomic():
+                ended = {row["id"] for row in target.dialect.statements.end.run(target.execute, values, rows)}
+            lost = [outcome for outcome in outcomes if outcome.claim.id not in ended]
+            if tries > 1:  # an earlier try may have been committed, and only its answer lost
+                lost = [outcome for outcome in lost if not self._has_ended(target, outcome)]
+            return frozenset(outcome.claim.id for outcome in lost)
+
+        return self._run(work, using=using)
+
+    def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
+        """Extend the leases of these claims of one worker by their own length from now; a missing id was lost."""
+        if not claims:
+            return {}
+        rows = [(claim.id, claim.lease_token, claim.lease_seconds) for claim in claims]
+
+        def work(target: Target) -> dict[UUID, Beat]:
+            values = self._values(target, worker_id=claims[0].worker_id)
+            with target.atomic():
+                beaten = target.dialect.statements.heartbeat.run(target.execute, values, rows)
+            return {
+                row["id"]: Beat(
+                    id=row["id"],
+                    lease_expires_at=row["lease_expires_at"],
+                    cancel_requested=row["cancel_requested_at"] is not None,
+                )
+                for row in beaten
+            }
+
+        return self._run(work, using=using)
+
+    def recover(
+        self, limit: int = 100, *, max_recoveries: int = MAX_RECOVERIES, using: object = None
+    ) -> list[Recovered]:
+        """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task.
+
+        Every worker calls it; two at once pass over each other's rows. Looks only at the lease, never at a worker registry.
+        """
+        positive(limit)
+        if max_recoveries < 0:
+            raise InvalidArgument("max_recoveries must be at least 0")
+        abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
+
+        def work(target: Target) -> list[Recovered]:
+            values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
+            with target.atomic():
+                rows = target.dialect.statements.recover.run(target.execute, values)
+            return [
+                Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
+                for row in rows
+            ]
+
+        if using is None and self.dialect.reads_before_writing and not self._any_expired():
+            return []
+        return self._run(work, using=using)
+
+    def _finish_one(self, outcome: Outcome, using: object) -> None:
+        if self.finish([outcome], using=using):
+            raise LeaseLost(
+                f"task {outcome.claim.id} is no longer held under lease token {outcome.claim.lease_token} by worker "
+                f"{outcome.claim.worker_id}; nothing was written"
+            )
+
+    def _has_ended(self, target: Target, outcome: Outcome) -> bool:
+        claim = outcome.claim
+        values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
+        ended = target.dialect.statements.ended_by.run(target.execute, values)
+        return [row["event_type"] for row in ended] == [outcome.event_type]
+
+    def _any_due(self, names: list[str] | None) -> bool:
+        def work(target: Target) -> bool:
+            statements, values = target.dialect.statements, self._values(target)
+            if names is None:
+                return bool(statements.any_due.run(target.execute, values))
+            values |= target.dialect.pack("queues", {"queue": _TEXT}, [(name,) for name in names])
+            return bool(statements.any_due_given.run(target.execute, values))
+
+        return self._run(work, begin=Begin.READ)
+
+    def _any_expired(self) -> bool:
+        return self._run(
+            lambda target: bool(target.dialect.statements.any_expired.run(target.execute, self._values(target))),
+            begin=Begin.READ,
+        )
+
+
+def _storable(value: object) -> object:
+    """What says why a task failed must itself always be storable, or the task could not end."""
+    return sanitize(value) if isinstance(value, str) else value
+
+
+def _order(row: dict[str, Any]) -> tuple[int, datetime, int]:
+    return -row["priority"], row["available_at"], row["entry_id"]
+
+
+def _claim(row: dict[str, Any], worker_id: UUID) -> Claim:
+    del row["available_at"], row["entry_id"]
+    return Claim(worker_id=worker_id, **row)
+
+
+def _end(outcome: Outcome) -> tuple[object, ...]:
+    return (
+        outcome.claim.id,
+        outcome.claim.lease_token,
+        outcome.event_type.value,
+        STATUS_AFTER[outcome.event_type].value,
+        outcome.available_at,
+        outcome.delay.total_seconds(),
+        None if outcome.error is None else sanitize(outcome.error),
+        outcome.result,
+        json.dumps({name: _storable(value) for name, value in outcome.data.items()}) if outcome.data else None,
+    )

@@ -1,0 +1,115 @@
+"""Writing tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from ..errors import InvalidArgument
+from ..model import Handle, NewTask
+from ..statements.enqueue import KEYED, NEW_TASK
+from ..target import Target
+from .base import Transactions, aware
+
+MAX_NAME = 200
+"""Characters in a queue's or task's name, or in an idempotency key: each becomes part of an index entry."""
+
+
+class Enqueue(Transactions):
+    def enqueue(self, task: NewTask, *, using: object = None) -> Handle:
+        """Write one task: its execution, its `task_created` event and its outbox entry, together.
+
+        `using` takes a SQLAlchemy Session or Connection, a psycopg, sqlite3 or Django connection; the task is then committed
+        or rolled back with it. One statement on PostgreSQL. Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before
+        anything is written.
+        """
+        return self.enqueue_many([task], using=using)[0]
+
+    def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
+        """Write many tasks, in their order, as one statement; see `enqueue`.
+
+        A task whose idempotency key is taken is not written; its handle names the task that has the key.
+        """
+        for task in tasks:
+            _check(task)
+        if not tasks:
+            return []
+        return self._run(lambda target: self._enqueue(target, tasks), using=using)
+
+    def _enqueue(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
+        statements = target.dialect.statements
+        values = self._values(target)
+        with target.atomic():
+            if not any(task.idempotency_key is not None for task in tasks):
+                statements.enqueue.run(target.execute, values, [_row(task) for task in tasks])
+                return [Handle(id=task.id) for task in tasks]
+            rows = [(*_row(task), task.idempotency_key) for task in tasks]
+            created = {row["id"] for row in statements.enqueue_keyed.run(target.execute, values, rows)}
+        refused = {(t.task_name, t.idempotency_key) for t in tasks if t.id not in created}
+        holders: dict[tuple[str, str | None], UUID] = {}
+        if refused:
+            # A second statement, for its snapshot sees what the first one waited for.
+            held = statements.keyed_tasks.run(target.execute, values, sorted(refused, key=str))
+            holders = {(row["scope"], row["key"]): row["id"] for row in held}
+        return [
+            Handle(id=task.id)
+            if task.id in created
+            else Handle(id=holders[task.task_name, task.idempotency_key], created=False)
+            for task in tasks
+        ]
+
+
+def _row(task: NewTask) -> tuple[object, ...]:
+    return (
+        task.id,
+        task.pipeline_execution_id or task.id,
+        task.task_name,
+        task.queue,
+        task.priority,
+        task.args,
+        task.headers,
+        task.max_attempts,
+        task.lease.total_seconds(),
+        None if task.timeout is None else task.timeout.total_seconds(),
+        task.available_at,
+        task.delay.total_seconds(),
+    )
+
+
+assert len(NEW_TASK) + 1 == len(KEYED)
+
+
+def _check(task: NewTask) -> None:
+    """What the database would refuse, said before it could abort the caller's transaction."""
+    for name, value in (
+        ("task_name", task.task_name),
+        ("queue", task.queue),
+        ("idempotency_key", task.idempotency_key),
+    ):
+        if value is not None and not _is_name(value):
+            raise InvalidArgument(
+                f"{name} of task {task.task_name!r} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates"
+            )
+    if isinstance(task.priority, bool) or not isinstance(task.priority, int) or not -100 <= task.priority <= 100:
+        raise InvalidArgument(f"priority of task {task.task_name} must be a whole number from -100 to 100")
+    if task.max_attempts is not None and not 1 <= task.max_attempts <= 2**31 - 1:
+        raise InvalidArgument(f"max_attempts of task {task.task_name} must be at least 1")
+    if task.lease <= timedelta(0):
+        raise InvalidArgument(f"the lease of task {task.task_name} must be longer than nothing")
+    if task.timeout is not None and task.timeout <= timedelta(0):
+        raise InvalidArgument(f"the timeout of task {task.task_name} must be longer than nothing")
+    if task.available_at is not None:
+        aware(task.available_at, f"the due time of task {task.task_name}")
+    if not timedelta(0) <= task.delay <= timedelta(days=36500):
+        raise InvalidArgument(f"the delay of task {task.task_name} must be from nothing to a hundred years")
+
+
+def _is_name(value: object) -> bool:
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

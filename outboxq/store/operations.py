@@ -1,0 +1,93 @@
+"""What people and programs do to a task by hand; none of it carries a lease token."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import NoReturn
+from uuid import UUID
+
+from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
+from ..model import EventType, TaskStatus
+from ..target import Target
+from .base import Transactions, aware, identifier
+
+_LOOKS = 10
+"""How often a task may change its status between our look and our write before we give up."""
+
+
+class Operations(Transactions):
+    def schedule_retry(self, task_id: UUID, retry_at: datetime, new_attempt: int, *, using: object = None) -> None:
+        """Have the task tried at `retry_at` (aware) as attempt number `new_attempt`.
+
+        Allowed on Ready (its one outbox entry moves), on Running (its worker is fenced: whatever it does then is LeaseLost)
+        and on Failed. Writes `task_retry_scheduled` with both values, in the same transaction. `using` as in `enqueue`.
+        Raises TaskNotFound; InvalidTransition on Completed and Cancelled; InvalidArgument for a naive time or an attempt
+        below 1.
+        """
+        aware(retry_at, "retry_at")
+        if isinstance(new_attempt, bool) or not isinstance(new_attempt, int) or not 1 <= new_attempt <= 2**31 - 1:
+            raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
+        row = (task_id, EventType.RETRY_SCHEDULED, TaskStatus.READY, new_attempt, retry_at, None)
+        self._move(row, using, allowed=frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}))
+
+    def cancel(
+        self, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None
+    ) -> TaskStatus:
+        """Cancel the task; returns its status now.
+
+        A waiting task is Cancelled at once. A running one is asked to stop: its worker reads that with its next heartbeat,
+        and the task stays Running until the worker answers; with `force` it is Cancelled at once and its worker fenced.
+        Raises TaskNotFound; InvalidTransition on a task that has ended.
+        """
+        data = json.dumps({"reason": reason}) if reason else None
+        row = (task_id, EventType.CANCELLED, TaskStatus.CANCELLED, None, None, data)
+        allowed = {TaskStatus.READY, TaskStatus.RUNNING} if force else {TaskStatus.READY}
+        return self._move(row, using, allowed=frozenset(allowed), ask=not force)
+
+    def redrive(self, task_id: UUID, *, using: object = None) -> None:
+        """Run a dead letter again, from its first attempt, due now. Raises TaskNotFound; InvalidTransition unless Failed."""
+        row = (task_id, EventType.REQUEUED, TaskStatus.READY, 1, None, None)
+        self._move(row, using, allowed=frozenset({TaskStatus.FAILED}))
+
+    def _move(
+        self, row: tuple[object, ...], using: object, *, allowed: frozenset[TaskStatus], ask: bool = False
+    ) -> TaskStatus:
+        task_id, event_type = identifier(row[0]), row[1]
+        given = [value.value if isinstance(value, EventType | TaskStatus) else value for value in row]
+
+        def work(target: Target) -> TaskStatus:
+            statements = target.dialect.statements
+            values = self._values(
+                target,
+                from_ready=TaskStatus.READY in allowed,
+                from_running=TaskStatus.RUNNING in allowed,
+                from_failed=TaskStatus.FAILED in allowed,
+            )
+            for _ in range(_LOOKS):
+                with target.atomic():
+                    moved = statements.by_hand.run(target.execute, values, [given])
+                if moved:
+                    return TaskStatus(moved[0]["status"])
+                status = _status(target, task_id)
+                if ask and status is TaskStatus.RUNNING:
+                    with target.atomic():
+                        statements.request_cancel.run(target.execute, values, [(task_id, given[-1])])
+                    return status
+                if status not in allowed:
+                    _refuse(task_id, status, event_type)
+            raise InvalidTransition(f"task {task_id} changes its status faster than it can be changed by hand; try again")
+
+        return self._run(work, using=using)
+
+
+def _status(target: Target, task_id: UUID) -> TaskStatus:
+    found = target.dialect.statements.get.run(target.execute, {"task_id": task_id})
+    if not found:
+        raise TaskNotFound(f"there is no task {task_id}")
+    return TaskStatus(found[0]["status"])
+
+
+def _refuse(task_id: UUID, status: TaskStatus, event_type: object) -> NoReturn:
+    action = {EventType.RETRY_SCHEDULED: "retried", EventType.CANCELLED: "cancelled", EventType.REQUEUED: "redriven"}
+    raise InvalidTransition(f"task {task_id} is {status} and cannot be {action[EventType(str(event_type))]}")

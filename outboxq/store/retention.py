@@ -1,0 +1,62 @@
+"""Deleting what is old and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ..dialects import Begin
+from ..errors import InvalidArgument
+from ..model import TERMINAL, TaskStatus
+from .base import Transactions, positive
+
+_NIL = UUID(int=0)
+
+
+class Retention(Transactions):
+    def prune(
+        self,
+        older_than: timedelta,
+        *,
+        statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
+        batch: int = 1000,
+        dry_run: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
+
+        Each batch is a transaction of its own, and rows that somebody has locked are passed over. An unfinished task keeps
+        its row and its events whatever its age. `dry_run` only counts. `stop` is asked before each batch.
+        """
+        positive(batch, "batch")
+        wanted = set(statuses)
+        if older_than < timedelta(0):
+            raise InvalidArgument("older_than must not be negative")
+        if not wanted <= TERMINAL:
+            raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
+        before = self._run(lambda t: t.dialect.statements.now.run(t.execute, self._values(t))[0]["now"], begin=Begin.READ)
+        before -= older_than
+        values = {
+            "before": before,
+            "from_id": _NIL,
+            "to_id": _first_uuid7(before + timedelta(days=1)),
+            "limit": batch,
+            **{f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL},
+        }
+        if dry_run:
+            counted = self._run(lambda t: t.dialect.statements.prunable.run(t.execute, values), begin=Begin.READ)
+            return int(counted[0]["tasks"])
+        deleted = 0
+        while not stop():
+            gone = self._run(lambda t: t.dialect.statements.prune.run(t.execute, values))
+            deleted += len(gone)
+            if len(gone) < batch:
+                break
+            values["from_id"] = max(row["id"] for row in gone)
+        return deleted
+
+
+def _first_uuid7(moment: datetime) -> UUID:
+    """Smaller than every uuid7 made from this moment on. (A day is added by the caller: ids carry their makers' clocks.)"""
+    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)

@@ -1,0 +1,67 @@
+"""Whether the tables tell one story."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from ..dialects import Begin
+from ..target import Target
+from .base import Transactions
+
+log = logging.getLogger("outboxq.store")
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Violation:
+    """An invariant that does not hold."""
+
+    name: str
+    meaning: str
+    count: int
+    examples: Sequence[UUID]
+    """Ids of a few of the tasks concerned."""
+    repaired: int = 0
+
+
+class Verification(Transactions):
+    def verify(self, *, repair: bool = False) -> list[Violation]:
+        """Check every invariant in one snapshot of a running system; empty if all hold. Reads all tables, so it takes time.
+
+        With `repair`, what can be put right without guessing is: a lost outbox entry comes back, due when the last event
+        says; a stale entry or lease goes; a Running task without a lease gets one that has run out, for `recover` to find.
+        """
+        broken = self._broken()
+        if not repair:
+            return broken
+        return [self._repair(violation) for violation in broken]
+
+    def _broken(self) -> list[Violation]:
+        def work(target: Target) -> list[Violation]:
+            found = []
+            for name, check in target.dialect.statements.checks.items():
+                rows = check.query.run(target.execute, self._values(target))
+                if rows:
+                    examples = tuple(row["id"] for row in rows[:_EXAMPLES])
+                    found.append(Violation(name=name, meaning=check.meaning, count=len(rows), examples=examples))
+            return found
+
+        return self._run(work, begin=Begin.SNAPSHOT)
+
+    def _repair(self, violation: Violation) -> Violation:
+        repairs = self.dialect.statements.repairs
+        if violation.name not in repairs:
+            return violation
+        rows = self._run(lambda target: repairs[violation.name].run(target.execute, self._values(target)))
+        for row in rows:
+            log.warning("repaired task %s: %s", row["id"], violation.meaning)
+        return Violation(
+            name=violation.name,
+            meaning=violation.meaning,
+            count=violation.count,
+            examples=violation.examples,
+            repaired=len(rows),
+        )

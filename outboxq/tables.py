@@ -1,0 +1,351 @@
+"""The tables, as SQLAlchemy Core: what the migrations create and every statement names.
+
+Statements name them without a schema; the schema is put in when a statement is compiled (`dialects/prepared.py`).
+
+There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive it.
+`verify` is the guard. No index on `task_executions` mentions a column that a transition changes, so that PostgreSQL keeps
+those updates heap-only (HOT); what only a running task needs lies in the narrow `task_leases`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    Double,
+    Enum,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Sequence,
+    SmallInteger,
+    Table,
+    Text,
+    TypedColumns,
+    Uuid,
+)
+from sqlalchemy.types import TypeDecorator, UserDefinedType
+
+from .errors import InvalidArgument
+from .model import EventType, TaskStatus
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """`timestamptz`, read back in UTC whatever the session's time zone is."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else value.astimezone(UTC)
+
+
+class IsoDateTime(TypeDecorator[datetime]):
+    """ISO text in UTC, always to the microsecond, so that text order is time order.
+
+    SQLite's own DateTime type silently drops the offset of what it is given.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else iso(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else datetime.fromisoformat(value)
+
+
+class Xid8(UserDefinedType[int]):
+    """PostgreSQL's 64-bit transaction id."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid8"
+
+
+def iso(moment: datetime) -> str:
+    """The one text form of an instant, on SQLite and in event data. Raises InvalidArgument for a naive datetime."""
+    if moment.utcoffset() is None:
+        raise InvalidArgument(f"{moment!r} is naive, so it names no instant; add a time zone, e.g. datetime.now(UTC)")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+Instant = UtcDateTime().with_variant(IsoDateTime(), "sqlite")
+BigId = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
+Status = Enum(
+    TaskStatus,
+    name="status",
+    native_enum=False,
+    create_constraint=True,
+    length=16,
+    values_callable=lambda members: [member.value for member in members],
+)
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+task_position = Sequence("task_position", metadata=metadata)
+"""Draws `position` on PostgreSQL, so that the enqueue order of a key does not hang on the producers' clocks."""
+
+
+class TaskExecutionsColumns(TypedColumns):
+    id = Column(Uuid, primary_key=True)
+    pipeline_execution_id = Column(Uuid, nullable=False)
+    task_name = Column(Text, nullable=False)
+    queue = Column(Text, nullable=False)
+    event_type = Column(Text)
+    partition_key = Column(Text)
+    position = Column(BigInteger, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    args = Column(Text, nullable=False)  # text, not jsonb: nobody queries it, and parsing it costs a fifth of a claim
+    headers = Column(Text)
+    status = Column(Status, nullable=False)
+    attempt = Column(Integer, nullable=False)
+    max_attempts = Column(Integer)
+    recovery_attempts = Column(Integer, nullable=False)
+    lease_seconds = Column(Double, nullable=False)
+    timeout_seconds = Column(Double)
+    lease_token = Column(BigInteger, nullable=False)
+    worker_id = Column(Uuid)
+    cancel_requested_at = Column(Instant)
+    on_dead_letter = Column(Text, nullable=False)
+    expires_at = Column(Instant)
+    retry_at = Column(Instant)
+    first_started_at = Column(Instant)
+    started_at = Column(Instant)
+    completed_at = Column(Instant)
+    created_at = Column(Instant, nullable=False)
+    updated_at = Column(Instant, nullable=False)
+    last_error = Column(Text)
+    result = Column(Text)
+
+
+task_executions = Table(
+    "task_executions",
+    metadata,
+    TaskExecutionsColumns,
+    CheckConstraint("priority BETWEEN -100 AND 100", name="priority"),
+    CheckConstraint("attempt >= 1", name="attempt"),
+    CheckConstraint("max_attempts >= 1", name="max_attempts"),
+    CheckConstraint("recovery_attempts >= 0 AND lease_token >= 0", name="counters"),
+    CheckConstraint("lease_seconds > 0", name="lease_seconds"),
+    CheckConstraint("timeout_seconds > 0", name="timeout_seconds"),
+    CheckConstraint("on_dead_letter IN ('release', 'hold')", name="on_dead_letter"),
+    CheckConstraint("(status = 'Running') = (worker_id IS NOT NULL)", name="running_has_worker"),
+    CheckConstraint(
+        "(status IN ('Completed', 'Failed', 'Cancelled')) = (completed_at IS NOT NULL)", name="ended_has_completed_at"
+    ),
+    # Half a page of room for the versions that claim and completion leave behind: a batch updates whole pages at once, and at
+    # 70 only 49 % of the updates of a drain at batch 100 stay heap-only, at 50 it is 90 % (and 17 % less WAL).
+    postgresql_with={"fillfactor": 50},
+)
+
+# Tasks made together (one emitted event, one batch). A task alone is its own pipeline and costs no index entry.
+Index(
+    "ix_task_executions_pipeline",
+    task_executions.c.pipeline_execution_id,
+    postgresql_where=task_executions.c.pipeline_execution_id != task_executions.c.id,
+    sqlite_where=task_executions.c.pipeline_execution_id != task_executions.c.id,
+)
+
+
+class TaskOutboxColumns(TypedColumns):
+    id = Column(BigId, Identity(), primary_key=True)
+    task_execution_id = Column(Uuid, nullable=False, unique=True)
+    queue = Column(Text, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    partition_key = Column(Text)
+    position = Column(BigInteger, nullable=False)
+    event_type = Column(Text)
+    available_at = Column(Instant, nullable=False)
+    expires_at = Column(Instant)
+    created_at = Column(Instant, nullable=False)
+
+
+task_outbox = Table(
+    "task_outbox",
+    metadata,
+    TaskOutboxColumns,
+    # Read by claims in this order: within one queue and priority, the due rows are a contiguous range.
+    Index("ix_task_outbox_due", "queue", "priority", "available_at", "id"),
+    sqlite_autoincrement=True,
+    # Every row is deleted soon after it was inserted: vacuum early, by count and not by share of the table.
+    postgresql_with={
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 5000,
+        "autovacuum_vacuum_cost_delay": 0,
+    },
+)
+
+
+class TaskLeasesColumns(TypedColumns):
+    """A row per running task: inserted by the claim, deleted by its end; a heartbeat touches only this.
+
+    Measured against the same columns in `task_executions` with an index for the recovery: an index over `lease_expires_at`
+    ends HOT for every update (claims, completions and heartbeats; 257 bytes of WAL a heartbeat against 81), and an old
+    snapshot bloats this small table instead of the large one. It needs no index over `lease_expires_at` either: the
+    recovery reads 1 000 running leases in 0.07 ms.
+    """
+
+    task_execution_id = Column(Uuid, primary_key=True)
+    lease_token = Column(BigInteger, nullable=False)
+    worker_id = Column(Uuid, nullable=False)
+    lease_expires_at = Column(Instant, nullable=False)
+
+
+task_leases = Table(
+    "task_leases",
+    metadata,
+    TaskLeasesColumns,
+    postgresql_with={
+        "fillfactor": 50,
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 5000,
+        "autovacuum_vacuum_cost_delay": 0,
+    },
+)
+
+
+class ExecutionEventsColumns(TypedColumns):
+    sequence_num = Column(BigId, Identity(), primary_key=True)
+    pipeline_execution_id = Column(Uuid, nullable=False)
+    task_execution_id = Column(Uuid)
+    event_type = Column(Text, nullable=False)  # no CHECK: a later release adds types while older workers run
+    event_data = Column(Text)
+    worker_id = Column(Uuid)
+    lease_token = Column(BigInteger)
+    created_at = Column(Instant, nullable=False)
+    # The writing transaction, so that a reader of the log can stop before the oldest one still open: identity order is
+    # not commit order. Filled by a default that the PostgreSQL migration sets; NULL on SQLite, whose commits are serial.
+    xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
+
+
+execution_events = Table("execution_events", metadata, ExecutionEventsColumns, sqlite_autoincrement=True)
+
+_event = execution_events.c
+_is_claim = _event.event_type == EventType.CLAIMED.value
+_is_end = (_event.event_type != EventType.CLAIMED.value) & _event.lease_token.is_not(None)
+_is_other = _event.lease_token.is_(None)
+
+# Three disjoint indexes, so that an event costs one entry: a task's history is read through all three, and the two unique
+# ones make the audit log itself refuse a second claim or a second end of one lease token.
+Index(
+    "uq_execution_events_claim",
+    _event.task_execution_id,
+    _event.lease_token,
+    unique=True,
+    postgresql_where=_is_claim,
+    sqlite_where=_is_claim,
+)
+Index(
+    "uq_execution_events_end",
+    _event.task_execution_id,
+    _event.lease_token,
+    unique=True,
+    postgresql_where=_is_end,
+    sqlite_where=_is_end,
+)
+Index(
+    "ix_execution_events_other",
+    _event.task_execution_id,
+    postgresql_where=_is_other,
+    sqlite_where=_is_other,
+)
+
+
+class IdempotencyKeysColumns(TypedColumns):
+    scope = Column(Text, primary_key=True)  # the task's name
+    key = Column(Text, primary_key=True)
+    task_execution_id = Column(Uuid, nullable=False)
+    expires_at = Column(Instant)
+    created_at = Column(Instant, nullable=False)
+
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    IdempotencyKeysColumns,
+    Index("ix_idempotency_keys_task_execution_id", "task_execution_id"),
+)
+
+
+class PartitionClaimsColumns(TypedColumns):
+    queue = Column(Text, primary_key=True)
+    partition_key = Column(Text, primary_key=True)
+    task_execution_id = Column(Uuid, nullable=False)
+    held = Column(Boolean(name="held", create_constraint=False), nullable=False)  # kept by a failed head
+
+
+partition_claims = Table("partition_claims", metadata, PartitionClaimsColumns)
+
+
+class TaskSubscriptionsColumns(TypedColumns):
+    event_type = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
+    task_name = Column(Text, primary_key=True)
+    queue = Column(Text, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    max_attempts = Column(Integer)
+    lease_seconds = Column(Double, nullable=False)
+    timeout_seconds = Column(Double)
+    on_dead_letter = Column(Text, nullable=False)
+
+
+task_subscriptions = Table("task_subscriptions", metadata, TaskSubscriptionsColumns)
+
+
+class QueueSettingsColumns(TypedColumns):
+    queue = Column(Text, primary_key=True)
+    paused_at = Column(Instant)
+    concurrency_limit = Column(Integer)
+    rate_limit = Column(Integer)
+    rate_seconds = Column(Double)
+    fair = Column(Boolean(name="fair", create_constraint=False), nullable=False)
+    updated_at = Column(Instant, nullable=False)
+
+
+queue_settings = Table("queue_settings", metadata, QueueSettingsColumns)
+
+
+class WorkersColumns(TypedColumns):
+    """For `explain` and statistics only: recovery never depends on it."""
+
+    id = Column(Uuid, primary_key=True)
+    label = Column(Text, nullable=False)
+    queues = Column(Text)  # JSON array; NULL: all
+    task_names = Column(Text, nullable=False)  # JSON array
+    started_at = Column(Instant, nullable=False)
+    last_seen_at = Column(Instant, nullable=False)
+
+
+workers = Table("workers", metadata, WorkersColumns)
+
+
+class SleepingWorkersColumns(TypedColumns):
+    worker_id = Column(Uuid, primary_key=True)
+    queue = Column(Text, primary_key=True)
+    wakes_at = Column(Instant)
+    expires_at = Column(Instant, nullable=False)
+
+
+sleeping_workers = Table(
+    "sleeping_workers",
+    metadata,
+    SleepingWorkersColumns,
+    Index("ix_sleeping_workers_queue", "queue"),
+)

