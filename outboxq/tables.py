@@ -104,6 +104,12 @@ task_position = Sequence("task_position", metadata=metadata)
 """Draws `position` on PostgreSQL, so that the enqueue order of a key does not hang on the producers' clocks."""
 
 
+VERSION_TABLE = "outboxq_alembic_version"
+"""Where Alembic keeps our revision: our own table, beside the host application's."""
+
+version_table = Table(VERSION_TABLE, MetaData(), Column("version_num", Text))
+
+
 class TaskExecutionsColumns(TypedColumns):
     id = Column(Uuid, primary_key=True)
     pipeline_execution_id = Column(Uuid, nullable=False)

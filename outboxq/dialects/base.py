@@ -15,6 +15,7 @@ from sqlalchemy.engine import URL
 
 from ..statements import checks, claim, ends, enqueue, reading, retention
 from ..statements.grammar import Columns, Grammar, Statement, Transition
+from ..tables import VERSION_TABLE
 from .prepared import Execute, Prepared, Row
 
 
@@ -210,7 +211,7 @@ class Statements:
 
     @cached_property
     def version_table(self) -> Prepared:
-        return self._dialect.prepare(self._dialect.find_table(reading.VERSION_TABLE))
+        return self._dialect.prepare(self._dialect.find_table(VERSION_TABLE))
 
     @cached_property
     def version(self) -> Prepared:

@@ -51,7 +51,7 @@ class SqliteGrammar:
             + cast(func.substr(moment, 21, 6), Integer)
             + cast(func.round(seconds * 1_000_000), Integer)
         )
-        whole = func.strftime("%Y-%m-%dT%H:%M:%S", micros.op("/")(literal_column("1000000")), "unixepoch", type_=Text)
+        whole = func.strftime("%Y-%m-%dT%H:%M:%S", micros.op("/", precedence=20)(literal_column("1000000")), "unixepoch", type_=Text)
         fraction = func.printf(".%06d+00:00", micros % literal_column("1000000"), type_=Text)
         return type_coerce(whole + fraction, Instant)
 

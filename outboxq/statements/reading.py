@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, Text, Uuid, and_, bindparam, case, column, func, or_, select, table
+from sqlalchemy import Select, Text, Uuid, and_, bindparam, case, func, or_, select
 from sqlalchemy import cast as sql_cast
 
 from ..model import ENDS_CLAIM, EventType, TaskStatus
-from ..tables import execution_events, task_executions, task_leases, task_outbox
+from ..tables import execution_events, task_executions, task_leases, task_outbox, version_table
 from .claim import limit
 from .grammar import Grammar, word
-
-VERSION_TABLE = "outboxq_alembic_version"
-"""Our own, beside the host application's."""
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 
 
 def version() -> Select[Any]:
-    """The revision of our schema, in the version table that Alembic keeps for us."""
-    kept = table(VERSION_TABLE, column("version_num", Text))
-    return select(kept.c.version_num)
+    """The revision of our schema."""
+    return select(version_table.c.version_num)
 
 
 def now(g: Grammar) -> Select[Any]:

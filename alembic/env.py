@@ -1,0 +1,77 @@
+"""Runs outboxq's migrations: from the alembic script, from outboxq's own API, and on a connection somebody else holds."""
+
+from __future__ import annotations
+
+import os
+from logging.config import fileConfig
+from typing import Any
+
+from alembic import context
+from sqlalchemy import Connection
+
+from outboxq.dialects import check_schema_name
+from outboxq.engine import make_engine
+from outboxq.migrations import LOCK, VERSION_TABLE, ours
+from outboxq.tables import metadata
+
+config = context.config
+schema: str | None = config.attributes.get("schema") or context.get_x_argument(as_dictionary=True).get("schema")
+check_schema_name(schema)
+
+
+def configure(**where: Any) -> None:
+    context.configure(
+        target_metadata=metadata,
+        version_table=VERSION_TABLE,
+        version_table_schema=schema,
+        include_name=ours,
+        transactional_ddl=True,
+        **where,
+    )
+
+
+def database_url() -> str:
+    return (
+        config.attributes.get("url")
+        or context.get_x_argument(as_dictionary=True).get("url")
+        or os.environ.get("OUTBOXQ_DATABASE_URL")
+        or config.get_main_option("sqlalchemy.url")
+        or "sqlite:///outboxq.db"
+    )
+
+
+def run_offline() -> None:
+    """Print the SQL instead of running it, for people who apply it themselves."""
+    configure(url=database_url(), literal_binds=True, dialect_opts={"paramstyle": "named"})
+    with context.begin_transaction():
+        if schema is not None:
+            context.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            context.execute(f"SET LOCAL search_path TO {schema}")
+        context.run_migrations()
+
+
+def run_on(connection: Connection) -> None:
+    """Everything in the connection's open transaction: a migration that dies leaves nothing behind."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(LOCK)
+        if schema is not None:
+            connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            connection.exec_driver_sql(f"SET LOCAL search_path TO {schema}")
+            connection.dialect.default_schema_name = schema  # what is looked up without a schema is looked up there
+    configure(connection=connection)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    run_offline()
+elif (given := config.attributes.get("connection")) is not None:
+    run_on(given)
+else:
+    if config.config_file_name is not None:
+        fileConfig(config.config_file_name, disable_existing_loggers=False)
+    engine = make_engine(database_url())
+    with engine.connect() as own, own.begin():
+        own.exec_driver_sql("BEGIN IMMEDIATE" if own.dialect.name == "sqlite" else "BEGIN")
+        run_on(own)
+    engine.dispose()

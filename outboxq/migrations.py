@@ -1,0 +1,145 @@
+"""Creating and upgrading our tables, with the Alembic migrations that travel inside the package.
+
+The history is our own (`outboxq_alembic_version`), so it never meets the host application's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.engine import URL, make_url
+
+from .dialects import Begin, check_schema_name, dialect_for
+from .engine import make_engine
+from .tables import VERSION_TABLE, metadata
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = ["LOCK", "VERSION_TABLE", "current", "downgrade", "not_ours", "ours", "sql", "upgrade"]
+
+LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
+"""One migration at a time; released with the transaction. On SQLite, BEGIN IMMEDIATE is that lock."""
+
+_NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
+
+
+def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *, schema: str | None = None) -> None:
+    """Bring the tables to `revision`. Safe to run from many processes at once, and to run again.
+
+    On a URL or an Engine it runs in a transaction of its own; on a Connection in that connection's transaction, which stays
+    open: inside a host's own migration, pass ``op.get_bind()``. `schema` (PostgreSQL) is created if it is missing.
+    """
+    from alembic import command
+
+    _run(lambda config: command.upgrade(config, revision), database, schema)
+
+
+def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
+    """Take the tables back to `revision`; ``base`` removes them with everything in them, trigger and function included."""
+    from alembic import command
+
+    _run(lambda config: command.downgrade(config, revision), database, schema)
+
+
+def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
+    """The revision the database has; None without our tables."""
+    with _connected(database, Begin.READ) as connection:
+        dialect = dialect_for(connection.dialect.name, schema=schema)
+        if not dialect.statements.version_table.run(_execute(connection), {}):
+            return None
+        found = dialect.statements.version.run(_execute(connection), {})
+        return found[0]["version_num"] if found else None
+
+
+def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:
+    """The migrations as one SQL script, for people who apply it themselves. Connects to nothing."""
+    from alembic import command
+
+    output = StringIO()
+    text = make_url(url).render_as_string(hide_password=False)
+    command.upgrade(_config(schema=schema, url=text, output=output), revision, sql=True)
+    return output.getvalue()
+
+
+def ours(name: str | None, type_: str, _parents: object = None) -> bool:
+    """Alembic's `include_name` for our own comparison: our tables and nothing else."""
+    return type_ != "table" or name in _NAMES
+
+
+def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
+    """Alembic's `include_name` for a host's env.py, so that its autogenerate does not want to drop our tables::
+
+        context.configure(..., include_name=outboxq.migrations.not_ours)
+    """
+    return type_ != "table" or name not in _NAMES
+
+
+def script_location() -> Path:
+    """Inside an installed wheel beside this module; in a checkout at its top level."""
+    packaged = Path(__file__).parent / "_migrations" / "alembic"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "alembic"
+
+
+def _run(command: Any, database: str | URL | Engine | Connection, schema: str | None) -> None:
+    check_schema_name(schema)
+    with _connected(database, Begin.WRITE) as connection:
+        dialect_for(connection.dialect.name, schema=schema)
+        with _outer_proxies():
+            command(_config(connection=connection, schema=schema))
+
+
+def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
+    """Read from no file, so that nothing of the host's project gets in. Attributes, since a password may contain a %."""
+    from alembic.config import Config
+
+    config = Config(output_buffer=output) if output is not None else Config()
+    config.set_main_option("script_location", str(script_location()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes.update(attributes)
+    return config
+
+
+@contextmanager
+def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Iterator[Connection]:
+    if isinstance(database, Connection):
+        yield database
+        return
+    engine = database if isinstance(database, Engine) else make_engine(database)
+    try:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection, connection.begin():
+            if getattr(connection.connection.dbapi_connection, "in_transaction", False):
+                connection.exec_driver_sql("ROLLBACK")
+            text = dialect_for(connection.dialect.name).begin[begin]
+            connection.exec_driver_sql(text.partition(";")[0])  # without the limits: a migration may take its time
+            yield connection
+    finally:
+        if engine is not database:
+            engine.dispose()
+
+
+def _execute(connection: Connection) -> Any:
+    return lambda text, parameters: connection.exec_driver_sql(text, dict(parameters)).all()
+
+
+@contextmanager
+def _outer_proxies() -> Iterator[None]:
+    """Let our migrations run inside a host's: Alembic's `op` and `context` are module globals and do not nest."""
+    import alembic.context
+    import alembic.op
+
+    saved = [
+        proxy for module in (alembic.context, alembic.op) if (proxy := module.__dict__.get("_proxy")) is not None
+    ]
+    for proxy in reversed(saved):
+        proxy._remove_proxy()
+    try:
+        yield
+    finally:
+        for proxy in saved:
+            proxy._install_proxy()

@@ -1,0 +1,157 @@
+"""Both databases for every test that asks for one; the invariants are checked when the test is over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import Engine, create_engine
+
+from outboxq import migrations
+from outboxq.engine import configure_sqlite, make_engine
+from outboxq.model import Claim, Handle, NewTask
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests import postgres
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+@dataclass
+class Clock:
+    """A clock that stands still until it is moved; both databases then go by it."""
+
+    now: datetime = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, by: timedelta | float) -> datetime:
+        self.now += by if isinstance(by, timedelta) else timedelta(seconds=by)
+        return self.now
+
+
+@dataclass
+class Database:
+    """A fresh database with our tables, and a few short ways to fill it."""
+
+    name: str
+    """sqlite or postgresql."""
+    url: str
+    engines: list[Engine] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    worker: UUID = field(default_factory=uuid4)
+    corrupted: bool = False
+    """Set by a test that breaks the invariants on purpose and leaves them broken."""
+
+    def __post_init__(self) -> None:
+        self.engine = self.own(make_engine(self.url))
+        self.store = Store(self.engine)
+        """On the database's own clock."""
+        self.frozen = Store(self.engine, clock=self.clock)
+        """On `clock`."""
+
+    def own(self, engine: Engine) -> Engine:
+        self.engines.append(engine)
+        return engine
+
+    def host_engine(self) -> Engine:
+        """An engine as an application would make it: transactional, SQLite put right."""
+        engine = self.own(create_engine(self.url))
+        return configure_sqlite(engine) if self.name == "sqlite" else engine
+
+    def add(self, store: Store | None = None, **fields: object) -> Handle:
+        """Enqueue one task in a transaction of its own."""
+        values = {"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields}
+        return (store or self.frozen).enqueue(NewTask(**values))  # type: ignore[arg-type]
+
+    def claim(self, limit: int = 1, store: Store | None = None, **options: object) -> list[Claim]:
+        options = {"worker_id": self.worker, **options}
+        return (store or self.frozen).claim_ready_task(limit, **options)  # type: ignore[arg-type]
+
+    def rows(self, sql: str) -> list[tuple[object, ...]]:
+        """Raw rows, read past every layer of ours."""
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(sql).all()]
+
+    def run(self, sql: str) -> None:
+        """A raw statement, committed."""
+        with self.engine.connect() as connection, connection.begin():
+            connection.exec_driver_sql(sql)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Rows in task_executions, execution_events, task_outbox."""
+        tables = ("task_executions", "execution_events", "task_outbox")
+        return tuple(self.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables)  # type: ignore[return-value]
+
+    def close(self) -> None:
+        for engine in self.engines:
+            engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[postgres.Cluster]:
+    """The session's PostgreSQL server."""
+    server = postgres.start(settings={"deadlock_timeout": "100ms"})
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql(cluster: postgres.Cluster) -> str:
+    """A database with our tables, to be copied."""
+    url = cluster.create_database()
+    migrations.upgrade(url)
+    return url
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with our tables, to be copied."""
+    path = tmp_path_factory.mktemp("template") / "template.db"
+    migrations.upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
+    path = tmp_path / "outboxq.db"
+    shutil.copy(migrated_sqlite, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgresql_url(cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[str]:
+    url = cluster.create_database(template=migrated_postgresql)
+    yield url
+    cluster.drop_database(url)
+
+
+@pytest.fixture
+def sqlite(sqlite_url: str) -> Iterator[Database]:
+    yield from _checked(Database("sqlite", sqlite_url))
+
+
+@pytest.fixture
+def postgresql(postgresql_url: str) -> Iterator[Database]:
+    yield from _checked(Database("postgresql", postgresql_url))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """Each database in turn: no behaviour is true on one only, unless the test lives in tests/dialects."""
+    return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
+
+
+def _checked(database: Database) -> Iterator[Database]:
+    yield database
+    try:
+        if not database.corrupted:
+            assert database.store.verify() == []
+    finally:
+        database.close()
