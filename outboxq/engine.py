@@ -74,5 +74,7 @@ def _set_pragmas(connection: sqlite3.Connection, _record: Any) -> None:
 def _begin(connection: Any) -> None:
     options = connection.get_execution_options()
     if options.get("isolation_level") != "AUTOCOMMIT":
+        # SQLAlchemy gives the driver its own way of beginning back after every AUTOCOMMIT use of a pooled connection.
+        connection.connection.dbapi_connection.isolation_level = None
         mode = "DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "IMMEDIATE"
         connection.exec_driver_sql(f"BEGIN {mode}")

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL, make_url
 
 from .dialects import Begin, check_schema_name, dialect_for
 from .engine import make_engine
-from .tables import VERSION_TABLE, metadata
+from .tables import VERSION_TABLE, Xid8, metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -27,6 +28,8 @@ LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """One migration at a time; released with the transaction. On SQLite, BEGIN IMMEDIATE is that lock."""
 
 _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
+
+ischema_names.setdefault("xid8", Xid8)  # else every comparison warns that SQLAlchemy does not know the type
 
 
 def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *, schema: str | None = None) -> None:
@@ -75,7 +78,7 @@ def ours(name: str | None, type_: str, _parents: object = None) -> bool:
 def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
     """Alembic's `include_name` for a host's env.py, so that its autogenerate does not want to drop our tables::
 
-        context.configure(..., include_name=outboxq.migrations.not_ours)
+    context.configure(..., include_name=outboxq.migrations.not_ours)
     """
     return type_ != "table" or name not in _NAMES
 
@@ -133,13 +136,11 @@ def _outer_proxies() -> Iterator[None]:
     import alembic.context
     import alembic.op
 
-    saved = [
-        proxy for module in (alembic.context, alembic.op) if (proxy := module.__dict__.get("_proxy")) is not None
-    ]
+    saved = [proxy for module in (alembic.context, alembic.op) if (proxy := module.__dict__.get("_proxy")) is not None]
     for proxy in reversed(saved):
-        proxy._remove_proxy()
+        proxy._remove_proxy()  # noqa: SLF001 - a test pins it
     try:
         yield
     finally:
         for proxy in saved:
-            proxy._install_proxy()
+            proxy._install_proxy()  # noqa: SLF001

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -257,7 +257,7 @@ def _after(before: Fold | None, event: ExecutionEvent) -> Fold:
     )
 
 
-class Snooze(Exception):  # noqa: N818 - not an error: what a handler asks for
+class Snooze(Exception):
     """Raise it in a handler: run me again in `delay` (a timedelta or seconds); no attempt is used."""
 
     def __init__(self, delay: timedelta | float) -> None:
@@ -265,7 +265,7 @@ class Snooze(Exception):  # noqa: N818 - not an error: what a handler asks for
         super().__init__(f"again in {self.delay}")
 
 
-class Cancel(Exception):  # noqa: N818
+class Cancel(Exception):
     """Raise it in a handler: this task is pointless now. It ends Cancelled, with the reason, and is not retried."""
 
     def __init__(self, reason: str = "") -> None:
@@ -273,11 +273,11 @@ class Cancel(Exception):  # noqa: N818
         super().__init__(reason)
 
 
-class Retry(Exception):  # noqa: N818
+class Retry(Exception):
     """Raise it in a handler: try again at `at` (aware), whatever the policy's wait; the attempt counts against its limit."""
 
     def __init__(self, *, at: datetime) -> None:
         if at.utcoffset() is None:
             raise InvalidArgument("Retry(at=…) takes an aware datetime; add a time zone, e.g. datetime.now(UTC)")
-        self.at = at
+        self.at = at.astimezone(UTC)
         super().__init__(f"again at {at.isoformat()}")

@@ -17,10 +17,10 @@ from decimal import Decimal
 from typing import Any, NoReturn
 from uuid import UUID
 
-from outboxq.codecs.annotations import codec_for
-from outboxq.codecs.strict import MAX_DEPTH, Unfit, Walk, is_model, is_scalar, jsonable, refuse, spell, step
-from outboxq.codecs.values import Codec
-from outboxq.errors import ConfigurationError, InvalidCall, PayloadError
+from .codecs.annotations import codec_for
+from .codecs.strict import MAX_DEPTH, Unfit, Walk, is_model, is_scalar, jsonable, refuse, spell, step
+from .codecs.values import Codec
+from .errors import ConfigurationError, InvalidCall, PayloadError
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_result", "sanitize"]
 

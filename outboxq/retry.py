@@ -20,7 +20,7 @@ from tenacity.retry import RetryBaseT, retry_base
 from tenacity.stop import StopBaseT, stop_base
 from tenacity.wait import WaitBaseT, wait_base
 
-from outboxq.errors import ConfigurationError, InvalidArgument
+from .errors import ConfigurationError, InvalidArgument
 
 _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)  # what failed together must not return together
 

@@ -32,7 +32,7 @@ from sqlalchemy import (
     TypedColumns,
     Uuid,
 )
-from sqlalchemy.types import TypeDecorator, UserDefinedType
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from .errors import InvalidArgument
 from .model import EventType, TaskStatus
@@ -80,9 +80,9 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-Instant = UtcDateTime().with_variant(IsoDateTime(), "sqlite")
+Instant: TypeEngine[datetime] = UtcDateTime().with_variant(IsoDateTime(), "sqlite")
 BigId = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
-Status = Enum(
+Status: TypeEngine[Any] = Enum(
     TaskStatus,
     name="status",
     native_enum=False,
@@ -295,7 +295,7 @@ class PartitionClaimsColumns(TypedColumns):
     queue = Column(Text, primary_key=True)
     partition_key = Column(Text, primary_key=True)
     task_execution_id = Column(Uuid, nullable=False)
-    held = Column(Boolean(name="held", create_constraint=False), nullable=False)  # kept by a failed head
+    held = Column(Boolean, nullable=False)  # kept by a failed head
 
 
 partition_claims = Table("partition_claims", metadata, PartitionClaimsColumns)
@@ -321,7 +321,7 @@ class QueueSettingsColumns(TypedColumns):
     concurrency_limit = Column(Integer)
     rate_limit = Column(Integer)
     rate_seconds = Column(Double)
-    fair = Column(Boolean(name="fair", create_constraint=False), nullable=False)
+    fair = Column(Boolean, nullable=False)
     updated_at = Column(Instant, nullable=False)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, TwoPhaseTransaction
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
@@ -88,6 +88,7 @@ class SqlalchemyTarget(Target):
             self._check_sqlite(raw)
         elif isinstance(raw, psycopg.Connection):
             _check_psycopg(raw, "this SQLAlchemy connection is AUTOCOMMIT")
+            self._check_two_phase()
         else:
             raise InvalidTarget(
                 f"outboxq writes through psycopg 3 and sqlite3, not through {self.connection.dialect.driver}; "
@@ -112,6 +113,15 @@ class SqlalchemyTarget(Target):
                 "back with your rows; begin one, or pass a connection of an engine that is not AUTOCOMMIT"
             )
 
+    def _check_two_phase(self) -> None:
+        if isinstance(self.connection.get_transaction(), TwoPhaseTransaction):
+            notify = self.execute("SELECT current_setting('outboxq.notify', true)", {})
+            if notify[0][0] != "off":
+                raise InvalidTarget(
+                    "a two-phase transaction cannot be prepared once it has notified; execute SET LOCAL outboxq.notify = "
+                    "off in it before you enqueue (workers then find the task by polling)"
+                )
+
     def database(self) -> str | None:
         raw = self._raw()
         if isinstance(raw, sqlite3.Connection):
@@ -128,7 +138,8 @@ class PsycopgTarget(Target):
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        with self.connection.cursor(row_factory=tuple_row) as cursor:
+        # Not connection.cursor(): the caller's class may take other placeholders.
+        with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
             cursor.execute(sql.encode(), parameters)
             return cursor.fetchall() if cursor.description else []
 
@@ -145,12 +156,7 @@ class SqliteTarget(Target):
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        cursor = self.connection.cursor()
-        cursor.row_factory = None  # the caller's own would come back otherwise
-        try:
-            return cursor.execute(sql, parameters).fetchall()
-        finally:
-            cursor.close()
+        return _fetch(self.connection, sql, parameters)
 
     def check(self) -> None:
         if self.connection.in_transaction:
@@ -184,10 +190,18 @@ class DjangoTarget(Target):
                 f"no transaction is open on the Django connection {self.connection.alias!r}, so the task could not be "
                 "rolled back with your rows; enqueue inside transaction.atomic()"
             )
+        raw = self.connection.connection
+        if isinstance(raw, sqlite3.Connection) and not raw.in_transaction:
+            self.execute(
+                "BEGIN IMMEDIATE", {}
+            )  # set_autocommit(False): the driver would begin, but not before a savepoint
 
     def database(self) -> str | None:
-        name = self.connection.settings_dict["NAME"]
-        return str(Path(name).resolve()) if self.connection.vendor == "sqlite" else str(name)
+        raw = self.connection.connection
+        if isinstance(raw, sqlite3.Connection):
+            return _sqlite_file(raw)
+        # By the connection and not by the settings, where a service may stand instead of a name.
+        return raw.info.dbname if isinstance(raw, psycopg.Connection) else None
 
 
 def _wrap(using: object, schema: str | None) -> Target:
@@ -214,15 +228,7 @@ def _of_session(session: Session, schema: str | None) -> Target:
         raise InvalidTarget(
             "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
         ) from None
-    target = SqlalchemyTarget(connection, schema)
-    if session.twophase and target.dialect.one_statement:
-        notify = target.execute("SELECT current_setting('outboxq.notify', true)", {})
-        if notify[0][0] != "off":
-            raise InvalidTarget(
-                "a two-phase transaction cannot be prepared once it has notified; execute SET LOCAL outboxq.notify = off "
-                "in it before you enqueue (workers then find the task by polling)"
-            )
-    return target
+    return SqlalchemyTarget(connection, schema)
 
 
 def _refusal(using: object) -> str:
@@ -254,10 +260,22 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
 
 
 def _sqlite_file(raw: sqlite3.Connection) -> str | None:
-    for _, name, file in raw.execute("PRAGMA database_list").fetchall():
+    for _, name, file in _fetch(raw, "PRAGMA database_list", {}):
         if name == "main":
             return str(Path(file).resolve()) if file else None
     return None
+
+
+def _fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    """Rows in the driver's own types, whatever the caller's connection makes of rows and texts."""
+    cursor = raw.cursor()
+    cursor.row_factory = None
+    text_factory, raw.text_factory = raw.text_factory, str
+    try:
+        return cursor.execute(sql, parameters).fetchall()
+    finally:
+        raw.text_factory = text_factory
+        cursor.close()
 
 
 def _django_connection(alias: str) -> Any:

@@ -170,9 +170,7 @@ def _execution_events(*, postgresql: bool) -> None:
         sqlite_autoincrement=True,
     )
     token = ["task_execution_id", "lease_token"]
-    _partial_index(
-        "uq_execution_events_claim", "execution_events", token, "event_type = 'task_claimed'", unique=True
-    )
+    _partial_index("uq_execution_events_claim", "execution_events", token, "event_type = 'task_claimed'", unique=True)
     _partial_index(
         "uq_execution_events_end",
         "execution_events",
@@ -277,7 +275,4 @@ def _check(name: str, condition: str) -> sa.CheckConstraint:
 
 
 def _partial_index(name: str, table: str, columns: list[str], where: str, *, unique: bool = False) -> None:
-    op.create_index(
-        name, table, columns, unique=unique, postgresql_where=sa.text(where), sqlite_where=sa.text(where)
-    )
-
+    op.create_index(name, table, columns, unique=unique, postgresql_where=sa.text(where), sqlite_where=sa.text(where))

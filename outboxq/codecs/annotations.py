@@ -17,9 +17,9 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from outboxq.codecs.records import Model, Record
-from outboxq.codecs.strict import Unfit, Walk, is_model, jsonable, kind_of
-from outboxq.codecs.values import ANY_KIND, Choice, Codec, Enumeration, Fixed, Items, Plain, Table, Text
+from .records import Model, Record
+from .strict import Unfit, Walk, is_model, jsonable, kind_of
+from .values import ANY_KIND, Choice, Codec, Enumeration, Fixed, Items, Plain, Table, Text
 
 NULL = frozenset({"null"})
 

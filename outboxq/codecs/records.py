@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from outboxq.codecs.strict import Unfit, Walk, jsonable, step
-from outboxq.codecs.values import ANY_KIND, Codec, Verb
+from .strict import Unfit, Walk, jsonable, step
+from .values import ANY_KIND, Codec, Verb
 
 
 class Record(Codec):

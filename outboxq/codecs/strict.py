@@ -23,7 +23,7 @@ MAX_INTEGER_BITS = 14_284
 Other = Callable[[Any, "Walk"], object]
 
 
-class Unfit(Exception):  # noqa: N818
+class Unfit(Exception):
     """A value that cannot be stored or read, and where it is below the argument."""
 
     def __init__(self, reason: str) -> None:
@@ -86,7 +86,7 @@ def refuse(value: object, walk: Walk) -> object:  # noqa: ARG001
     raise Unfit(f"{name} is not JSON: pass an id, or a dataclass and annotate the parameter with it")
 
 
-def jsonable(value: Any, walk: Walk, other: Other = refuse) -> object:
+def jsonable(value: Any, walk: Walk, other: Other = refuse) -> object:  # noqa: C901 - one case a type
     """A copy of ``value`` of exact JSON types only. Subclasses of str, int and float are stored as what they equal."""
     cls = type(value)
     if cls is str:

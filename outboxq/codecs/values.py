@@ -14,7 +14,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
 
-from outboxq.codecs.strict import Unfit, Walk, is_scalar, jsonable, kind_of, spell, step
+from .strict import Unfit, Walk, is_scalar, jsonable, kind_of, spell, step
 
 ANY_KIND = frozenset({"null", "boolean", "number", "string", "array", "object"})
 Verb = Callable[[Any, Walk], object]

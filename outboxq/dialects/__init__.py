@@ -27,7 +27,7 @@ def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None 
 
         from .postgresql import PostgresDialect
 
-        return PostgresDialect(psycopg.dialect(), schema)
+        return PostgresDialect(psycopg.dialect(), schema)  # type: ignore[no-untyped-call]
     if name == "sqlite":
         from sqlalchemy.dialects.sqlite import pysqlite
 

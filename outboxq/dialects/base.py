@@ -129,7 +129,7 @@ class Statements:
 
     @cached_property
     def keyed_tasks(self) -> Plan:
-        return self._compile(enqueue.keyed_tasks(self._g))
+        return self._compile(enqueue.keyed_tasks())
 
     @cached_property
     def claim_from_one(self) -> Plan:

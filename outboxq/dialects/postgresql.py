@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     ARRAY,
@@ -13,7 +13,6 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
-    and_,
     bindparam,
     cast,
     column,
@@ -59,7 +58,7 @@ class PostgresGrammar:
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
-        built = func.jsonb_strip_nulls(func.jsonb_build_object(*members, type_=JSONB), type_=JSONB)
+        built: ColumnElement[Any] = func.jsonb_strip_nulls(func.jsonb_build_object(*members, type_=JSONB), type_=JSONB)
         if text is not None:
             built = func.coalesce(cast(text, JSONB), literal_column("'{}'", JSONB)).concat(built)
         return cast(built, Text)
@@ -93,7 +92,7 @@ class PostgresDialect(Dialect):
         "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; "
         "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
     )
-    begin = {
+    begin: ClassVar = {
         Begin.WRITE: f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}",
         Begin.READ: f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_limits}",
         Begin.SNAPSHOT: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -158,7 +157,14 @@ class PostgresDialect(Dialect):
         pair = _best_first(found)
         gap = claim.limit - select(func.count()).select_from(first).scalar_subquery()
         others = _locked(self._grammar, pair, claim.limit, besides=first)
-        rest = select(others.c.ctid).select_from(pair).join(others, true()).limit(gap).cte("rest").prefix_with("MATERIALIZED")
+        rest = (
+            select(others.c.ctid)
+            .select_from(pair)
+            .join(others, true())
+            .limit(gap)
+            .cte("rest")
+            .prefix_with("MATERIALIZED")
+        )
         return _delete(select(first.c.ctid).union_all(select(rest.c.ctid)))
 
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -223,7 +229,7 @@ def _best_first(pairs: FromClause) -> FromClause:
 def _locked(g: Grammar, pair: FromClause, limit: Any, besides: Any = None) -> Any:
     """Up to `limit` due entries of each pair, locked as they are pulled, those locked by others passed over."""
     entry = task_outbox.alias("due")
-    ctid = literal_column("due.ctid").label("ctid")
+    ctid: ColumnElement[Any] = literal_column("due.ctid").label("ctid")
     due = claim.due(g, pair, ctid, entry=entry)
     if besides is not None:
         due = due.where(literal_column("due.ctid") != _all_of(besides))

@@ -24,7 +24,9 @@ class Prepared:
     def __init__(self, statement: Statement, dialect: SqlalchemyDialect, schema: str | None) -> None:
         placed = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
         compiled: Any = statement.compile(
-            dialect=dialect, compile_kwargs={"render_postcompile": True}, **placed  # type: ignore[arg-type]
+            dialect=dialect,
+            compile_kwargs={"render_postcompile": True},
+            **placed,  # type: ignore[arg-type]
         )
         self.sql = str(compiled)
         self._defaults: dict[str, Any] = {}
@@ -36,7 +38,7 @@ class Prepared:
             if encode is not None:
                 self._encoders[name] = encode
         columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
-        self.columns = {column.key: column.type for column in columns}
+        self.columns = {str(column.key): column.type for column in columns}
         self._decoders = tuple(
             (position, decode)
             for position, kind in enumerate(self.columns.values())

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -17,7 +17,6 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
-    case,
     cast,
     column,
     delete,
@@ -45,13 +44,16 @@ class SqliteGrammar:
 
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
         """Exact to the microsecond in integers: SQLite's own date arithmetic rounds to milliseconds, and a task due now
-        could come out as due in half a millisecond."""
+        could come out as due in half a millisecond.
+        """
         micros = (
             cast(func.strftime("%s", moment), Integer) * 1_000_000
             + cast(func.substr(moment, 21, 6), Integer)
             + cast(func.round(seconds * 1_000_000), Integer)
         )
-        whole = func.strftime("%Y-%m-%dT%H:%M:%S", micros.op("/", precedence=20)(literal_column("1000000")), "unixepoch", type_=Text)
+        whole = func.strftime(
+            "%Y-%m-%dT%H:%M:%S", micros.op("/", precedence=20)(literal_column("1000000")), "unixepoch", type_=Text
+        )
         fraction = func.printf(".%06d+00:00", micros % literal_column("1000000"), type_=Text)
         return type_coerce(whole + fraction, Instant)
 
@@ -65,7 +67,9 @@ class SqliteGrammar:
 
     def rows(self, name: str, columns: Columns) -> FromClause:
         """`name` as rows of a JSON array of arrays, bound as the parameter `name`; `ordinal` counts them."""
-        batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued("key", "value", name=f"{name}_rows")
+        batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued(
+            "key", "value", name=f"{name}_rows"
+        )
         cells = [
             func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
             for position, (key, kind) in enumerate(columns.items())
@@ -87,7 +91,7 @@ class SqliteGrammar:
 class SqliteDialect(Dialect):
     name = "sqlite"
     # Deferred transactions that turn into writers fail at once where another has written meanwhile, busy timeout or not.
-    begin = {Begin.WRITE: "BEGIN IMMEDIATE", Begin.READ: "BEGIN DEFERRED", Begin.SNAPSHOT: "BEGIN DEFERRED"}
+    begin: ClassVar = {Begin.WRITE: "BEGIN IMMEDIATE", Begin.READ: "BEGIN DEFERRED", Begin.SNAPSHOT: "BEGIN DEFERRED"}
     reads_before_writing = True
     one_statement = False
 
@@ -159,7 +163,9 @@ class Script:
             self._steps[name] = step = dialect.prepare(build(relations))
             passed = transition.passes.get(name, tuple(step.columns))
             self._passed[name] = [position for position, key in enumerate(step.columns) if key in passed]
-            relations[name] = dialect.grammar.rows(name, {key: step.columns[key] for key in step.columns if key in passed})
+            relations[name] = dialect.grammar.rows(
+                name, {key: step.columns[key] for key in step.columns if key in passed}
+            )
         self._read = {name for step in self._steps.values() for name in step.names & self._steps.keys()}
 
     @property

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, delete, func, literal_column, null, or_, select
-from sqlalchemy import insert as plain_insert
+from sqlalchemy import ColumnElement, Select, and_, case, delete, func, or_, select
 
 from ..model import ENDS_CLAIM, STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ..tables import Instant, execution_events, idempotency_keys, task_executions, task_leases, task_outbox
@@ -69,7 +68,8 @@ def checks() -> Mapping[str, Check]:
             meaning="a claim has no end although its task is not Running under it", broken=_claim_left_open
         ),
         "life_after_end": Check(
-            meaning="something happened to a task after its end, and it was not run again by hand", broken=_life_after_end
+            meaning="something happened to a task after its end, and it was not run again by hand",
+            broken=_life_after_end,
         ),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
         "recovered_early": Check(meaning="a lease was taken back before it expired", broken=_recovered_early),

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import CTE, Double, FromClause, Select, Text, Uuid, bindparam, func, null, select, update
+from sqlalchemy import CTE, BigInteger, Double, FromClause, Select, Text, Uuid, bindparam, func, null, select, update
 from sqlalchemy import insert as plain_insert
 
 from ..model import EventType, TaskStatus
 from ..tables import execution_events, task_executions, task_leases, task_outbox
 from .grammar import Grammar, Relations, Statement, Transition, word
 
-limit = bindparam("limit", required=True)
+limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
 """A worker's own lease in place of the task's; None: the task's."""
@@ -73,7 +73,9 @@ def every_queue() -> CTE:
     """The queues that have entries, by hopping through the index: one probe a queue, whatever the backlog."""
     queues = select(func.min(task_outbox.c.queue).label("queue")).cte("queues", recursive=True)
     entry = task_outbox.alias("entry")
-    following = select(func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue).correlate(queues).scalar_subquery()
+    following = (
+        select(func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue).correlate(queues).scalar_subquery()
+    )
     return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
 
 

@@ -49,7 +49,16 @@ BY_HAND: Columns = {
     "available_at": Instant,
     "data": Text(),
 }
-_RETURNED = ("id", "pipeline_execution_id", "queue", "priority", "partition_key", "position", "event_type", "expires_at")
+_RETURNED = (
+    "id",
+    "pipeline_execution_id",
+    "queue",
+    "priority",
+    "partition_key",
+    "position",
+    "event_type",
+    "expires_at",
+)
 _TERMINAL = [word(TaskStatus.COMPLETED), word(TaskStatus.FAILED), word(TaskStatus.CANCELLED)]
 
 
@@ -109,7 +118,13 @@ def end(g: Grammar) -> Transition:
     return Transition(
         name="end",
         given=END,
-        steps={"held": lambda r: _held(g, r), "freed": lambda r: _freed(g, r), "ended": ended, "entry": entry, "event": event},
+        steps={
+            "held": lambda r: _held(g, r),
+            "freed": lambda r: _freed(g, r),
+            "ended": ended,
+            "entry": entry,
+            "event": event,
+        },
         returns="ended",
     )
 

@@ -86,7 +86,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
     )
 
 
-def keyed_tasks(g: Grammar) -> Transition:
+def keyed_tasks() -> Transition:
     """The tasks that hold the given keys."""
 
     def holders(r: Relations) -> Select[tuple[object, ...]]:

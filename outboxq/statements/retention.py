@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Uuid, bindparam, delete, func, select
+from sqlalchemy import ColumnElement, Integer, Select, Uuid, bindparam, delete, func, select
 
 from ..model import TaskStatus
 from ..tables import Instant, execution_events, idempotency_keys, task_executions
@@ -15,7 +15,7 @@ _before = bindparam("before", type_=Instant, required=True)
 _from_id = bindparam("from_id", type_=Uuid, required=True)
 _to_id = bindparam("to_id", type_=Uuid, required=True)
 _statuses = {
-    status: bindparam(f"prune_{status.lower()}", required=True)
+    status: bindparam(f"prune_{status.lower()}", type_=Integer, required=True)
     for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
 }
 

@@ -140,7 +140,7 @@ def aware(moment: datetime, name: str) -> datetime:
 
 def positive(limit: int, name: str = "limit") -> int:
     """Raises InvalidArgument for anything but a whole number of at least 1."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"{name} must be a whole number of at least 1, not {limit!r}")
     return limit
 
@@ -148,11 +148,12 @@ def positive(limit: int, name: str = "limit") -> int:
 def identifier(task_id: object) -> UUID:
     """Raises InvalidArgument for anything but a UUID."""
     if not isinstance(task_id, UUID):
-        raise InvalidArgument(f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)")
+        raise InvalidArgument(
+            f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)"
+        )
     return task_id
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     log.info("transaction failed (%s); running it again, attempt %d", type(error).__name__, state.attempt_number + 1)
-

@@ -86,9 +86,7 @@ class Claims(Transactions):
         data = {"error": error}
         self._finish_one(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
 
-    def release(
-        self, claim: Claim, *, delay: timedelta = timedelta(0), reason: str = "", using: object = None
-    ) -> None:
+    def release(self, claim: Claim, *, delay: timedelta = timedelta(0), reason: str = "", using: object = None) -> None:
         """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
         data = {"reason": reason} if reason else {}
         self._finish_one(Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data=data), using)

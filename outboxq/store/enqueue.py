@@ -91,7 +91,7 @@ def _check(task: NewTask) -> None:
             raise InvalidArgument(
                 f"{name} of task {task.task_name!r} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates"
             )
-    if isinstance(task.priority, bool) or not isinstance(task.priority, int) or not -100 <= task.priority <= 100:
+    if type(task.priority) is not int or not -100 <= task.priority <= 100:
         raise InvalidArgument(f"priority of task {task.task_name} must be a whole number from -100 to 100")
     if task.max_attempts is not None and not 1 <= task.max_attempts <= 2**31 - 1:
         raise InvalidArgument(f"max_attempts of task {task.task_name} must be at least 1")

@@ -26,14 +26,12 @@ class Operations(Transactions):
         below 1.
         """
         aware(retry_at, "retry_at")
-        if isinstance(new_attempt, bool) or not isinstance(new_attempt, int) or not 1 <= new_attempt <= 2**31 - 1:
+        if type(new_attempt) is not int or not 1 <= new_attempt <= 2**31 - 1:
             raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
         row = (task_id, EventType.RETRY_SCHEDULED, TaskStatus.READY, new_attempt, retry_at, None)
         self._move(row, using, allowed=frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}))
 
-    def cancel(
-        self, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None
-    ) -> TaskStatus:
+    def cancel(self, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None) -> TaskStatus:
         """Cancel the task; returns its status now.
 
         A waiting task is Cancelled at once. A running one is asked to stop: its worker reads that with its next heartbeat,
@@ -76,7 +74,9 @@ class Operations(Transactions):
                     return status
                 if status not in allowed:
                     _refuse(task_id, status, event_type)
-            raise InvalidTransition(f"task {task_id} changes its status faster than it can be changed by hand; try again")
+            raise InvalidTransition(
+                f"task {task_id} changes its status faster than it can be changed by hand; try again"
+            )
 
         return self._run(work, using=using)
 

@@ -35,7 +35,9 @@ class Retention(Transactions):
             raise InvalidArgument("older_than must not be negative")
         if not wanted <= TERMINAL:
             raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
-        before = self._run(lambda t: t.dialect.statements.now.run(t.execute, self._values(t))[0]["now"], begin=Begin.READ)
+        before = self._run(
+            lambda t: t.dialect.statements.now.run(t.execute, self._values(t))[0]["now"], begin=Begin.READ
+        )
         before -= older_than
         values = {
             "before": before,

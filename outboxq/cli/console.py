@@ -1,0 +1,113 @@
+"""How the commands find the database, and how they speak."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import click
+from sqlalchemy.exc import DBAPIError
+
+from ..engine import make_engine
+from ..errors import OutboxqError, SchemaOutOfDate, TaskNotFound
+from ..migrations import upgrade
+from ..store import Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EMBEDDED = "sqlite:///outboxq.db"
+"""Where nothing else is said: a file in the working directory, which brings itself up to date."""
+
+EXIT_NOT_FOUND = 3
+EXIT_SCHEMA = 4
+EXIT_UNREACHABLE = 69
+
+
+def database_options(command: Callable[P, R]) -> Callable[P, R]:
+    """`--url` and `--schema`; they reach the command as `store`."""
+
+    @click.option(
+        "--url",
+        envvar="OUTBOXQ_DATABASE_URL",
+        help="The database; better given by the environment than here, where other users see it. "
+        f"Default: {EMBEDDED}, which upgrades itself.",
+        show_envvar=True,
+    )
+    @click.option(
+        "--schema", envvar="OUTBOXQ_SCHEMA", help="The PostgreSQL schema of outboxq's tables.", show_envvar=True
+    )
+    @wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        url, schema = kwargs.pop("url"), kwargs.pop("schema")
+        with speaking_plainly():
+            engine = make_engine(str(url or EMBEDDED))
+            if url is None:
+                upgrade(engine)
+            kwargs["store"] = Store(engine, schema=None if schema is None else str(schema))
+            try:
+                return command(*args, **kwargs)
+            finally:
+                engine.dispose()
+
+    return wrapped
+
+
+@contextmanager
+def speaking_plainly() -> Iterator[None]:
+    """Our errors as one sentence on stderr, each kind with its exit code; anything else keeps its traceback."""
+    try:
+        yield
+    except SchemaOutOfDate as error:
+        fail(str(error), EXIT_SCHEMA)
+    except TaskNotFound as error:
+        fail(str(error), EXIT_NOT_FOUND)
+    except OutboxqError as error:
+        fail(str(error), 1)
+    except DBAPIError as error:
+        if not error.connection_invalidated and type(error.orig).__name__ != "OperationalError":
+            raise
+        fail(f"the database cannot be used: {str(error.orig).strip()}", EXIT_UNREACHABLE)
+
+
+def fail(sentence: str, code: int) -> None:
+    click.echo(f"outboxq: {sentence}", err=True)
+    sys.exit(code)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Lines for people on a terminal, tab-separated values in a pipe."""
+    if not sys.stdout.isatty():
+        for row in (head, *rows):
+            click.echo("\t".join(_plain(cell) for cell in row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table(*head, box=None, pad_edge=False)
+    for row in rows:
+        drawn.add_row(*(_plain(cell) for cell in row))
+    Console(no_color="NO_COLOR" in os.environ, markup=False).print(drawn)
+
+
+def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
+    """90d, 7d12h, 30m, 45s: a span of time as a click callback."""
+    if value is None:
+        return None
+    parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", value)
+    if not value or parts is None:
+        raise click.BadParameter("write it as 90d, 7d12h, 30m or 45s")
+    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def _plain(cell: Any) -> str:
+    """Text from a database must not speak to the terminal: control characters are shown, not sent."""
+    text = "" if cell is None else str(cell)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

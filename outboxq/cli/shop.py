@@ -1,0 +1,95 @@
+"""The demo's small shop: an application as a user would write it. Its workers run `outboxq worker outboxq.cli.shop:outbox`."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from functools import cache
+
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, insert, select
+from sqlalchemy.orm import Session
+
+from ..context import TaskContext
+from ..engine import configure_sqlite
+from ..errors import ConfigurationError
+from ..model import Handle
+from ..outbox import Outbox
+from ..retry import RetryPolicy
+
+QUEUE = "outboxq-demo"
+FLAKY_EVERY = 7
+DECLINED = 13
+HEAVY = 17
+
+outbox = Outbox()
+metadata = MetaData()
+orders = Table(
+    "outboxq_demo_orders",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+)
+receipts = Table(
+    "outboxq_demo_receipts",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+)
+packers = Table(
+    "outboxq_demo_packers",
+    metadata,
+    Column("pid", Integer, primary_key=True, autoincrement=False),
+)
+
+SHORTLY = RetryPolicy(max_attempts=3, wait=timedelta(milliseconds=300))
+
+
+@outbox.task(queue=QUEUE, retry=SHORTLY)
+def send_receipt(ctx: TaskContext, number: int) -> str:
+    """The mail server is down now and then: the first attempt for every seventh order fails."""
+    if number % FLAKY_EVERY == 0 and ctx.attempt == 1:
+        raise ConnectionError("the mail server hung up")
+    with engine().begin() as connection:
+        found = connection.execute(select(orders.c.number).where(orders.c.number == number)).first()
+        if found is None:
+            raise LookupError(f"there is no order {number}")
+        # May run twice, as any task; the receipt is written once.
+        if connection.execute(select(receipts.c.number).where(receipts.c.number == number)).first() is None:
+            connection.execute(insert(receipts).values(number=number))
+    return f"receipt for order {number}"
+
+
+@outbox.task(queue=QUEUE, retry=SHORTLY)
+def charge_card(number: int) -> None:
+    """One customer's card is always declined: that task ends as the dead letter."""
+    if number == DECLINED:
+        raise PermissionError("card declined")
+
+
+@outbox.task(queue=QUEUE, retry=SHORTLY, lease=2)
+def pack_parcel(ctx: TaskContext, number: int) -> None:
+    """One parcel is heavy: its worker is killed while packing, and whoever takes the task over is stronger."""
+    if number != HEAVY or ctx.recovery_attempts:
+        return
+    with engine().begin() as connection:
+        connection.execute(insert(packers).values(pid=os.getpid()))
+    while not ctx.should_stop:
+        time.sleep(0.05)
+
+
+def place_order(session: Session, number: int) -> list[Handle]:
+    """The order and its three tasks, in the caller's transaction."""
+    session.execute(insert(orders).values(number=number))
+    return [
+        send_receipt.using(session).enqueue(number),
+        charge_card.using(session).enqueue(number),
+        pack_parcel.using(session).enqueue(number),
+    ]
+
+
+@cache
+def engine() -> Engine:
+    """The shop's own engine, to the database in which its outbox lives too."""
+    if outbox.store.engine is None:
+        raise ConfigurationError("the demo's shop is not bound to a database")
+    made = create_engine(outbox.store.engine.url)
+    return configure_sqlite(made) if made.dialect.name == "sqlite" else made

@@ -1,0 +1,124 @@
+"""One claim in, one outcome out: the only room that runs user code. It knows no database."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from datetime import datetime, timedelta
+from typing import Any
+
+from .context import TaskContext
+from .errors import ConfigurationError, PayloadError
+from .model import Cancel, Claim, EventType, Outcome, Retry, Snooze
+from .payload import dump_result, sanitize
+from .task import Task
+
+log = logging.getLogger("outboxq.task")
+
+_ERROR_BYTES = 1000
+_TRACEBACK_BYTES = 8192
+_LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
+
+
+def context_of(claim: Claim, task: Task[..., Any], stopping: threading.Event) -> TaskContext:
+    """The context in which the claim's task runs; the worker keeps it to tell the handler what happens meanwhile."""
+    bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
+    return TaskContext(claim, max_attempts=bound, stopping=stopping)
+
+
+def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:
+    """Run the task's function and say how its claim ends. Never raises: whatever the function does is an outcome.
+
+    SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they are not the worker's.
+    """
+    began = time.monotonic()
+    try:
+        arguments = task.parameters.load(claim.args)
+        result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
+        if isinstance(result, Snooze | Cancel | Retry):
+            raise result  # returned or raised, it means the same
+        return _completed(claim, task, result)
+    except Snooze as asked:
+        return _snoozed(claim, asked)
+    except Cancel as asked:
+        return _cancelled(claim, asked)
+    except BaseException as error:  # noqa: BLE001
+        elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=time.monotonic() - began)
+        return _failed(claim, task, error, elapsed=elapsed)
+
+
+def unknown(claim: Claim, *, since: datetime, limit: timedelta, delay: timedelta) -> Outcome:
+    """What becomes of a task that this process does not know: another worker may, so it is given back; at last it fails."""
+    error = f"UnknownTask: no worker that claimed {claim.task_name!r} has it registered"
+    if claim.started_at - since > limit:
+        return Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error, "reason": UNKNOWN})
+    return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": UNKNOWN})
+
+
+UNKNOWN = "unknown task"
+
+
+def _completed(claim: Claim, task: Task[..., Any], result: object) -> Outcome:
+    try:
+        stored = dump_result(result, name=task.name)
+    except PayloadError as error:
+        # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
+        return _dead(claim, _describe(error))
+    return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
+
+
+def _snoozed(claim: Claim, asked: Snooze) -> Outcome:
+    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=min(max(asked.delay, timedelta(0)), _LONGEST))
+
+
+def _cancelled(claim: Claim, asked: Cancel) -> Outcome:
+    data = {"reason": sanitize(asked.reason)} if asked.reason else {}
+    return Outcome(claim=claim, event_type=EventType.CANCELLED, data=data)
+
+
+def _failed(claim: Claim, task: Task[..., Any], error: BaseException, *, elapsed: timedelta) -> Outcome:
+    told = _describe(error)
+    try:
+        if isinstance(error, Retry):
+            return _retry_at(claim, task, error, told)
+        delay = task.retry.next_delay(
+            attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
+        )
+    except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
+        return _dead(claim, {**told, "policy_error": sanitize(str(broken), limit=_ERROR_BYTES)})
+    if delay is None:
+        return _dead(claim, told)
+    return Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error=told["error"], delay=delay, data=told)
+
+
+def _retry_at(claim: Claim, task: Task[..., Any], asked: Retry, told: dict[str, str]) -> Outcome:
+    bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
+    if bound is not None and claim.attempt >= bound:
+        return _dead(claim, told)
+    return Outcome(
+        claim=claim, event_type=EventType.RETRY_SCHEDULED, error=told["error"], available_at=asked.at, data=told
+    )
+
+
+def _dead(claim: Claim, told: dict[str, str]) -> Outcome:
+    return Outcome(claim=claim, event_type=EventType.FAILED, error=told["error"], data=told)
+
+
+def _describe(error: BaseException) -> dict[str, str]:
+    """What the event keeps of an error: no locals, no more than fits, nothing a database would refuse."""
+    kind = type(error)
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not keep the failure from being recorded
+        message = "(its message cannot be read)"
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001
+        trace = ""
+    return {
+        "error": sanitize(f"{kind.__qualname__}: {message}" if message else kind.__qualname__, limit=_ERROR_BYTES),
+        "exception": f"{kind.__module__}.{kind.__qualname__}",
+        "traceback": sanitize(trace, limit=_TRACEBACK_BYTES),
+    }

@@ -1,0 +1,161 @@
+"""What a worker does besides claiming: extend the leases it holds, take back those of the dead."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from .context import TaskContext
+from .model import Claim, TaskStatus
+from .store import Store
+
+log = logging.getLogger("outboxq.worker")
+
+BEATS_PER_LEASE = 3
+RECOVERY_BATCH = 100
+
+
+@dataclass(kw_only=True)
+class Held:
+    """A claim this process holds, and until when it may believe so."""
+
+    claim: Claim
+    context: TaskContext
+    deadline: float
+    """By `time.monotonic()`, counted from before the claim or beat was sent: never later than the database's own."""
+    next_beat: float
+
+
+class Leases:
+    """The claims this process holds, kept alive by `beat()`."""
+
+    def __init__(self, store: Store, *, heartbeat: timedelta | None = None) -> None:
+        """`heartbeat` bounds the time between beats; None: a third of each lease."""
+        self._store = store
+        self._bound = float("inf") if heartbeat is None else heartbeat.total_seconds()
+        self.changed: Callable[[], None] = lambda: None
+        """Called when the next beat may be due earlier than `pause()` last said."""
+        self._held: dict[UUID, Held] = {}
+        self._lock = threading.Lock()
+
+    def hold(self, claim: Claim, context: TaskContext, *, sent: float) -> None:
+        """`sent`: `time.monotonic()` before the claim was sent."""
+        one = Held(
+            claim=claim, context=context, deadline=sent + claim.lease_seconds, next_beat=sent + self._every(claim)
+        )
+        with self._lock:
+            self._held[claim.id] = one
+        self.changed()
+
+    def drop(self, claim: Claim) -> None:
+        with self._lock:
+            held = self._held.get(claim.id)
+            if held is not None and held.claim.lease_token == claim.lease_token:
+                del self._held[claim.id]
+
+    def held(self) -> list[Held]:
+        with self._lock:
+            return list(self._held.values())
+
+    def pause(self) -> float:
+        """Seconds until the next beat is due."""
+        due = min((one.next_beat for one in self.held()), default=time.monotonic() + 60)
+        return max(0.0, due - time.monotonic())
+
+    def beat(self) -> None:
+        """One heartbeat for all. What the database denies is lost; when it does not answer, what is past its deadline is."""
+        held = self.held()
+        if not held:
+            return
+        sent = time.monotonic()
+        try:
+            beats = self._store.heartbeat([one.claim for one in held])
+        except Exception:
+            log.exception("heartbeat for %d tasks failed; trying again", len(held))
+            for one in held:
+                one.next_beat = sent + self._every(one.claim) / 4
+                if time.monotonic() > one.deadline:
+                    self._lose(one, "the database could not be reached before its lease ended")
+            return
+        for one in held:
+            beat = beats.get(one.claim.id)
+            if beat is None:
+                one.next_beat = float("inf")
+                if self._is_held(one):  # otherwise it ended while the heartbeat was on its way
+                    self._lose(one, "another worker may run it")
+                continue
+            one.deadline, one.next_beat = sent + one.claim.lease_seconds, sent + self._every(one.claim)
+            if beat.cancel_requested:
+                one.context.request_cancel()
+
+    def _every(self, claim: Claim) -> float:
+        return min(claim.lease_seconds / BEATS_PER_LEASE, self._bound)
+
+    def _is_held(self, one: Held) -> bool:
+        with self._lock:
+            return self._held.get(one.claim.id) is one
+
+    def _lose(self, one: Held, why: str) -> None:
+        if not one.context.lost:
+            log.warning("lost the lease of task %s (%s): %s", one.claim.id, one.claim.task_name, why)
+        one.context.lose()
+
+
+@dataclass(kw_only=True)
+class Recovery:
+    """Takes back expired leases. Every worker runs it: no registry, no leader."""
+
+    store: Store
+    recovered: int = field(default=0, init=False)
+
+    def run_once(self) -> int:
+        """One bounded batch; returns how many tasks were taken back."""
+        found = self.store.recover(RECOVERY_BATCH)
+        for one in found:
+            level = logging.ERROR if one.status is TaskStatus.FAILED else logging.WARNING
+            log.log(level, "task %s lost its worker: now %s, recovery %d", one.id, one.status, one.recovery_attempts)
+        self.recovered += len(found)
+        return len(found)
+
+
+class Loop(threading.Thread):
+    """Runs `once()` again and again, waiting in between as long as `pause()` says, until stopped.
+
+    An error is logged and the loop goes on: the database may be away for a while. `look()` has it ask `pause()` anew.
+    """
+
+    def __init__(self, name: str, once: Callable[[], object], pause: Callable[[], float]) -> None:
+        super().__init__(name=f"outboxq-{name}", daemon=True)
+        self._once = once
+        self._pause = pause
+        self._stopped = False
+        self._looking = threading.Event()
+        self.died: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._stopped:
+                if self._looking.wait(self._pause()):
+                    self._looking.clear()
+                    continue
+                try:
+                    self._once()
+                except Exception:
+                    log.exception("%s failed; going on", self.name)
+        except BaseException as error:
+            self.died = error
+            raise
+
+    def look(self) -> None:
+        self._looking.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.look()
+        if self.is_alive():
+            self.join()

@@ -1,0 +1,220 @@
+"""Tasks: plain functions that an application may also enqueue."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints
+
+from .context import TaskContext
+from .errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, UnknownTask
+from .model import Handle, NewTask
+from .payload import Parameters
+from .retry import RetryPolicy
+from .store import Store
+from .uuid7 import uuid7
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_LEASE = timedelta(seconds=60)
+
+
+class Holder(Protocol):
+    """What a task needs of the outbox that it belongs to."""
+
+    @property
+    def store(self) -> Store: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What is said of a task where it is declared, and may be said otherwise where it is enqueued."""
+
+    queue: str = "default"
+    priority: int = 0
+    lease: timedelta = DEFAULT_LEASE
+    timeout: timedelta | None = None
+
+
+class Task(Generic[P, R]):
+    """A function that can be enqueued. Calling it runs it here and now, as if it were not a task."""
+
+    def __init__(
+        self, function: Callable[..., R], *, name: str, settings: Settings, retry: RetryPolicy, holder: Holder
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.settings = settings
+        self.retry = retry
+        self.takes_context = _takes_context(function)
+        self.parameters = Parameters(function, name=name, context=self.takes_context)
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", name)
+        self.__module__ = function.__module__
+        self._holder = holder
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name} queue={self.settings.queue!r}>"
+
+    def using(
+        self,
+        target: object,
+        *,
+        delay: timedelta | float | None = None,
+        run_after: datetime | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Enqueuing[P]:
+        """Enqueue on `target`: the thing whose transaction the task belongs to.
+
+        A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias;
+        or the outbox itself, for a transaction of its own. `delay` (a timedelta or seconds) or `run_after` (aware) say when
+        the task is due. Raises InvalidArgument.
+        """
+        if delay is not None and run_after is not None:
+            raise InvalidArgument(f"{self.name}: give delay= or run_after=, not both")
+        settings = self.settings
+        task = NewTask(
+            id=uuid7(),
+            task_name=self.name,
+            args="{}",
+            queue=settings.queue if queue is None else queue,
+            priority=settings.priority if priority is None else priority,
+            available_at=run_after,
+            delay=duration(0 if delay is None else delay, "delay"),
+            max_attempts=max_attempts,
+            lease=settings.lease,
+            timeout=settings.timeout,
+            idempotency_key=idempotency_key,
+        )
+        return Enqueuing(self.parameters, self._holder.store, None if target is self._holder else target, task)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:  # noqa: ARG002
+        """Only where the transaction is known without being named; else InvalidTarget, which says what to write."""
+        raise InvalidTarget(
+            f"{self.name}.enqueue() does not know which transaction the task belongs to; write "
+            f"{self.__name__}.using(session).enqueue(…), or .using(outbox) for a transaction of its own"
+        )
+
+
+class Enqueuing(Generic[P]):
+    """A task with its target and options: ready to be given its arguments."""
+
+    def __init__(self, parameters: Parameters, store: Store, target: object, task: NewTask) -> None:
+        self._parameters = parameters
+        self._store = store
+        self._target = target
+        self._task = task
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
+        """Write the task, typed and checked as a call of the function.
+
+        Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not
+        strict JSON by its annotation, InvalidTarget; all of them before anything is written.
+        """
+        return self._store.enqueue(_with(self._task, self._parameters.dump(args, kwargs)), using=self._target)
+
+    def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> list[Handle]:
+        """Write a task for each call, as one statement and under one `pipeline_execution_id`.
+
+        A call is a sequence of positional arguments or a mapping of keyword arguments. All are checked before any is written.
+        """
+        if self._task.idempotency_key is not None:
+            raise InvalidArgument("an idempotency_key names one task; enqueue_many() writes many")
+        batch = uuid7()
+        tasks = [
+            _with(self._task, self._parameters.dump(args, kwargs), pipeline_execution_id=batch)
+            for args, kwargs in map(_call, calls)
+        ]
+        return self._store.enqueue_many(tasks, using=self._target)
+
+
+class Registry:
+    """The tasks of one outbox, by their names. Names are stored for ever, so a name means one task."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task[..., Any]] = {}
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Raises ConfigurationError for a name that is taken."""
+        known = self._tasks.get(task.name)
+        if known is not None:
+            raise ConfigurationError(
+                f"two tasks are called {task.name!r}: {_where(known.function)} and {_where(task.function)}; give one name="
+            )
+        self._tasks[task.name] = task
+
+    def get(self, name: str) -> Task[..., Any]:
+        """Raises UnknownTask."""
+        try:
+            return self._tasks[name]
+        except KeyError:
+            raise UnknownTask(
+                f"task {name!r} is not registered in this process; import the module that declares it"
+            ) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tasks
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter(self._tasks.values())
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """`module.qualname`. Raises ConfigurationError where that would not name the same function in a worker."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    if function.__module__ == "__main__" or "<" in function.__qualname__:
+        raise ConfigurationError(
+            f"{name} is not a name that a worker could find again; give the task one: @outbox.task(name='…')"
+        )
+    return name
+
+
+def duration(value: timedelta | float, name: str) -> timedelta:
+    """A timedelta, or seconds. Raises InvalidArgument for anything else."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"{name} takes a timedelta or seconds, not {type(value).__name__}")
+    try:
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        raise InvalidArgument(f"{name}={value!r} is not a span of time") from None
+
+
+def _takes_context(function: Callable[..., object]) -> bool:
+    """Whether the first parameter is annotated TaskContext."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].annotation is inspect.Parameter.empty:
+        return False
+    first = parameters[0]
+    if isinstance(first.annotation, str):
+        try:
+            return get_type_hints(function)[first.name] is TaskContext
+        except NameError:  # another parameter's forward reference: the text must do
+            return first.annotation.rpartition(".")[2] == TaskContext.__name__
+    return first.annotation is TaskContext
+
+
+def _with(task: NewTask, args: str, **changes: Any) -> NewTask:
+    return replace(task, id=uuid7(), args=args, **changes)
+
+
+def _call(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    if isinstance(call, Mapping):
+        return (), call
+    if isinstance(call, str | bytes) or not isinstance(call, Sequence):
+        raise InvalidCall("a call is a tuple of positional arguments or a mapping of keyword arguments; write (value,)")
+    return tuple(call), {}
+
+
+def _where(function: Callable[..., object]) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', function)}"

@@ -1,0 +1,151 @@
+"""What several contract tests need: things that happen at once, and the whole of the tables to compare."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import OperationalError
+
+from outboxq.model import Claim
+from outboxq.store import Store
+from tests.conftest import Database
+
+TABLES = {
+    "task_executions": "id",
+    "task_outbox": "id",
+    "task_leases": "task_execution_id",
+    "execution_events": "sequence_num",
+    "idempotency_keys": "task_execution_id",
+}
+
+
+def everything(database: Database) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of ours: equal before and after means that nothing was written."""
+    return {table: database.rows(f"SELECT * FROM {table} ORDER BY {key}") for table, key in TABLES.items()}
+
+
+def types(database: Database, task_id: UUID) -> list[str]:
+    return [event.event_type.value for event in database.store.history(task_id)]
+
+
+def claimed(database: Database, **fields: object) -> Claim:
+    """A task of ours that is Running."""
+    handle = database.add(**fields)
+    (claim,) = database.claim(1)
+    assert claim.id == handle.id
+    return claim
+
+
+def recovered(database: Database, claim: Claim) -> None:
+    """Let the lease run out and take it back."""
+    database.clock.advance(claim.lease_seconds + 1)
+    assert [task.id for task in database.frozen.recover()] == [claim.id]
+
+
+def until(condition: Callable[[], object], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        time.sleep(0.002)
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """Run each in a thread of its own, all from the same moment; what each returned or raised."""
+    barrier = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], Any]) -> Any:
+        barrier.wait(20)
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - handed to the test
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+@contextmanager
+def transaction(database: Database) -> Iterator[Connection]:
+    """A transaction of an application's own; the test ends it or lets it be rolled back."""
+    with database.host_engine().connect() as connection:
+        connection.begin()
+        yield connection
+
+
+@contextmanager
+def stuck(database: Database, call: Callable[[], Any]) -> Iterator[Future[Any]]:
+    """Start `call` in a thread and go on once it waits for a lock (on SQLite: once it has asked for the writer's)."""
+    asked = threading.Event()
+
+    def see(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement == "BEGIN IMMEDIATE":
+            asked.set()
+
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with ThreadPoolExecutor(1) as pool:
+        if database.name == "sqlite":
+            event.listen(database.engine, "before_cursor_execute", see)
+        future = pool.submit(call)
+        if database.name == "sqlite":
+            until(lambda: asked.is_set() or future.done())
+            event.remove(database.engine, "before_cursor_execute", see)
+        else:
+            until(lambda: database.rows(waits)[0][0] == 1 or future.done())
+        yield future
+
+
+def refuse_event(database: Database, event_type: str) -> None:
+    """From now on the database itself refuses events of this type."""
+    if database.name == "sqlite":
+        database.run(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON execution_events WHEN NEW.event_type = '{event_type}' "
+            "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        )
+    else:
+        database.run(
+            f"ALTER TABLE execution_events ADD CONSTRAINT refuse CHECK (event_type <> '{event_type}') NOT VALID"
+        )
+
+
+def lost_connection(database: Database) -> OperationalError:
+    """An error after which the same transaction is worth running again."""
+    if database.name == "sqlite":
+        cause: Exception = sqlite3.OperationalError("database is locked")
+        cause.sqlite_errorcode = sqlite3.SQLITE_BUSY  # type: ignore[attr-defined]
+    else:
+        cause = psycopg.OperationalError("the connection is lost")
+    return OperationalError("COMMIT", {}, cause)
+
+
+def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = lambda: None) -> Store:
+    """A store whose first transaction is committed, but whose answer is lost."""
+    store = Store(database.engine, clock=database.clock)
+    real, lost = store._transaction, []
+
+    @contextmanager
+    def losing(begin: Any) -> Iterator[Any]:
+        with real(begin) as target:
+            yield target
+        if not lost and begin == "write":
+            lost.append(begin)
+            between()
+            raise lost_connection(database)
+
+    monkeypatch.setattr(store, "_transaction", losing)
+    return store
+
+
+def stale_by(database: Database, seconds: float) -> Any:
+    return database.clock.now - timedelta(seconds=seconds)

@@ -1,0 +1,436 @@
+"""The tables as they stand in the database: columns, constraints, ids, and the trigger that wakes workers (items 1-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import inspect
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError
+
+from outboxq import migrations
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.tables import metadata
+from outboxq.uuid7 import uuid7
+
+COLUMNS = {
+    "task_executions": """id pipeline_execution_id task_name queue event_type partition_key position priority args headers
+        status attempt max_attempts recovery_attempts lease_seconds timeout_seconds lease_token worker_id
+        cancel_requested_at on_dead_letter expires_at retry_at first_started_at started_at completed_at created_at
+        updated_at last_error result""",
+    "task_outbox": """id task_execution_id queue priority partition_key position event_type available_at expires_at
+        created_at""",
+    "execution_events": """sequence_num pipeline_execution_id task_execution_id event_type event_data worker_id lease_token
+        created_at xact_id""",
+    "task_leases": "task_execution_id lease_token worker_id lease_expires_at",
+}
+NULLABLE = {
+    "task_executions": """event_type partition_key headers max_attempts timeout_seconds worker_id cancel_requested_at
+        expires_at retry_at first_started_at started_at completed_at last_error result""",
+    "task_outbox": "partition_key event_type expires_at",
+    "execution_events": "task_execution_id event_data worker_id lease_token xact_id",
+    "task_leases": "",
+}
+OTHERS = {
+    "idempotency_keys",
+    "partition_claims",
+    "task_subscriptions",
+    "queue_settings",
+    "workers",
+    "sleeping_workers",
+    "outboxq_alembic_version",
+}
+UPDATES = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'task_executions'"
+ODD_QUEUES = ['"; drop table x; --', "é" * 200, "a'b\\c", "tab\tand\nnewline", "日本語 🎈", " "]
+
+
+@contextmanager
+def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
+    """Listens; calling it returns the payloads of everything committed so far. A sentinel marks the end: nobody waits."""
+    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as listener, psycopg.connect(address, autocommit=True) as speaker:
+        listener.execute(f"LISTEN {channel}")
+
+        def heard() -> list[str]:
+            sentinel = f"sentinel {uuid4()}"
+            speaker.execute("SELECT pg_notify(%s, %s)", (channel, sentinel))
+            payloads = []
+            for notify in listener.notifies(timeout=10):
+                if notify.payload == sentinel:
+                    return payloads
+                payloads.append(notify.payload)
+            raise AssertionError("the sentinel was not heard")
+
+        yield heard
+
+
+def new(**fields: object) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_a_table_has_its_columns_and_says_which_may_be_null(database, table):
+    columns = {column["name"]: column for column in inspect(database.engine).get_columns(table)}
+    assert list(columns) == COLUMNS[table].split()
+    assert {name for name, column in columns.items() if column["nullable"]} == set(NULLABLE[table].split())
+
+
+def test_there_are_our_tables_and_no_others(database):
+    assert set(inspect(database.engine).get_table_names()) == {*COLUMNS, *OTHERS}
+
+
+@pytest.mark.parametrize("table", sorted(metadata.tables))
+def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database, table):
+    found = inspect(database.engine)
+    counted = database.name == "sqlite" and table in {"task_outbox", "execution_events"}  # AUTOINCREMENT takes no name
+    assert found.get_pk_constraint(table)["name"] == (None if counted else f"pk_{table}")
+    declared = metadata.tables[table]
+    names = {c["name"] for c in found.get_check_constraints(table)}
+    assert names == {c.name for c in declared.constraints if c.__visit_name__.endswith("check_constraint")}
+    assert all(name.startswith(f"ck_{table}_") for name in names)
+    unique = {c["name"] for c in found.get_unique_constraints(table)}
+    assert unique == ({"uq_task_outbox_task_execution_id"} if table == "task_outbox" else set())
+    indexes = {i["name"] for i in found.get_indexes(table) if not i.get("duplicates_constraint")}
+    assert indexes == {index.name for index in declared.indexes}
+
+
+def test_the_partial_indexes_are_partial(database):
+    catalog = "pg_indexes" if database.name == "postgresql" else "sqlite_master"
+    column = "indexdef, indexname" if database.name == "postgresql" else "sql, name"
+    definitions = {name: sql for sql, name in database.rows(f"SELECT {column} FROM {catalog}")}
+    for name in (
+        "ix_task_executions_pipeline",
+        "uq_execution_events_claim",
+        "uq_execution_events_end",
+        "ix_execution_events_other",
+    ):
+        assert " WHERE " in definitions[name], name
+    assert "UNIQUE" in definitions["uq_execution_events_claim"]
+    assert "UNIQUE" in definitions["uq_execution_events_end"]
+
+
+def test_no_table_has_a_foreign_key(database):
+    found = inspect(database.engine)
+    assert [found.get_foreign_keys(table) for table in metadata.tables] == [[]] * len(metadata.tables)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "status = 'ready'",
+        "status = 'Paused'",
+        "status = ''",
+        "status = NULL",
+        "priority = 101",
+        "priority = -101",
+        "priority = NULL",
+        "attempt = 0",
+        "attempt = -1",
+        "max_attempts = 0",
+        "recovery_attempts = -1",
+        "lease_token = -1",
+        "lease_seconds = 0",
+        "lease_seconds = -1",
+        "timeout_seconds = 0",
+        "on_dead_letter = 'keep'",
+        "on_dead_letter = NULL",
+        "status = 'Running'",
+        "worker_id = pipeline_execution_id",
+        "completed_at = created_at",
+        "status = 'Completed'",
+        "status = 'Failed'",
+        "status = 'Cancelled'",
+        "status = 'Completed', completed_at = created_at, worker_id = pipeline_execution_id",
+        "status = 'Running', worker_id = pipeline_execution_id, completed_at = created_at",
+        "task_name = NULL",
+        "queue = NULL",
+        "args = NULL",
+        "position = NULL",
+        "created_at = NULL",
+        "updated_at = NULL",
+    ],
+)
+def test_the_database_refuses_an_impossible_execution(database, change):
+    database.add()
+    with pytest.raises(IntegrityError):
+        database.run(f"UPDATE task_executions SET {change}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["priority = 100", "priority = -100", "max_attempts = 1", "max_attempts = NULL", "on_dead_letter = 'hold'"],
+)
+def test_the_database_takes_what_lies_on_the_border(database, change):
+    database.add()
+    database.run(f"UPDATE task_executions SET {change}")
+
+
+def test_a_task_has_at_most_one_outbox_entry(database):
+    database.add()
+    columns = "task_execution_id, queue, priority, position, available_at, created_at"
+    with pytest.raises(IntegrityError):
+        database.run(f"INSERT INTO task_outbox ({columns}) SELECT {columns} FROM task_outbox")
+    assert database.counts() == (1, 1, 1)
+
+
+@pytest.mark.parametrize("event", ["task_claimed", "task_completed"])
+def test_the_audit_log_itself_refuses_a_second_claim_or_end_of_one_token(database, event):
+    database.add()
+    [claim] = database.claim()
+    database.frozen.complete(claim)
+    columns = "pipeline_execution_id, task_execution_id, lease_token, worker_id, created_at"
+    with pytest.raises(IntegrityError):
+        database.run(
+            f"INSERT INTO execution_events (event_type, {columns}) "
+            f"SELECT '{event}', {columns} FROM execution_events WHERE lease_token IS NOT NULL LIMIT 1"
+        )
+
+
+def test_an_id_is_never_used_again_after_its_row_is_deleted(database):
+    database.add()
+    [[first]] = database.rows("SELECT id FROM task_outbox")
+    database.claim()  # deletes the only, that is the greatest, row
+    database.add()
+    [[second]] = database.rows("SELECT id FROM task_outbox")
+    assert second > first
+
+    [[last]] = database.rows("SELECT max(sequence_num) FROM execution_events")
+    pipeline = "'" + "0" * 32 + "'"
+    unrouted = (
+        "INSERT INTO execution_events (pipeline_execution_id, event_type, created_at) "
+        f"VALUES ({pipeline}, 'event_unrouted', '2030-01-01T12:00:00.000000+00:00')"
+    )
+    numbers = [last]
+    for _ in range(2):
+        database.run(unrouted)
+        numbers += database.rows("SELECT max(sequence_num) FROM execution_events")[0]
+        database.run(f"DELETE FROM execution_events WHERE sequence_num = {numbers[-1]}")
+    assert numbers == sorted(set(numbers))
+
+
+def test_the_sequence_of_events_grows_with_every_event(database):
+    for _ in range(3):
+        database.add()
+    for claim in database.claim(3):
+        database.frozen.complete(claim)
+    numbers = [number for (number,) in database.rows("SELECT sequence_num FROM execution_events ORDER BY sequence_num")]
+    assert len(set(numbers)) == 9
+    for task in database.rows("SELECT id FROM task_executions"):
+        kinds = database.rows(
+            "SELECT event_type FROM execution_events "
+            f"WHERE task_execution_id = '{task[0]}' ORDER BY sequence_num"
+        )
+        assert kinds == [("task_created",), ("task_claimed",), ("task_completed",)]
+
+
+def test_deleting_a_task_leaves_its_events(database):
+    database.corrupted = True
+    database.add()
+    database.run("DELETE FROM task_outbox")
+    database.run("DELETE FROM task_executions")
+    assert database.counts() == (0, 1, 0)
+
+
+def test_sqlite_has_no_trigger_and_counts_its_ids_upwards(sqlite):
+    assert sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'") == []
+    tables = sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
+    assert sorted(tables) == [("execution_events",), ("task_outbox",)]
+
+
+def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
+    types = {
+        (table, column): (kind, identity)
+        for table, column, kind, identity in postgresql.rows(
+            "SELECT table_name, column_name, udt_name, is_identity FROM information_schema.columns "
+            "WHERE table_schema = 'public'"
+        )
+    }
+    assert types["task_outbox", "id"] == ("int8", "YES")
+    assert types["execution_events", "sequence_num"] == ("int8", "YES")
+    assert types["execution_events", "xact_id"] == ("xid8", "NO")
+    for (table, column), (kind, _) in types.items():
+        if column.endswith("_at"):
+            assert kind == "timestamptz", (table, column)
+        if (column == "id" and table != "task_outbox") or column in {"task_execution_id", "worker_id"}:
+            assert kind == "uuid", (table, column)
+        if column in {"lease_token", "position"}:
+            assert kind == "int8", (table, column)
+        if column.endswith("_seconds"):
+            assert kind == "float8", (table, column)
+    assert types["task_executions", "pipeline_execution_id"][0] == "uuid"
+
+
+def test_postgresql_notes_the_transaction_of_each_event(postgresql):
+    with postgresql.engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        postgresql.store.enqueue_many([new(), new()], using=connection)
+        [mine] = connection.exec_driver_sql("SELECT pg_current_xact_id()::text").one()
+        noted = connection.exec_driver_sql("SELECT DISTINCT xact_id::text FROM execution_events").all()
+        connection.exec_driver_sql("COMMIT")
+    assert [tuple(row) for row in noted] == [(mine,)]
+
+
+def test_postgresql_keeps_the_storage_options_that_were_measured(postgresql):
+    options = {
+        name: set(found or ())
+        for name, found in postgresql.rows("SELECT relname, reloptions FROM pg_class WHERE relkind = 'r'")
+    }
+    restless = {
+        "autovacuum_vacuum_scale_factor=0",
+        "autovacuum_vacuum_threshold=5000",
+        "autovacuum_vacuum_cost_delay=0",
+    }
+    assert options["task_executions"] == {"fillfactor=50"}
+    assert options["task_outbox"] == restless
+    assert options["task_leases"] == {"fillfactor=50", *restless}
+
+
+def test_no_index_on_executions_mentions_what_a_transition_changes(postgresql):
+    definitions = postgresql.rows("SELECT indexdef FROM pg_indexes WHERE tablename = 'task_executions'")
+    for (definition,) in definitions:
+        assert not any(word in definition for word in ("status", "lease", "completed_at", "worker_id")), definition
+
+
+def test_the_updates_of_a_claim_and_a_completion_stay_heap_only(postgresql):
+    postgresql.frozen.enqueue_many([new() for _ in range(200)])
+    claims = []
+
+    def claim(connection):
+        claims.extend(postgresql.frozen.claim_ready_task(50, worker_id=postgresql.worker, using=connection))
+
+    def finish(connection):
+        done = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
+        postgresql.frozen.finish(done, using=connection)
+
+    for work in (claim, finish):
+        with postgresql.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            before = connection.exec_driver_sql(UPDATES).one()
+            work(connection)
+            after = connection.exec_driver_sql(UPDATES).one()
+            connection.exec_driver_sql("COMMIT")
+        assert after.n_tup_upd - before.n_tup_upd == 50
+        assert after.n_tup_hot_upd - before.n_tup_hot_upd >= 40
+
+
+def test_a_thousand_tasks_in_one_statement_are_one_notification_for_each_queue(postgresql, postgresql_url):
+    with ear(postgresql_url) as heard:
+        postgresql.frozen.enqueue_many([new(queue=f"q{n % 3}") for n in range(1000)])
+        assert sorted(heard()) == ["q0", "q1", "q2"]
+
+
+def test_a_thousand_tasks_in_one_transaction_are_one_notification(postgresql, postgresql_url):
+    with ear(postgresql_url) as heard:
+        with postgresql.host_engine().begin() as connection:
+            for _ in range(100):
+                postgresql.frozen.enqueue_many([new(queue="mail") for _ in range(10)], using=connection)
+        assert heard() == ["mail"]
+
+
+@pytest.mark.parametrize("queue", ODD_QUEUES)
+def test_the_payload_is_the_name_of_the_queue_whatever_it_contains(postgresql, postgresql_url, queue):
+    with ear(postgresql_url) as heard:
+        postgresql.add(queue=queue)
+        assert heard() == [queue]
+    assert [claim.queue for claim in postgresql.claim(queues=[queue])] == [queue]
+
+
+@pytest.mark.parametrize("queue", ODD_QUEUES)
+def test_sqlite_takes_a_queue_whatever_its_name_contains(sqlite, queue):
+    sqlite.add(queue=queue)
+    assert [claim.queue for claim in sqlite.claim(queues=[queue])] == [queue]
+
+
+def test_a_rollback_notifies_nobody(postgresql, postgresql_url):
+    with ear(postgresql_url) as heard:
+        with postgresql.host_engine().connect() as connection:
+            postgresql.frozen.enqueue(new(), using=connection)
+            connection.rollback()
+        assert heard() == []
+
+
+def test_a_transition_that_puts_nothing_into_the_outbox_notifies_nobody(postgresql, postgresql_url):
+    postgresql.add()
+    with ear(postgresql_url) as heard:
+        [claim] = postgresql.claim()
+        postgresql.frozen.heartbeat([claim])
+        postgresql.frozen.complete(claim)
+        assert postgresql.claim() == []
+        assert heard() == []
+
+
+def test_a_released_task_notifies_again(postgresql, postgresql_url):
+    postgresql.add(queue="mail")
+    with ear(postgresql_url) as heard:
+        [claim] = postgresql.claim()
+        postgresql.frozen.release(claim)
+        assert heard() == ["mail"]
+
+
+def test_a_silenced_transaction_notifies_nobody_and_can_be_prepared(postgresql, postgresql_url):
+    address = make_url(postgresql_url).set(drivername="postgresql").render_as_string()
+    with ear(postgresql_url) as heard, psycopg.connect(address) as connection:
+        connection.execute("SET LOCAL outboxq.notify = off")
+        postgresql.frozen.enqueue(new(queue="silent"), using=connection)
+        connection.execute("PREPARE TRANSACTION 'outboxq'")
+        connection.autocommit = True
+        connection.execute("COMMIT PREPARED 'outboxq'")
+        assert heard() == []
+        connection.autocommit = False
+        postgresql.frozen.enqueue(new(queue="loud"), using=connection)  # it was silenced for that transaction only
+        connection.commit()
+        assert heard() == ["loud"]
+    assert len(postgresql.claim(5)) == 2
+
+
+def test_a_transaction_that_notified_cannot_be_prepared(postgresql, postgresql_url):
+    address = make_url(postgresql_url).set(drivername="postgresql").render_as_string()
+    with psycopg.connect(address) as connection:
+        postgresql.frozen.enqueue(new(), using=connection)
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot PREPARE"):
+            connection.execute("PREPARE TRANSACTION 'outboxq'")
+        connection.rollback()
+    assert postgresql.counts() == (0, 0, 0)
+
+
+def test_the_trigger_speaks_for_a_role_that_may_only_insert(postgresql, postgresql_url):
+    """The function is granted to nobody: a trigger needs no EXECUTE."""
+    role = f"outboxq_{uuid4().hex[:12]}"
+    postgresql.run(f"CREATE ROLE {role}; GRANT INSERT ON ALL TABLES IN SCHEMA public TO {role};")
+    postgresql.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}; GRANT USAGE ON SEQUENCE task_position TO {role}")
+    try:
+        with ear(postgresql_url) as heard:
+            with postgresql.host_engine().begin() as connection:
+                connection.exec_driver_sql(f"SET LOCAL ROLE {role}")
+                postgresql.frozen.enqueue(new(queue="mail"), using=connection)
+            assert heard() == ["mail"]
+    finally:
+        postgresql.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_downgrade_takes_the_tables_the_trigger_its_function_and_the_sequence_away(postgresql_url):
+    migrations.downgrade(postgresql_url, "base")
+    address = make_url(postgresql_url).set(drivername="postgresql").render_as_string()
+    with psycopg.connect(address) as connection:
+        left = connection.execute(
+            """
+            SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
+            UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+            UNION ALL SELECT tgname FROM pg_trigger
+            """
+        ).fetchall()
+    assert {name for (name,) in left} == {"outboxq_alembic_version", "outboxq_alembic_version_pkc"}
+
+
+def test_downgrade_takes_the_tables_away_on_sqlite(sqlite_url):
+    migrations.downgrade(sqlite_url, "base")
+    engine = migrations.make_engine(sqlite_url)
+    try:
+        assert inspect(engine).get_table_names() == ["outboxq_alembic_version"]
+    finally:
+        engine.dispose()
