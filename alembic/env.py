@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from logging.config import fileConfig
 from typing import Any
 
@@ -54,13 +56,28 @@ def run_on(connection: Connection) -> None:
     """Everything in the connection's open transaction: a migration that dies leaves nothing behind."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(LOCK)
-        if schema is not None:
-            connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            connection.exec_driver_sql(f"SET LOCAL search_path TO {schema}")
-            connection.dialect.default_schema_name = schema  # what is looked up without a schema is looked up there
-    configure(connection=connection)
-    with context.begin_transaction():
-        context.run_migrations()
+    with inside_schema(connection):
+        configure(connection=connection)
+        with context.begin_transaction():
+            context.run_migrations()
+
+
+@contextmanager
+def inside_schema(connection: Connection) -> Iterator[None]:
+    """What is named without a schema is created and looked up in ours; the caller's own settings come back."""
+    if schema is None:
+        yield
+        return
+    before = connection.dialect.default_schema_name
+    path = connection.exec_driver_sql("SHOW search_path").scalar_one()
+    connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    connection.exec_driver_sql(f"SET LOCAL search_path TO {schema}")
+    connection.dialect.default_schema_name = schema
+    try:
+        yield
+    finally:
+        connection.dialect.default_schema_name = before
+    connection.exec_driver_sql("SELECT set_config('search_path', %(path)s, true)", {"path": path})
 
 
 if context.is_offline_mode():

@@ -5,19 +5,23 @@ The history is our own (`outboxq_alembic_version`), so it never meets the host a
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL, make_url
 
 from .dialects import Begin, check_schema_name, dialect_for
 from .engine import make_engine
+from .errors import InvalidTarget
 from .tables import VERSION_TABLE, Xid8, metadata
+from .target import SqlalchemyTarget
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -37,6 +41,7 @@ def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *
 
     On a URL or an Engine it runs in a transaction of its own; on a Connection in that connection's transaction, which stays
     open: inside a host's own migration, pass ``op.get_bind()``. `schema` (PostgreSQL) is created if it is missing.
+    Raises InvalidTarget for a Connection whose transaction could not take the tables back.
     """
     from alembic import command
 
@@ -111,6 +116,8 @@ def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
 @contextmanager
 def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Iterator[Connection]:
     if isinstance(database, Connection):
+        if begin is Begin.WRITE:
+            _check_transaction(database)
         yield database
         return
     engine = database if isinstance(database, Engine) else make_engine(database)
@@ -124,6 +131,18 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
     finally:
         if engine is not database:
             engine.dispose()
+
+
+def _check_transaction(connection: Connection) -> None:
+    """Drivers that cannot be a task's target, as asyncpg's inside run_sync(), begin as SQLAlchemy does."""
+    if isinstance(connection.connection.dbapi_connection, sqlite3.Connection | psycopg.Connection):
+        try:
+            SqlalchemyTarget(connection, None).check()
+        except InvalidTarget:
+            raise InvalidTarget(
+                "this connection has no transaction that could take the tables back (it is AUTOCOMMIT, or in a savepoint that "
+                "SQLite would commit); pass one in an open transaction, or the Engine or its URL"
+            ) from None
 
 
 def _execute(connection: Connection) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import click
@@ -116,7 +117,8 @@ def _start_worker(database: str, cleanup: ExitStack) -> subprocess.Popen[bytes]:
     cleanup.callback(log.close)
     command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.shop:outbox", "-q", shop.QUEUE, "-c", "4"]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database}
-    worker = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    worker = subprocess.Popen(  # noqa: S603 - this very program
+        command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     cleanup.callback(worker.kill)
     return worker
 
@@ -157,7 +159,7 @@ def _lines() -> Show:
     return show
 
 
-def _drawn(counts: QueueCount, day: Day) -> object:
+def _drawn(counts: QueueCount, day: Day) -> Any:
     from rich.table import Table
 
     cells = _cells(counts, day)

@@ -13,7 +13,7 @@ from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy import FromClause, Select
 from sqlalchemy.engine import URL
 
-from ..statements import checks, claim, ends, enqueue, reading, retention
+from ..statements import by_hand, checks, claim, ends, enqueue, reading, recovery, retention
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import VERSION_TABLE
 from .prepared import Execute, Prepared, Row
@@ -171,19 +171,19 @@ class Statements:
 
     @cached_property
     def recover(self) -> Plan:
-        return self._compile(ends.recover(self._g))
+        return self._compile(recovery.recover(self._g))
 
     @cached_property
     def by_hand(self) -> Plan:
-        return self._compile(ends.by_hand(self._g))
+        return self._compile(by_hand.by_hand(self._g))
 
     @cached_property
     def request_cancel(self) -> Plan:
-        return self._compile(ends.request_cancel(self._g))
+        return self._compile(by_hand.request_cancel(self._g))
 
     @cached_property
     def any_expired(self) -> Prepared:
-        return self._dialect.prepare(reading.any_expired(self._g))
+        return self._dialect.prepare(recovery.any_expired(self._g))
 
     @cached_property
     def ended_by(self) -> Prepared:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import CTE, BigInteger, Double, FromClause, Select, Text, Uuid, bindparam, func, null, select, update
-from sqlalchemy import insert as plain_insert
 
 from ..model import EventType, TaskStatus
-from ..tables import execution_events, task_executions, task_leases, task_outbox
+from ..tables import task_executions, task_leases, task_outbox
+from . import follow
 from .grammar import Grammar, Relations, Statement, Transition, word
 
 limit = bindparam("limit", type_=BigInteger, required=True)
@@ -162,13 +162,12 @@ def _lease(g: Grammar, r: Relations) -> Statement:
 
 def _event(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
-    values = {
-        "pipeline_execution_id": claimed.pipeline_execution_id,
-        "task_execution_id": claimed.id,
-        "event_type": word(EventType.CLAIMED),
-        "event_data": g.json(attempt=claimed.attempt),
-        "worker_id": worker_id,
-        "lease_token": claimed.lease_token,
-        "created_at": g.now,
-    }
-    return plain_insert(execution_events).from_select(list(values), select(*values.values()))
+    return follow.event(
+        g,
+        claimed,
+        r["claimed"],
+        event_type=word(EventType.CLAIMED),
+        data=g.json(attempt=claimed.attempt),
+        worker_id=worker_id,
+        lease_token=claimed.lease_token,
+    )

@@ -18,7 +18,8 @@ from sqlalchemy import (
 from sqlalchemy import insert as plain_insert
 
 from ..model import EventType, TaskStatus
-from ..tables import Instant, execution_events, idempotency_keys, task_executions, task_outbox
+from ..tables import Instant, idempotency_keys, task_executions, task_outbox
+from . import follow
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 NEW_TASK: Columns = {
@@ -146,14 +147,12 @@ def _execution(g: Grammar, r: Relations) -> Statement:
 
 def _event(g: Grammar, r: Relations) -> Statement:
     given, entry = r["given"].c, r["entry"].c
-    values = {
-        "pipeline_execution_id": given.pipeline_execution_id,
-        "task_execution_id": given.id,
-        "event_type": word(EventType.CREATED),
-        "event_data": g.json(available_at=entry.available_at),
-        "worker_id": null(),
-        "lease_token": null(),
-        "created_at": g.now,
-    }
-    rows = select(*values.values()).join_from(r["given"], r["entry"], given.id == entry.id)
-    return plain_insert(execution_events).from_select(list(values), rows)
+    return follow.event(
+        g,
+        given,
+        r["given"].join(r["entry"], given.id == entry.id),
+        event_type=word(EventType.CREATED),
+        data=g.json(available_at=entry.available_at),
+        worker_id=null(),
+        lease_token=null(),
+    )

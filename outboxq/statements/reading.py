@@ -73,11 +73,6 @@ def ready_for_retry(g: Grammar) -> Select[Any]:
     )
 
 
-def any_expired(g: Grammar) -> Select[Any]:
-    """One row if a lease ran out."""
-    return select(task_leases.c.task_execution_id).where(task_leases.c.lease_expires_at < g.now).limit(1)
-
-
 def stats(g: Grammar) -> Select[Any]:
     """Each queue's tasks by where they stand; a Ready task is due or delayed."""
     execution, entry = task_executions.c, task_outbox.c

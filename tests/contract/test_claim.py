@@ -144,6 +144,16 @@ def test_a_delay_counts_from_the_clock_of_the_database(database):
     assert ids(database.claim()) == [handle.id]
 
 
+@pytest.mark.parametrize("fraction", [0, 1, 499_999, 500_000, 999_499, 999_500, 999_999])
+def test_sums_of_times_are_exact_to_the_microsecond(database, fraction):
+    """SQLite's strftime('%s') rounds to milliseconds: half a millisecond before a full second it is a second ahead."""
+    database.clock.now = database.clock.now.replace(microsecond=fraction)
+    handle = database.add(lease=timedelta(seconds=60))
+    (claim,) = database.claim()
+    assert claim.id == handle.id
+    assert claim.lease_expires_at == database.clock.now + timedelta(seconds=60)
+
+
 def test_due_times_go_by_the_injected_clock_alone(database):
     handle = database.add()  # due at noon in 2030
     assert database.claim(store=database.store) == []

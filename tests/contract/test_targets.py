@@ -656,9 +656,10 @@ def test_another_postgresql_database_is_refused(postgresql: Database, cluster: A
                 assert name == "django" or using.execute(text("SELECT 1") if name != "psycopg" else "SELECT 1")  # type: ignore[attr-defined]
         for engine in postgresql.engines:
             engine.dispose()
-        with create_engine(url).connect() as it:
+        other = create_engine(url)
+        with other.connect() as it:
             assert it.scalar(text("SELECT count(*) FROM task_outbox")) == 0
-            it.engine.dispose()
+        other.dispose()
     finally:
         cluster.drop_database(url)
 

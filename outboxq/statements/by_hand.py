@@ -1,0 +1,183 @@
+"""What people and programs do to a task without a lease token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Integer,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from ..model import EventType, TaskStatus
+from ..tables import Instant, task_executions, task_leases, task_outbox
+from . import follow
+from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+
+BY_HAND: Columns = {
+    "id": Uuid(),
+    "event_type": Text(),
+    "status": Text(),
+    "attempt": Integer(),
+    "available_at": Instant,
+    "data": Text(),
+}
+_from_ready, _from_running, _from_failed = (
+    bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed")
+)
+
+
+def by_hand(g: Grammar) -> Transition:
+    """Move a task: out of the outbox, out from under its worker (which is fenced by that), or out of Failed.
+
+    Which of the three it may be taken from is said by :from_ready, :from_running and :from_failed. Where the task stands is
+    proved by what was deleted, so a task that moves meanwhile is not changed; the caller looks again.
+    """
+    return Transition(
+        name="by_hand",
+        given=BY_HAND,
+        steps={
+            "gone": lambda r: _gone(g, r),
+            "freed": lambda r: _freed(g, r),
+            "moved": lambda r: _moved(g, r),
+            "entry": lambda r: _entry(g, r),
+            "event": lambda r: _event(g, r),
+        },
+        returns="moved",
+    )
+
+
+def request_cancel(g: Grammar) -> Transition:
+    """Ask running tasks to stop; their workers read it with the next heartbeat. Asking again changes nothing."""
+    execution = task_executions.c
+
+    def asked(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(
+                g.among(execution.id, r["given"].c.id),
+                execution.status == word(TaskStatus.RUNNING),
+                execution.cancel_requested_at.is_(None),
+            )
+            .values(cancel_requested_at=g.now, updated_at=g.now)
+            .returning(execution.id, execution.pipeline_execution_id)
+        )
+
+    def event(r: Relations) -> Statement:
+        asked, given = r["asked"].c, r["given"].c
+        return follow.event(
+            g,
+            asked,
+            r["asked"].join(r["given"], asked.id == given.id),
+            event_type=word(EventType.CANCEL_REQUESTED),
+            data=given.data,
+            worker_id=null(),
+            lease_token=null(),
+        )
+
+    return Transition(
+        name="request_cancel",
+        given={"id": Uuid(), "data": Text()},
+        steps={"asked": asked, "event": event},
+        returns="asked",
+    )
+
+
+def _gone(g: Grammar, r: Relations) -> Statement:
+    entry = task_outbox.c
+    return (
+        delete(task_outbox)
+        .where(_from_ready, g.among(entry.task_execution_id, r["given"].c.id))
+        .returning(entry.task_execution_id.label("id"))
+    )
+
+
+def _freed(g: Grammar, r: Relations) -> Statement:
+    lease = task_leases.c
+    return (
+        delete(task_leases)
+        .where(_from_running, g.among(lease.task_execution_id, r["given"].c.id))
+        .returning(lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id)
+    )
+
+
+def _moved(g: Grammar, r: Relations) -> Statement:
+    execution, given = task_executions.c, r["given"].c
+    ready = given.status == word(TaskStatus.READY)
+    return (
+        update(task_executions)
+        .where(
+            g.among(execution.id, given.id),
+            execution.id == given.id,
+            or_(
+                and_(execution.status == word(TaskStatus.READY), execution.id.in_(select(r["gone"].c.id))),
+                and_(execution.status == word(TaskStatus.RUNNING), execution.id.in_(select(r["freed"].c.id))),
+                and_(execution.status == word(TaskStatus.FAILED), _from_failed),
+            ),
+        )
+        .values(
+            status=given.status,
+            worker_id=null(),
+            attempt=func.coalesce(given.attempt, execution.attempt),
+            recovery_attempts=case(
+                (given.event_type == word(EventType.REQUEUED), 0), else_=execution.recovery_attempts
+            ),
+            cancel_requested_at=null(),
+            retry_at=case((_is_retry(given), given.available_at), else_=null()),
+            started_at=case((ready, null()), else_=execution.started_at),
+            completed_at=case((ready, null()), else_=g.now),
+            updated_at=g.now,
+        )
+        .returning(
+            *(execution[name] for name in follow.CARRIED),
+            execution.status,
+            execution.attempt,
+            execution.recovery_attempts,
+        )
+    )
+
+
+def _entry(g: Grammar, r: Relations) -> Statement:
+    moved, given = r["moved"].c, r["given"].c
+    rows = r["moved"].join(r["given"], moved.id == given.id)
+    return follow.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_due(g, given))
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    moved, given, freed = r["moved"].c, r["given"].c, r["freed"].c
+    due = _due(g, given)
+    return follow.event(
+        g,
+        moved,
+        r["moved"].join(r["given"], moved.id == given.id).outerjoin(r["freed"], moved.id == freed.id),
+        event_type=given.event_type,
+        data=g.json(
+            given.data,
+            attempt=moved.attempt,
+            recovery_attempts=moved.recovery_attempts,
+            available_at=case((given.status == word(TaskStatus.READY), due)),
+            retry_at=case((_is_retry(given), due)),
+        ),
+        worker_id=freed.worker_id,
+        lease_token=freed.lease_token,
+    )
+
+
+def _is_retry(given: Any) -> ColumnElement[bool]:
+    return given.event_type == word(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
+
+
+def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
+    return func.coalesce(given.available_at, g.now)

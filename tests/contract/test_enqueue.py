@@ -1,0 +1,611 @@
+"""What an enqueue writes, when it is due, and what an idempotency key promises."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from outboxq.errors import InvalidArgument
+from outboxq.model import EventType, NewTask, TaskStatus, fold
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests.conftest import NOON, Database
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+def task(**fields: object) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})  # type: ignore[arg-type]
+
+
+def keyed(*keys: str | None, **fields: object) -> list[NewTask]:
+    return [task(idempotency_key=key, **fields) for key in keys]
+
+
+# --- What is written
+
+
+def test_a_task_is_written_as_it_was_given(database: Database) -> None:
+    parent, headers = uuid4(), '{"traceparent": "00-1-2-01"}'
+    new = task(
+        pipeline_execution_id=parent,
+        queue="mäil 📮",
+        priority=-100,
+        args='{"order_id": 7}',
+        headers=headers,
+        max_attempts=3,
+        lease=timedelta(seconds=1.5),
+        timeout=timedelta(milliseconds=250),
+    )
+    handle = database.frozen.enqueue(new)
+    row = database.frozen.get(handle.id)
+    assert (handle.id, handle.created) == (new.id, True)
+    assert (row.pipeline_execution_id, row.task_name, row.queue) == (parent, "tests.work", "mäil 📮")
+    assert (row.priority, row.args, row.headers) == (-100, '{"order_id": 7}', headers)
+    assert (row.max_attempts, row.lease_seconds, row.timeout_seconds) == (3, 1.5, 0.25)
+    assert (row.status, row.attempt, row.lease_token, row.worker_id) == (TaskStatus.READY, 1, 0, None)
+    assert (row.created_at, row.updated_at, row.started_at) == (NOON, NOON, None)
+
+
+def test_a_task_alone_is_its_own_parent(database: Database) -> None:
+    handle = database.add()
+    assert database.frozen.get(handle.id).pipeline_execution_id == handle.id
+
+
+def test_its_birth_is_recorded_with_the_due_time_and_without_a_claim(database: Database) -> None:
+    due = NOON + timedelta(hours=1, microseconds=1)
+    handle = database.add(available_at=due)
+    (born,) = database.frozen.history(handle.id)
+    assert (born.event_type, born.worker_id, born.lease_token) == (EventType.CREATED, None, None)
+    assert datetime.fromisoformat(born.event_data["available_at"]) == due
+    assert fold([born]).available_at == due
+
+
+def test_nothing_is_nothing(database: Database) -> None:
+    assert database.store.enqueue_many([]) == []
+    assert Store(None).enqueue_many([], using=object()) == []
+    assert database.counts() == (0, 0, 0)
+
+
+def test_names_and_keys_may_be_as_long_as_the_limit_in_any_script(database: Database) -> None:
+    long = "\U0001f4ee" * 200
+    new = task(task_name=long, queue=long, idempotency_key=long)
+    database.store.enqueue(new)
+    assert database.store.enqueue(replace(new, id=uuid7())).id == new.id
+    assert [claim.queue for claim in database.claim(1, database.store, queues=[long])] == [long]
+
+
+@pytest.mark.parametrize("name", ['"; drop table task_outbox; --', "%(name)s %s %%", ":name", "$1", "UPPER", " ", "a\nb"])
+def test_a_name_is_data_and_nothing_else(database: Database, name: str) -> None:
+    new = task(task_name=name, queue=name, idempotency_key=name, args='{"x": "%s :x"}')
+    database.store.enqueue(new)
+    assert database.store.enqueue(replace(new, id=uuid7())).id == new.id
+    (claim,) = database.claim(2, database.store, queues=[name])
+    assert (claim.task_name, claim.queue, claim.args) == (name, name, '{"x": "%s :x"}')
+
+
+# --- All or nothing
+
+FAIL = {
+    "sqlite": "CREATE TRIGGER boom BEFORE INSERT ON {0} WHEN (SELECT count(*) FROM {0}) >= {1} "
+    "BEGIN SELECT RAISE(ABORT, 'boom'); END",
+    "postgresql": "ALTER TABLE {0} ADD CONSTRAINT boom CHECK (false) NOT VALID",
+}
+TABLES = ["idempotency_keys", "task_outbox", "task_executions", "execution_events"]
+HEAL = {"sqlite": "DROP TRIGGER boom", "postgresql": "ALTER TABLE {0} DROP CONSTRAINT boom"}
+
+
+@contextmanager
+def failing(database: Database, table: str, after: int = 0) -> Iterator[None]:
+    """Inserts into the table fail, on SQLite only once it has so many rows."""
+    database.run(FAIL[database.name].format(table, after))
+    yield
+    database.run(HEAL[database.name].format(table))
+
+
+def all_rows(database: Database) -> int:
+    return sum(database.counts()) + len(database.rows("SELECT * FROM idempotency_keys"))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_an_insert_that_fails_leaves_nothing_of_the_others(database: Database, table: str) -> None:
+    with failing(database, table):
+        for new in (keyed("a"), keyed("a", None, "b")):
+            with pytest.raises(DBAPIError, match="boom"):
+                database.store.enqueue_many(new)
+            assert all_rows(database) == 0
+        if table != "idempotency_keys":
+            with pytest.raises(DBAPIError, match="boom"):
+                database.store.enqueue_many(keyed(None, None))
+            assert all_rows(database) == 0
+    database.store.enqueue_many(keyed("a", None))
+    assert database.counts() == (2, 2, 2)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_nothing_of_a_failed_enqueue_remains_in_a_transaction_that_then_commits(database: Database, table: str) -> None:
+    database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    # PostgreSQL makes a caller who goes on after an error use a savepoint; on SQLite none is needed.
+    plain = database.own(create_engine(database.url))
+    for engine in [database.host_engine(), *([plain] if database.name == "sqlite" else [])]:
+        before = len(database.rows("SELECT * FROM orders"))
+        with failing(database, table, after=1), engine.connect() as it:
+            it.execute(text(f"INSERT INTO orders (id) VALUES ({before + 1})"))
+            with pytest.raises(DBAPIError, match="boom"):
+                if database.name == "sqlite":
+                    database.store.enqueue_many(keyed("a", "b"), using=it)
+                else:
+                    with it.begin_nested():
+                        database.store.enqueue_many(keyed("a", "b"), using=it)
+            it.execute(text(f"INSERT INTO orders (id) VALUES ({before + 2})"))
+            it.commit()
+        assert all_rows(database) == 0
+        assert len(database.rows("SELECT * FROM orders")) == before + 2
+
+
+def test_nothing_of_a_failed_enqueue_remains_when_sqlite_rolls_everything_back(sqlite: Database) -> None:
+    sqlite.run("CREATE TRIGGER boom BEFORE INSERT ON execution_events BEGIN SELECT RAISE(ROLLBACK, 'boom'); END")
+    with sqlite.host_engine().connect() as it, pytest.raises(DBAPIError, match="boom"):
+        sqlite.store.enqueue(task(), using=it)
+    assert all_rows(sqlite) == 0
+
+
+def test_a_batch_in_which_one_row_fails_leaves_no_row(database: Database) -> None:
+    first = database.add()
+    with pytest.raises(DBAPIError):
+        database.store.enqueue_many([task(), task(id=first.id), task()])
+    assert database.counts() == (1, 1, 1)
+
+
+# --- Refused before the database is asked
+
+BAD: dict[str, dict[str, object]] = {
+    "task_name empty": {"task_name": ""},
+    "task_name too long": {"task_name": "x" * 201},
+    "task_name NUL": {"task_name": "a\0b"},
+    "task_name surrogate": {"task_name": "\ud800"},
+    "task_name no text": {"task_name": 7},
+    "queue empty": {"queue": ""},
+    "queue too long": {"queue": "x" * 201},
+    "queue NUL": {"queue": "\0"},
+    "queue surrogate": {"queue": "a\udfff"},
+    "idempotency_key empty": {"idempotency_key": ""},
+    "idempotency_key too long": {"idempotency_key": "x" * 201},
+    "idempotency_key NUL": {"idempotency_key": "a\0"},
+    "idempotency_key surrogate": {"idempotency_key": "\udc00"},
+    "idempotency_key no text": {"idempotency_key": b"k"},
+    "priority 101": {"priority": 101},
+    "priority -101": {"priority": -101},
+    "priority True": {"priority": True},
+    "priority 1.5": {"priority": 1.5},
+    "priority text": {"priority": "5"},
+    "max_attempts 0": {"max_attempts": 0},
+    "max_attempts 2**31": {"max_attempts": 2**31},
+    "lease zero": {"lease": timedelta(0)},
+    "lease negative": {"lease": -MICROSECOND},
+    "timeout zero": {"timeout": timedelta(0)},
+    "timeout negative": {"timeout": timedelta(seconds=-1)},
+    "delay negative": {"delay": -MICROSECOND},
+    "delay endless": {"delay": timedelta.max},
+    "due time naive": {"available_at": datetime(2030, 1, 1)},  # noqa: DTZ001
+    "due time no datetime": {"available_at": "2030-01-01T00:00:00+00:00"},
+}
+
+
+@pytest.mark.parametrize("fields", BAD.values(), ids=list(BAD))
+def test_a_bad_value_is_refused_in_a_sentence_that_names_it(fields: dict[str, object], request: Any) -> None:
+    what = request.node.callspec.id.split()[0]
+    with pytest.raises(InvalidArgument, match="time" if what == "due" else what):
+        Store(None).enqueue_many([task(), task(**fields)], using=object())
+
+
+def test_a_bad_value_writes_no_row_and_leaves_the_callers_transaction_usable(database: Database) -> None:
+    database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    with database.host_engine().begin() as it:
+        for number, fields in enumerate(BAD.values()):
+            with pytest.raises(InvalidArgument):
+                database.store.enqueue_many([task(), task(**fields)], using=it)
+            it.execute(text(f"INSERT INTO orders (id) VALUES ({number})"))
+    assert (database.counts(), len(database.rows("SELECT * FROM orders"))) == ((0, 0, 0), len(BAD))
+
+
+# --- When it is due
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [MICROSECOND, timedelta(seconds=0.1), timedelta(milliseconds=333, microseconds=333), timedelta(seconds=60)]
+    + [timedelta(days=1) - MICROSECOND, timedelta(days=3650, microseconds=7), timedelta(days=36500)],
+    ids=str,
+)
+@pytest.mark.parametrize("now", [NOON, NOON.replace(microsecond=999_999)], ids=["whole", "fraction"])
+def test_a_delay_is_exact_to_the_microsecond(database: Database, delay: timedelta, now: datetime) -> None:
+    database.clock.now = now
+    handle = database.add(delay=delay)
+    assert database.frozen.next_available_at() == now + delay
+    assert fold(database.frozen.history(handle.id)).available_at == now + delay
+    database.clock.now = now + delay - MICROSECOND
+    assert database.claim() == []
+    database.clock.advance(MICROSECOND)
+    assert [claim.id for claim in database.claim()] == [handle.id]
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-11))], ids=str)
+def test_a_moment_is_exact_to_the_microsecond_in_every_time_zone(database: Database, zone: timezone) -> None:
+    due = NOON + timedelta(hours=1, microseconds=123_457)
+    handle = database.add(available_at=due.astimezone(zone))
+    database.clock.now = due - MICROSECOND
+    assert database.claim() == []
+    assert database.frozen.next_available_at() == due
+    database.clock.now = due
+    assert [claim.id for claim in database.claim()] == [handle.id]
+
+
+def test_a_moment_in_the_past_is_due_now(database: Database) -> None:
+    handle = database.add(available_at=NOON - timedelta(days=10_000))
+    assert [claim.id for claim in database.claim()] == [handle.id]
+
+
+def test_a_moment_wins_over_a_delay(database: Database) -> None:
+    database.add(available_at=NOON, delay=timedelta(hours=1))
+    assert len(database.claim()) == 1
+
+
+def test_a_task_without_a_delay_is_due_at_once_by_the_databases_own_clock(database: Database) -> None:
+    handle = database.add(database.store)
+    assert [claim.id for claim in database.claim(1, database.store)] == [handle.id]
+
+
+def test_a_delay_counts_from_the_enqueue_and_not_from_the_begin_of_the_transaction(postgresql: Database) -> None:
+    with postgresql.host_engine().begin() as it:
+        begun = it.scalar(text("SELECT now()"))
+        it.execute(text("SELECT pg_sleep(0.05)"))
+        handle = postgresql.store.enqueue(task(delay=timedelta(seconds=60)), using=it)
+    due = fold(postgresql.store.history(handle.id)).available_at
+    assert due - begun >= timedelta(seconds=60.05)
+
+
+# --- Order
+
+
+def in_order_of_position(database: Database) -> list[UUID]:
+    rows = database.rows("SELECT id FROM task_executions ORDER BY position")
+    assert database.rows("SELECT count(DISTINCT position) FROM task_executions") == [(len(rows),)]
+    return [UUID(str(row[0])) for row in rows]
+
+
+def test_a_batch_keeps_its_order_in_positions_and_claims(database: Database) -> None:
+    new = [task() for _ in range(60)]
+    random.Random(7).shuffle(new)  # not the order of the ids
+    handles = database.frozen.enqueue_many(new[:50])
+    handles += [database.frozen.enqueue(one) for one in new[50:]]
+    given = [one.id for one in new]
+    assert [handle.id for handle in handles] == given
+    assert in_order_of_position(database) == given
+    positions = [database.frozen.get(id).position for id in given]
+    assert all(a < b for a, b in pairwise(positions))
+    assert [claim.id for claim in database.claim(25)] == given[:25]
+    assert [claim.id for claim in database.claim(100)] == given[25:]
+
+
+def test_positions_grow_past_a_batch_of_which_keys_were_taken(database: Database) -> None:
+    first = database.frozen.enqueue_many(keyed(*"abcdef"))
+    second = database.frozen.enqueue_many(keyed(*"abcdef", None, "g"))
+    third = [database.frozen.enqueue(task()) for _ in range(3)]
+    created = [handle.id for handle in [*first, *second, *third] if handle.created]
+    assert len(created) == 11
+    assert in_order_of_position(database) == created
+    assert [claim.id for claim in database.claim(20)] == created
+
+
+def test_positions_grow_past_tasks_that_are_gone(database: Database) -> None:
+    first = [database.add().id for _ in range(3)]
+    assert [claim.id for claim in database.claim(3)] == first
+    assert in_order_of_position(database) == [*first, database.add().id]
+
+
+def test_five_thousand_tasks_are_one_batch(database: Database) -> None:
+    new = [task(idempotency_key=str(number) if number % 2 else None) for number in range(5000)]
+    handles = database.frozen.enqueue_many(new)
+    assert [handle.id for handle in handles] == [one.id for one in new]
+    assert database.counts() == (5000, 5000, 5000)
+    assert in_order_of_position(database) == [one.id for one in new]
+    again = database.frozen.enqueue_many([replace(one, id=uuid7()) for one in new])
+    assert [handle.id for handle in again][1::2] == [one.id for one in new][1::2]
+    assert database.counts() == (7500, 7500, 7500)
+
+
+def test_a_batch_is_as_many_statements_as_one_task(database: Database) -> None:
+    engine = database.host_engine()
+    with engine.begin() as it:
+        database.store.enqueue(task(), using=it)  # has looked the schema up
+        seen: list[str] = []
+        event.listen(engine, "before_cursor_execute", lambda _c, _k, sql, *_: seen.append(sql))
+        database.store.enqueue(task(), using=it)
+        one = list(seen)
+        seen.clear()
+        database.store.enqueue_many([task() for _ in range(500)], using=it)
+        assert seen == one
+    if database.name == "postgresql":
+        assert len(one) == 1
+
+
+# --- Idempotency keys
+
+
+def test_a_second_task_with_the_key_is_not_written_in_the_same_transaction(database: Database) -> None:
+    with database.host_engine().begin() as it:
+        first = database.store.enqueue(keyed("k")[0], using=it)
+        second = database.store.enqueue(keyed("k")[0], using=it)
+        assert (first.created, second.created, second.id) == (True, False, first.id)
+        assert it.scalar(text("SELECT 1")) == 1
+    assert database.counts() == (1, 1, 1)
+    assert len(database.claim(5, database.store)) == 1
+
+
+def test_a_second_task_with_the_key_is_not_written_later(database: Database) -> None:
+    first = database.add(idempotency_key="k")
+    again = database.add(idempotency_key="k", args='{"other": 1}', queue="other")
+    (claim,) = database.claim(5)
+    while_running = database.add(idempotency_key="k")
+    database.frozen.complete(claim)
+    when_done = database.add(idempotency_key="k")
+    assert [(it.created, it.id) for it in (again, while_running, when_done)] == [(False, first.id)] * 3
+    assert database.counts() == (1, 3, 0)
+
+
+def test_a_key_belongs_to_one_task_name_and_is_compared_letter_by_letter(database: Database) -> None:
+    names = [("a", "k"), ("b", "k"), ("a", "K"), ("a", "k ")]
+    handles = database.store.enqueue_many([task(task_name=name, idempotency_key=key) for name, key in names])
+    assert [handle.created for handle in handles] == [True] * 4
+
+
+def test_within_a_batch_the_first_task_with_the_key_is_written(database: Database) -> None:
+    new = keyed(*(str(number % 40) for number in range(400)))
+    random.Random(3).shuffle(new)
+    handles = database.frozen.enqueue_many(new)
+    first = {one.idempotency_key: one.id for one in reversed(new)}
+    assert [handle.id for handle in handles] == [first[one.idempotency_key] for one in new]
+    assert sum(handle.created for handle in handles) == 40
+    assert database.counts() == (40, 40, 40)
+
+
+def test_a_batch_may_mix_new_keys_taken_keys_and_none(database: Database) -> None:
+    held = database.add(idempotency_key="taken")
+    new = keyed("new", None, "taken", "new", None)
+    handles = database.frozen.enqueue_many(new)
+    assert [handle.created for handle in handles] == [True, True, False, False, True]
+    assert [handle.id for handle in handles] == [new[0].id, new[1].id, held.id, new[0].id, new[4].id]
+    assert database.counts() == (4, 4, 4)
+
+
+def test_a_key_rolled_back_is_free_again(database: Database) -> None:
+    with database.host_engine().connect() as it:
+        lost = database.store.enqueue(keyed("k")[0], using=it)
+        it.rollback()
+        with suppress(ZeroDivisionError), it.begin_nested():
+            database.store.enqueue(keyed("k")[0], using=it)
+            raise ZeroDivisionError
+        kept = database.store.enqueue(keyed("k")[0], using=it)
+        it.commit()
+    again = database.add(idempotency_key="k")
+    assert (kept.created, again.created, again.id) == (True, False, kept.id)
+    assert lost.id != kept.id
+
+
+class Session:
+    """A transaction in a thread of its own, begun, and the means to see it wait."""
+
+    def __init__(self, database: Database, threads: ThreadPoolExecutor) -> None:
+        self.database, self.threads = database, threads
+        self.engine = database.host_engine()
+        self.begins = threading.Event()
+        event.listen(self.engine, "before_cursor_execute", self._note)
+        self.connection: Connection = None  # type: ignore[assignment]
+        self.pid: int | None = None
+
+    def _note(self, _connection: object, _cursor: object, sql: str, *_: object) -> None:
+        if sql == "BEGIN IMMEDIATE":
+            self.begins.set()
+
+    def enqueue(self, new: list[NewTask]) -> list[tuple[bool, UUID]]:
+        self._open()
+        handles = self.database.store.enqueue_many(new, using=self.connection)
+        assert self.connection.scalar(text("SELECT 1")) == 1  # not poisoned
+        return [(handle.created, handle.id) for handle in handles]
+
+    def starts(self, new: list[NewTask]) -> Future[list[tuple[bool, UUID]]]:
+        """The same in another thread; returns once it waits for somebody."""
+        if self.database.name == "postgresql":
+            self._open()
+        self.begins.clear()
+        result = self.threads.submit(self.enqueue, new)
+        if self.database.name == "sqlite":
+            assert self.begins.wait(30)  # the writer's lock is asked for, and another has it
+        else:
+            waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {self.pid}"
+            while self.database.rows(waits) != [("Lock",)]:
+                assert not result.done()
+        return result
+
+    def _open(self) -> None:
+        if self.connection is None:
+            self.connection = self.engine.connect()
+            if self.database.name == "postgresql":
+                self.pid = self.connection.scalar(text("SELECT pg_backend_pid()"))
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+
+@contextmanager
+def sessions(database: Database, count: int) -> Iterator[list[Session]]:
+    with ThreadPoolExecutor(count) as threads:
+        them = [Session(database, threads) for _ in range(count)]
+        try:
+            yield them
+        finally:
+            for one in them:
+                if one.connection is not None:
+                    one.connection.close()
+
+
+@pytest.fixture(autouse=True)
+def _threads_may_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection, opened in one thread and closed in another, is the point of these tests."""
+    import sqlite3
+
+    connect: Callable[..., Any] = sqlite3.dbapi2.connect  # type: ignore[attr-defined]
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", lambda *a, **k: connect(*a, **{**k, "check_same_thread": False}))  # type: ignore[attr-defined]
+
+
+def test_who_wants_a_key_waits_for_its_holder_and_gets_the_holders_task(database: Database) -> None:
+    with sessions(database, 2) as (first, second):
+        ((created, id),) = first.enqueue(keyed("k"))
+        waiting = second.starts(keyed("k"))
+        assert created
+        assert not waiting.done()
+        first.commit()
+        assert waiting.result(30) == [(False, id)]
+        second.enqueue(keyed("other"))
+        second.commit()
+    assert database.counts() == (2, 2, 2)
+
+
+def test_who_waits_for_a_key_gets_it_when_its_holder_rolls_back(database: Database) -> None:
+    with sessions(database, 2) as (first, second):
+        first.enqueue(keyed("k"))
+        new = keyed("k")
+        waiting = second.starts(new)
+        first.rollback()
+        assert waiting.result(30) == [(True, new[0].id)]
+        second.commit()
+    assert database.counts() == (1, 1, 1)
+
+
+def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database: Database) -> None:
+    with sessions(database, 3) as (holder, first, second):
+        holder.enqueue(keyed("m"))
+        new = keyed("a", "m", "z")
+        one = first.starts(new)  # has "a" and waits for "m"
+        other = second.starts(keyed("z", "m", "a"))  # had it taken "z" first, each would soon wait for the other
+        holder.rollback()
+        if database.name == "sqlite":  # whichever gets the writer's lock
+            while not one.done() and not other.done():
+                pass
+            quick, slow = (one, other) if one.done() else (other, one)
+            assert [created for created, _ in quick.result()] == [True] * 3
+            (first if one is quick else second).commit()
+            assert [created for created, _ in slow.result(30)] == [False] * 3
+            (second if one is quick else first).commit()
+        else:
+            assert one.result(30) == [(True, it.id) for it in new]
+            first.commit()
+            assert other.result(30) == [(False, it.id) for it in reversed(new)]
+            second.commit()
+    assert database.counts() == (3, 3, 3)
+
+
+def test_of_fifty_threads_with_one_key_exactly_one_task_remains_if_any_commits(database: Database) -> None:
+    engine = database.own(create_engine(database.url, pool_size=10, max_overflow=0))
+    if database.name == "sqlite":
+        from outboxq.engine import configure_sqlite
+
+        configure_sqlite(engine)
+    chance = random.Random(1)
+    keeps = [chance.random() < 0.4 for _ in range(50)]
+    assert 0 < sum(keeps) < 50
+
+    def attempt(keep: bool) -> tuple[bool, bool, UUID]:
+        with engine.connect() as it:
+            handle = database.store.enqueue(keyed("k")[0], using=it)
+            it.commit() if keep else it.rollback()
+            return keep, handle.created, handle.id
+
+    with ThreadPoolExecutor(50) as threads:
+        outcomes = list(threads.map(attempt, keeps))
+    winners = [id for keep, created, id in outcomes if keep and created]
+    assert len(winners) == 1
+    assert {id for keep, created, id in outcomes if not created} <= {*winners}
+    assert all(id == winners[0] for keep, _, id in outcomes if keep)
+    assert database.counts() == (1, 1, 1)
+    assert database.rows("SELECT count(*) FROM idempotency_keys") == [(1,)]
+
+
+def test_a_key_let_go_while_its_task_is_looked_up_is_taken(database: Database) -> None:
+    """The holder may be pruned between the insert that found the key taken and the look at who has it."""
+    database.add(idempotency_key="k")
+    (claim,) = database.claim()
+    database.frozen.complete(claim)
+    engine = database.own(create_engine(database.url))
+    pruned = []
+
+    def prune(_connection: object, _cursor: object, sql: str, *_: object) -> None:
+        if "JOIN" in sql and "idempotency_keys" in sql and "INSERT" not in sql and not pruned:
+            pruned.append(True)
+            database.run("DELETE FROM idempotency_keys")
+
+    event.listen(engine, "before_cursor_execute", prune)
+    if database.name == "sqlite":
+        return  # one writer at a time: nobody can delete in between
+    new = keyed("k")
+    handle = Store(engine).enqueue(new[0])
+    assert pruned
+    assert (handle.created, handle.id) == (True, new[0].id)
+
+
+# --- NOTIFY
+
+
+@contextmanager
+def listener(database: Database) -> Iterator[Callable[[], str]]:
+    """Reads the next payload of the channel."""
+    url = make_url(database.url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url, autocommit=True) as it:
+        it.execute("LISTEN task_ready")
+        yield lambda: next(it.notifies(timeout=30, stop_after=1)).payload
+
+
+def test_the_notification_comes_with_the_commit_and_not_before_it(postgresql: Database) -> None:
+    with listener(postgresql) as heard, postgresql.host_engine().connect() as it:
+        postgresql.store.enqueue(task(queue="kept"), using=it)
+        postgresql.run("NOTIFY task_ready, 'marker 1'")
+        assert heard() == "marker 1"
+        it.commit()
+        assert heard() == "kept"
+        postgresql.store.enqueue(task(queue="lost"), using=it)
+        it.rollback()
+        with suppress(ZeroDivisionError), it.begin_nested():
+            postgresql.store.enqueue(task(queue="lost too"), using=it)
+            raise ZeroDivisionError
+        it.commit()
+        postgresql.run("NOTIFY task_ready, 'marker 2'")
+        assert heard() == "marker 2"
+
+
+def test_a_batch_is_one_notification_for_each_queue(postgresql: Database) -> None:
+    with listener(postgresql) as heard:
+        postgresql.store.enqueue_many([task(queue=queue) for queue in "abab" * 250])
+        postgresql.store.enqueue_many([task(queue="a", idempotency_key="k"), task(queue="c")])
+        postgresql.store.enqueue(task(queue="a", idempotency_key="k"))
+        postgresql.run("NOTIFY task_ready, 'marker'")
+        assert sorted([heard(), heard()]) == ["a", "b"]
+        assert sorted([heard(), heard()]) == ["a", "c"]
+        assert heard() == "marker"  # a task not created notifies nobody

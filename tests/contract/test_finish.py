@@ -1,0 +1,403 @@
+"""How claims end: complete, fail, release and batches of outcomes, fenced by token and worker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from outboxq.errors import InvalidArgument, LeaseLost
+from outboxq.model import EventType, Outcome, TaskStatus
+from tests.contract import helpers
+
+HOUR = timedelta(hours=1)
+ENDS = {
+    "complete": lambda store, claim: store.complete(claim, '"done"'),
+    "fail": lambda store, claim: store.fail(claim, "broken"),
+    "release": lambda store, claim: store.release(claim),
+    "retry": lambda store, claim: end(store, claim, EventType.RETRY_SCHEDULED, delay=HOUR),
+    "snooze": lambda store, claim: end(store, claim, EventType.SNOOZED, delay=HOUR),
+    "cancel": lambda store, claim: end(store, claim, EventType.CANCELLED),
+}
+FENCED = {**ENDS, "heartbeat": lambda store, claim: beat(store, claim)}
+
+
+def end(store, claim, event_type, **fields):
+    if store.finish([Outcome(claim=claim, event_type=event_type, **fields)]):
+        raise LeaseLost
+
+
+def beat(store, claim):
+    if claim.id not in store.heartbeat([claim]):
+        raise LeaseLost
+
+
+@pytest.fixture(params=ENDS)
+def finish(request):
+    return ENDS[request.param]
+
+
+@pytest.fixture(params=FENCED)
+def act(request):
+    return FENCED[request.param]
+
+
+def test_complete_keeps_the_result_and_ends_the_lease(database):
+    claim = helpers.claimed(database)
+    database.clock.advance(3)
+    database.frozen.complete(claim, '{"total": 7}')
+    task = database.frozen.get(claim.id)
+    assert (task.status, task.result, task.attempt) == (TaskStatus.COMPLETED, '{"total": 7}', 1)
+    assert task.completed_at == task.updated_at == database.clock.now
+    assert (task.worker_id, task.lease_expires_at, task.retry_at) == (None, None, None)
+    assert task.started_at == claim.started_at
+    event = database.frozen.history(claim.id)[-1]
+    assert (event.event_type, event.lease_token, event.worker_id) == ("task_completed", 1, database.worker)
+    assert database.rows("SELECT count(*) FROM task_leases") == [(0,)]
+
+
+def test_fail_makes_a_dead_letter_with_its_error(database):
+    claim = helpers.claimed(database)
+    database.frozen.fail(claim, "ValueError: no such order")
+    task = database.frozen.get(claim.id)
+    assert (task.status, task.last_error, task.completed_at) == (
+        TaskStatus.FAILED,
+        "ValueError: no such order",
+        database.clock.now,
+    )
+    assert database.frozen.history(claim.id)[-1].event_data == {"attempt": 1, "error": "ValueError: no such order"}
+    assert database.claim() == []
+
+
+def test_release_gives_back_without_using_an_attempt(database):
+    claim = helpers.claimed(database)
+    database.frozen.release(claim, delay=timedelta(seconds=30), reason="shutting down")
+    task = database.frozen.get(claim.id)
+    assert (task.status, task.attempt, task.recovery_attempts, task.started_at) == (TaskStatus.READY, 1, 0, None)
+    assert task.first_started_at == claim.first_started_at
+    due = database.clock.now + timedelta(seconds=30)
+    event = database.frozen.history(claim.id)[-1]
+    assert event.event_type == "task_released"
+    assert event.event_data == {
+        "attempt": 1,
+        "reason": "shutting down",
+        "available_at": due.isoformat(timespec="microseconds").replace("Z", "+00:00"),
+    } or event.event_data | {"available_at": None} == {"attempt": 1, "reason": "shutting down", "available_at": None}
+    database.clock.advance(timedelta(seconds=30, microseconds=-1))
+    assert database.claim() == []
+    database.clock.advance(timedelta(microseconds=1))
+    (again,) = database.claim()
+    assert (again.id, again.attempt, again.lease_token) == (claim.id, 1, 2)
+
+
+def test_a_task_released_many_times_never_dies_of_it(database):
+    database.add(max_attempts=1)
+    for token in range(1, 21):
+        (claim,) = database.claim()
+        assert (claim.lease_token, claim.attempt, claim.recovery_attempts) == (token, 1, 0)
+        database.frozen.release(claim)
+
+
+def test_a_retry_by_the_worker_raises_the_attempt_and_only_that_does(database):
+    claim = helpers.claimed(database)
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.SNOOZED)])
+    (claim,) = database.claim()
+    assert claim.attempt == 1
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=HOUR)])
+    task = database.frozen.get(claim.id)
+    assert (task.attempt, task.status, task.retry_at) == (2, TaskStatus.READY, database.clock.now + HOUR)
+    assert (task.started_at, task.completed_at) == (None, None)
+    database.clock.advance(HOUR)
+    assert database.claim()[0].attempt == 2
+    assert database.frozen.get(claim.id).retry_at is None
+
+
+def test_an_absolute_time_wins_over_the_delay_of_an_outcome(database):
+    claim = helpers.claimed(database)
+    at = database.clock.now + timedelta(minutes=7, microseconds=1)
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=at, delay=HOUR)])
+    assert database.frozen.next_available_at() == at
+
+
+def test_every_attempts_error_can_be_read_from_the_events(database):
+    claim = helpers.claimed(database, max_attempts=3)
+    for attempt in (1, 2):
+        error = f"error {attempt}"
+        data = {"error": error, "traceback": f"at line {attempt}"}
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error=error, data=data)])
+        assert database.frozen.get(claim.id).last_error == error
+        (claim,) = database.claim()
+    data = {"error": "error 3", "traceback": "at line 3"}
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="error 3", data=data)])
+    task, events = database.frozen.get(claim.id), database.frozen.history(claim.id)
+    assert (task.status, task.attempt, task.last_error) == (TaskStatus.FAILED, 3, "error 3")
+    told = [(event.event_data["error"], event.event_data["traceback"]) for event in events if "error" in event.event_data]
+    assert told == [(f"error {attempt}", f"at line {attempt}") for attempt in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "two\nlines", "nul \0 inside", "lone \ud800 surrogate", "%s :name {x} '\"; --", "\x1b]0;x\a", "ü" * 5000]
+)
+def test_whatever_says_why_a_task_failed_can_be_stored(database, text):
+    claim = helpers.claimed(database)
+    data = {"error": text, "traceback": text}
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error=text, data=data)])
+    assert database.frozen.get(claim.id).status is TaskStatus.FAILED
+    assert set(database.frozen.history(claim.id)[-1].event_data) == {"error", "traceback", "attempt"}
+
+
+def test_what_says_why_can_be_stored_where_it_is_nested(database):
+    claim = helpers.claimed(database)
+    data = {"causes": ["nul \0", {"lone \ud800": "nul \0"}]}
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="no", data=data)])
+    assert database.frozen.get(claim.id).status is TaskStatus.FAILED
+
+
+@pytest.mark.parametrize("reason", ["nul \0 inside", "lone \ud800 surrogate"])
+def test_the_reason_of_a_release_can_be_stored_whatever_it_holds(database, reason):
+    claim = helpers.claimed(database)
+    database.frozen.release(claim, reason=reason)
+    assert database.frozen.get(claim.id).status is TaskStatus.READY
+
+
+def test_the_last_error_stays_after_a_later_success(database):
+    claim = helpers.claimed(database)
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="first")])
+    (claim,) = database.claim()
+    database.frozen.complete(claim)
+    assert database.frozen.get(claim.id).last_error == "first"
+
+
+def test_a_batch_ends_each_claim_in_its_own_way(database):
+    handles = [database.add() for _ in range(7)]
+    claims = database.claim(7)
+    kinds = [
+        EventType.COMPLETED,
+        EventType.FAILED,
+        EventType.RETRY_SCHEDULED,
+        EventType.RELEASED,
+        EventType.SNOOZED,
+        EventType.CANCELLED,
+    ]
+    outcomes = [
+        Outcome(claim=claim, event_type=kind, result=str(n), error=f"e{n}", delay=timedelta(seconds=n), data={"n": n})
+        for n, (claim, kind) in enumerate(zip(claims, kinds, strict=False))
+    ]
+    assert database.frozen.finish(outcomes[::-1]) == frozenset()
+    tasks = [database.frozen.get(handle.id) for handle in handles]
+    assert [task.status.value for task in tasks] == [
+        "Completed", "Failed", "Ready", "Ready", "Ready", "Cancelled", "Running",
+    ]  # fmt: skip
+    assert [task.last_error for task in tasks] == ["e0", "e1", "e2", "e3", "e4", "e5", None]
+    assert [task.attempt for task in tasks] == [1, 1, 2, 1, 1, 1, 1]
+    last = [database.frozen.history(handle.id)[-1] for handle in handles]
+    assert [event.event_type for event in last] == [*kinds, EventType.CLAIMED]
+    assert [event.event_data.get("n") for event in last] == [0, 1, 2, 3, 4, 5, None]
+    database.clock.advance(4)
+    assert sorted(claim.id for claim in database.claim(9)) == sorted(handle.id for handle in handles[2:5])
+
+
+def test_a_batch_names_what_was_lost_and_ends_the_rest(database):
+    handles = [database.add(lease=timedelta(seconds=10 if n < 2 else 100)) for n in range(4)]
+    claims = database.claim(4)
+    database.clock.advance(11)
+    database.frozen.recover()
+    outcomes = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
+    assert database.frozen.finish(outcomes) == {handles[0].id, handles[1].id}
+    assert [database.frozen.get(handle.id).status.value for handle in handles] == [
+        "Ready", "Ready", "Completed", "Completed",
+    ]  # fmt: skip
+
+
+def test_five_hundred_claims_end_as_one_batch(database):
+    from outboxq.model import NewTask
+    from outboxq.uuid7 import uuid7
+
+    database.frozen.enqueue_many([NewTask(id=uuid7(), task_name="x", args="{}") for _ in range(500)])
+    claims = database.claim(500)
+    assert len(claims) == 500
+    outcomes = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
+    assert database.frozen.finish(outcomes) == frozenset()
+    assert database.counts() == (500, 1500, 0)
+
+
+def test_no_outcomes_is_nothing_to_do(database):
+    assert database.frozen.finish([]) == frozenset()
+
+
+def test_outcomes_of_two_workers_or_two_for_one_task_are_refused(database):
+    claim = helpers.claimed(database)
+    other = replace(claim, id=uuid4(), worker_id=uuid4())
+    before = helpers.everything(database)
+    for pair in ([claim, other], [claim, claim]):
+        with pytest.raises(InvalidArgument):
+            database.frozen.finish([Outcome(claim=each, event_type=EventType.COMPLETED) for each in pair])
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("event_type", [EventType.CREATED, EventType.CLAIMED, EventType.EXPIRED, EventType.REQUEUED])
+def test_an_outcome_that_ends_no_claim_is_refused(database, event_type):
+    """Else the log would hold an end that is none, which `verify` then reports."""
+    claim = helpers.claimed(database)
+    before = helpers.everything(database)
+    with pytest.raises(InvalidArgument):
+        database.frozen.finish([Outcome(claim=claim, event_type=event_type)])
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("next_holder", ["another worker", "the same worker"])
+def test_who_lost_the_lease_changes_nothing_and_the_next_holder_is_not_disturbed(database, act, next_holder):
+    """A claims, the lease runs out, it is taken back, B claims, A acts, B acts."""
+    old = helpers.claimed(database)
+    helpers.recovered(database, old)
+    worker = uuid4() if next_holder == "another worker" else database.worker
+    (new,) = database.claim(worker_id=worker)
+    before = helpers.everything(database)
+    with pytest.raises(LeaseLost):
+        act(database.frozen, old)
+    assert helpers.everything(database) == before
+    act(database.frozen, new)
+    assert helpers.everything(database) != before
+
+
+def test_who_lost_the_lease_changes_nothing_while_the_task_waits(database, act):
+    old = helpers.claimed(database)
+    helpers.recovered(database, old)
+    before = helpers.everything(database)
+    with pytest.raises(LeaseLost):
+        act(database.frozen, old)
+    assert helpers.everything(database) == before
+
+
+def test_a_recovery_of_the_old_lease_does_not_touch_the_next_holder(database):
+    old = helpers.claimed(database)
+    helpers.recovered(database, old)
+    (new,) = database.claim(worker_id=uuid4())
+    before = helpers.everything(database)
+    assert database.frozen.recover() == []
+    assert helpers.everything(database) == before
+    database.frozen.complete(new)
+
+
+def test_the_same_token_of_another_worker_is_refused(database, act):
+    """As after a claim whose commit was lost in a crash of the server: the token alone proves nothing."""
+    claim = helpers.claimed(database)
+    before = helpers.everything(database)
+    with pytest.raises(LeaseLost):
+        act(database.frozen, replace(claim, worker_id=uuid4()))
+    assert helpers.everything(database) == before
+    act(database.frozen, claim)
+
+
+@pytest.mark.parametrize("token", [0, 2])
+def test_another_token_of_the_same_worker_is_refused(database, act, token):
+    claim = helpers.claimed(database)
+    before = helpers.everything(database)
+    with pytest.raises(LeaseLost):
+        act(database.frozen, replace(claim, lease_token=token))
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("column", ["lease_token", "worker_id"])
+def test_the_task_itself_is_fenced_too_and_not_only_its_lease(database, finish, column):
+    """Two proofs must agree: a lease row that was put right by hand does not open the task to an old worker."""
+    claim = helpers.claimed(database)
+    value = "7" if column == "lease_token" else f"'{uuid4().hex}'"
+    database.run(f"UPDATE task_executions SET {column} = {value}")
+    database.corrupted = True
+    before = database.rows("SELECT * FROM task_executions"), database.rows("SELECT * FROM execution_events")
+    with pytest.raises(LeaseLost):
+        finish(database.frozen, claim)
+    assert (database.rows("SELECT * FROM task_executions"), database.rows("SELECT * FROM execution_events")) == before
+
+
+def test_a_claim_ends_once(database, finish):
+    claim = helpers.claimed(database)
+    finish(database.frozen, claim)
+    before = helpers.everything(database)
+    with pytest.raises(LeaseLost):
+        database.frozen.complete(claim)
+    assert helpers.everything(database) == before
+
+
+def test_of_two_ends_at_once_one_wins(database):
+    for _ in range(5):
+        claim = helpers.claimed(database)
+        results = helpers.at_once(
+            lambda claim=claim: database.frozen.complete(claim), lambda claim=claim: database.frozen.fail(claim, "x")
+        )
+        assert sorted(type(result).__name__ for result in results) == ["LeaseLost", "NoneType"]
+
+
+def test_a_lease_that_ran_out_is_still_the_workers_until_somebody_takes_it_back(database, act):
+    claim = helpers.claimed(database)
+    database.clock.advance(3600)
+    act(database.frozen, claim)
+
+
+@pytest.mark.parametrize("operation", ["complete", "fail", "release", "retry", "snooze", "cancel"])
+def test_an_end_whose_event_is_refused_did_not_happen(database, operation):
+    claim = helpers.claimed(database)
+    before = helpers.everything(database)
+    kind = {"retry": "task_retry_scheduled", "snooze": "task_snoozed", "cancel": "task_cancelled"}
+    helpers.refuse_event(database, kind.get(operation, f"task_{operation.rstrip('e')}ed"))
+    with pytest.raises(IntegrityError):
+        ENDS[operation](database.frozen, claim)
+    assert helpers.everything(database) == before
+
+
+def test_an_end_on_the_callers_connection_stands_or_falls_with_it(database):
+    claim = helpers.claimed(database)
+    before = helpers.everything(database)
+    with helpers.transaction(database) as connection:
+        database.frozen.complete(claim, using=connection)
+        connection.rollback()
+        assert helpers.everything(database) == before
+        connection.begin()
+        database.frozen.complete(claim, using=connection)
+        connection.commit()
+    assert database.frozen.get(claim.id).status is TaskStatus.COMPLETED
+
+
+def test_an_error_on_the_callers_connection_leaves_no_half_of_an_end(database):
+    claim = helpers.claimed(database)
+    before = helpers.everything(database)
+    helpers.refuse_event(database, "task_completed")
+    with helpers.transaction(database) as connection:
+        with pytest.raises(DBAPIError):
+            database.frozen.complete(claim, using=connection)
+        connection.commit()
+    assert helpers.everything(database) == before
+
+
+def test_an_end_that_was_committed_while_its_answer_was_lost_is_not_reported_lost(database, finish, monkeypatch):
+    claim = helpers.claimed(database)
+    finish(helpers.lossy(database, monkeypatch), claim)
+    assert len(helpers.types(database, claim.id)) == 3
+
+
+def test_an_end_whose_answer_was_lost_counts_even_if_another_worker_has_the_task_since(database, monkeypatch):
+    claim, other = helpers.claimed(database), uuid4()
+    store = helpers.lossy(database, monkeypatch, between=lambda: database.claim(worker_id=other))
+    store.release(claim)
+    assert helpers.types(database, claim.id) == ["task_created", "task_claimed", "task_released", "task_claimed"]
+
+
+def test_an_outcome_is_lost_where_a_different_end_was_committed_meanwhile(database, monkeypatch):
+    """The first try ended nothing, because the lease had been taken back; its answer is lost; the second must say so."""
+    claim = helpers.claimed(database)
+    helpers.recovered(database, claim)
+    with pytest.raises(LeaseLost):
+        helpers.lossy(database, monkeypatch).complete(claim)
+
+
+def test_a_batch_whose_answer_was_lost_names_only_what_was_really_lost(database, monkeypatch):
+    handles = [database.add(lease=timedelta(seconds=10 if n == 0 else 100)) for n in range(3)]
+    claims = database.claim(3)
+    database.clock.advance(11)
+    database.frozen.recover()
+    outcomes = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
+    assert helpers.lossy(database, monkeypatch).finish(outcomes) == {handles[0].id}

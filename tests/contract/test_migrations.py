@@ -1,0 +1,664 @@
+"""Creating, upgrading and removing our tables: from the shell, from code, inside a host's migrations (item 73)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+from outboxq import migrations
+from outboxq.engine import configure_sqlite, make_engine
+from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
+from outboxq.model import NewTask
+from outboxq.store import Store
+from outboxq.store.base import REVISION
+from outboxq.tables import metadata
+from outboxq.uuid7 import uuid7
+from tests.contract.test_schema import ear
+
+ROOT = Path(__file__).parents[2]
+VARIABLE = "OUTBOXQ_DATABASE_URL"
+OURS = {*metadata.tables, "outboxq_alembic_version"}
+PASSWORD = "100%% %(here)s @/:?#é"
+
+
+@dataclass
+class Empty:
+    """A database without tables."""
+
+    name: str
+    url: str
+
+    def __post_init__(self) -> None:
+        self.engine = make_engine(self.url)
+        self.host = create_engine(self.url)
+        """As an application makes it, and no more."""
+
+    def tables(self, schema: str | None = None) -> set[str]:
+        return set(inspect(self.engine).get_table_names(schema=schema))
+
+    def run(self, sql: str) -> None:
+        with self.engine.connect() as connection:
+            connection.exec_driver_sql(sql)
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self.host.dispose()
+
+
+@pytest.fixture
+def sqlite_empty(tmp_path: Path) -> Iterator[Empty]:
+    empty = Empty("sqlite", f"sqlite:///{tmp_path / 'empty.db'}")
+    yield empty
+    empty.close()
+
+
+@pytest.fixture
+def postgresql_empty(cluster) -> Iterator[Empty]:
+    empty = Empty("postgresql", cluster.create_database())
+    yield empty
+    empty.close()
+    cluster.drop_database(empty.url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty(request: pytest.FixtureRequest) -> Empty:
+    return request.getfixturevalue(f"{request.param}_empty")  # type: ignore[no-any-return]
+
+
+def new(**fields: object) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})  # type: ignore[arg-type]
+
+
+def python(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=cwd,
+        env={**known, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def alembic(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = python("-m", "alembic", *arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def background(script: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def shape(database: Empty, schema: str = "public") -> set[tuple[str, ...]]:
+    """Everything the database knows of our schema, in its own words."""
+    if database.name == "sqlite":
+        with database.engine.connect() as connection:
+            rows = connection.exec_driver_sql(
+                "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+            ).all()
+        return {(kind, name, " ".join((sql or "").split())) for kind, name, sql in rows}
+    with database.engine.connect() as connection:
+        rows = connection.exec_driver_sql(
+            """
+            SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+                   concat(a.attnotnull, a.attidentity, pg_get_expr(d.adbin, d.adrelid))
+            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+            LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+            WHERE c.relnamespace = %(schema)s::regnamespace AND c.relkind = 'r'
+            UNION ALL SELECT 'relation', relname, relkind::text, reloptions::text, ''
+            FROM pg_class WHERE relnamespace = %(schema)s::regnamespace
+            UNION ALL SELECT 'constraint', conname, pg_get_constraintdef(oid), '', ''
+            FROM pg_constraint WHERE connamespace = %(schema)s::regnamespace
+            UNION ALL SELECT 'index', indexname, indexdef, '', '' FROM pg_indexes WHERE schemaname = %(schema)s
+            UNION ALL SELECT 'function', proname, pg_get_functiondef(oid), proacl::text, ''
+            FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace
+            UNION ALL SELECT 'trigger', tgname, pg_get_triggerdef(t.oid), '', ''
+            FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE c.relnamespace = %(schema)s::regnamespace
+            """,
+            {"schema": schema},
+        ).all()
+    return {tuple(" ".join(str(cell).replace(f"{schema}.", "").split()) for cell in row) for row in rows}
+
+
+def differences(database: Empty) -> list[object]:
+    with database.engine.connect() as connection:
+        options = {"include_name": migrations.ours, "version_table": migrations.VERSION_TABLE, "compare_type": True}
+        return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+
+
+# From the shell
+
+
+def test_the_alembic_command_upgrades_downgrades_and_upgrades_again(empty):
+    alembic("upgrade", "head", **{VARIABLE: empty.url})
+    assert empty.tables() == OURS
+    first = shape(empty)
+    alembic("downgrade", "base", **{VARIABLE: empty.url})
+    assert empty.tables() == {"outboxq_alembic_version"}
+    alembic("upgrade", "head", **{VARIABLE: empty.url})
+    assert shape(empty) == first
+    Store(empty.engine).ensure_current()
+
+
+def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, tmp_path):
+    alembic("-x", f"url={empty.url}", "upgrade", "head", **{VARIABLE: f"sqlite:///{tmp_path / 'other.db'}"})
+    assert empty.tables() == OURS
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_alembic_check_finds_nothing_to_do_and_says_nothing_else(empty):
+    migrations.upgrade(empty.url)
+    done = alembic("check", **{VARIABLE: empty.url})
+    assert "No new upgrade operations detected" in done.stdout + done.stderr
+
+
+def test_the_alembic_command_takes_a_schema(postgresql_empty):
+    for command in (["upgrade", "head"], ["check"]):
+        alembic("-x", f"url={postgresql_empty.url}", "-x", "schema=tasks", *command)
+    assert postgresql_empty.tables("tasks") == OURS
+    assert postgresql_empty.tables() == set()
+
+
+def test_the_alembic_command_prints_sql_without_a_database(empty):
+    done = alembic("upgrade", "head", "--sql", **{VARIABLE: empty.url})
+    assert "CREATE TABLE task_outbox" in done.stdout
+    assert empty.tables() == set()
+
+
+def test_a_password_with_percent_signs_survives_the_alembic_command(postgresql_empty):
+    url = make_url(postgresql_empty.url).set(password=PASSWORD).render_as_string(hide_password=False)
+    alembic("upgrade", "head", **{VARIABLE: url})
+    alembic("-x", f"url={url}", "current")
+    assert postgresql_empty.tables() == OURS
+
+
+def test_the_folder_is_no_package_so_alembic_is_the_library():
+    assert not (ROOT / "alembic" / "__init__.py").exists()
+    assert not (ROOT / "alembic" / "versions" / "__init__.py").exists()
+    done = python("-c", "import alembic; print(alembic.__file__)", PYTHONPATH="")
+    assert "site-packages" in done.stdout, done.stderr
+
+
+# From code
+
+
+def test_upgrade_takes_a_url_and_may_run_again(empty):
+    migrations.upgrade(empty.url)
+    migrations.upgrade(make_url(empty.url))
+    assert empty.tables() == OURS
+    assert migrations.current(empty.url) == REVISION
+
+
+def test_upgrade_takes_an_engine_of_ours_or_of_the_host(empty):
+    migrations.upgrade(empty.host)
+    migrations.downgrade(empty.host, "base")
+    migrations.upgrade(empty.engine)
+    assert migrations.current(empty.engine) == migrations.current(empty.host) == REVISION
+
+
+def test_current_is_none_without_our_tables(empty):
+    assert migrations.current(empty.url) is None
+    migrations.upgrade(empty.url)
+    migrations.downgrade(empty.url, "base")
+    assert migrations.current(empty.url) is None
+
+
+def test_the_revision_of_the_code_is_the_head_of_the_migrations(empty):
+    migrations.upgrade(empty.url)
+    assert migrations.current(empty.url) == REVISION
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["configured", "as it comes"])
+def test_upgrade_on_a_connection_belongs_to_its_transaction(empty, right):
+    if right and empty.name == "sqlite":
+        configure_sqlite(empty.host)
+    with empty.host.connect() as connection:
+        migrations.upgrade(connection)
+        assert connection.in_transaction()
+        assert set(inspect(connection).get_table_names()) == OURS
+        connection.rollback()
+    assert empty.tables() == set()
+    with empty.host.begin() as connection:
+        migrations.upgrade(connection)
+    assert empty.tables() == OURS
+
+
+def test_upgrade_takes_the_connection_of_a_session(empty):
+    with Session(empty.host) as session:
+        migrations.upgrade(session.connection())
+        session.rollback()
+        assert empty.tables() == set()
+        migrations.upgrade(session.connection())
+        session.commit()
+    assert empty.tables() == OURS
+
+
+def test_upgrade_refuses_a_connection_that_could_not_take_the_tables_back(empty):
+    with (
+        empty.host.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+        pytest.raises(InvalidTarget, match="pass one in an open transaction, or the Engine or its URL"),
+    ):
+        migrations.upgrade(connection)
+    assert empty.tables() == set()
+
+
+def test_a_password_with_percent_signs_reaches_the_server(postgresql_empty):
+    url = make_url(postgresql_empty.url).set(password=PASSWORD)
+    seen = []
+
+    def look(_dialect, _record, _arguments, parameters):
+        seen.append(parameters.get("password"))
+
+    event.listen(Engine, "do_connect", look)
+    try:
+        migrations.upgrade(url)
+        migrations.upgrade(url.render_as_string(hide_password=False))
+    finally:
+        event.remove(Engine, "do_connect", look)
+    assert seen == [PASSWORD, PASSWORD]
+
+
+def test_migrations_and_tables_agree(empty):
+    migrations.upgrade(empty.url)
+    assert differences(empty) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["ALTER TABLE workers ADD COLUMN more text", "DROP INDEX ix_task_outbox_due", "DROP TABLE workers"],
+)
+def test_the_comparison_would_notice_a_difference(empty, change):
+    migrations.upgrade(empty.url)
+    empty.run(change)
+    assert differences(empty) != []
+
+
+def test_the_comparison_would_notice_another_type(postgresql_empty):
+    migrations.upgrade(postgresql_empty.url)
+    postgresql_empty.run("ALTER TABLE task_outbox ALTER COLUMN position TYPE text")
+    assert differences(postgresql_empty) != []
+
+
+def test_a_host_keeps_its_own_version_table(empty):
+    with empty.engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num varchar(32) NOT NULL)")
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('host')")
+    migrations.upgrade(empty.url)
+    migrations.downgrade(empty.url, "base")
+    with empty.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT * FROM alembic_version").all() == [("host",)]
+
+
+# In a schema of its own
+
+
+def test_everything_lies_inside_the_schema(postgresql_empty):
+    migrations.upgrade(postgresql_empty.url, schema="tasks_a")
+    assert postgresql_empty.tables() == set()
+    assert shape(postgresql_empty) == set()
+    inside = shape(postgresql_empty, "tasks_a")
+    assert {name for kind, name, *_ in inside if kind in {"function", "trigger"}} == {
+        "outboxq_notify",
+        "task_outbox_notify",
+    }
+    assert ("relation", "task_position", "S", "None", "") in inside
+    assert migrations.current(postgresql_empty.url, schema="tasks_a") == REVISION
+    assert migrations.current(postgresql_empty.url) is None
+    Store(postgresql_empty.engine, schema="tasks_a").ensure_current()
+    migrations.downgrade(postgresql_empty.url, "base", schema="tasks_a")
+    assert postgresql_empty.tables("tasks_a") == {"outboxq_alembic_version"}
+
+
+def test_two_outboxes_share_a_database_and_hear_only_themselves(postgresql_empty):
+    worker, stores = uuid4(), {}
+    for schema in (None, "tasks_a", "tasks_b"):
+        migrations.upgrade(postgresql_empty.url, schema=schema)
+        stores[schema] = Store(postgresql_empty.engine, schema=schema)
+    with (
+        ear(postgresql_empty.url, "task_ready") as heard,
+        ear(postgresql_empty.url, "task_ready_tasks_a") as heard_a,
+        ear(postgresql_empty.url, "task_ready_tasks_b") as heard_b,
+    ):
+        stores["tasks_a"].enqueue(new(queue="a"))
+        stores["tasks_b"].enqueue_many([new(queue="b"), new(queue="b")])
+        assert (heard(), heard_a(), heard_b()) == ([], ["a"], ["b"])
+    for schema, queues in ((None, []), ("tasks_a", ["a"]), ("tasks_b", ["b", "b"])):
+        claims = stores[schema].claim_ready_task(10, worker_id=worker)
+        assert [claim.queue for claim in claims] == queues
+        assert stores[schema].finish([]) == frozenset()
+        for claim in claims:
+            stores[schema].complete(claim)
+        assert stores[schema].verify() == []
+
+
+def test_the_hosts_search_path_and_dialect_are_as_before(postgresql_empty):
+    with postgresql_empty.host.begin() as connection:
+        connection.exec_driver_sql("SET search_path TO pg_catalog, public")
+        migrations.upgrade(connection, schema="tasks_a")
+        assert connection.exec_driver_sql("SHOW search_path").scalar_one() == "pg_catalog, public"
+        assert inspect(connection).default_schema_name == "public"
+    migrations.upgrade(postgresql_empty.host, schema="tasks_b")
+    assert inspect(postgresql_empty.host).get_table_names() == []
+
+
+@pytest.mark.parametrize("schema", ["Tasks", "a-b", "a b", "1a", "", "a;drop table x", 'a"b', "a" * 49, "ä", "a\n"])
+def test_a_schema_that_would_need_quoting_is_refused(postgresql_empty, schema):
+    for attempt in (
+        lambda: migrations.upgrade(postgresql_empty.url, schema=schema),
+        lambda: migrations.current(postgresql_empty.url, schema=schema),
+        lambda: migrations.sql(postgresql_empty.url, schema=schema),
+        lambda: Store(postgresql_empty.engine, schema=schema).ensure_current(),
+    ):
+        with pytest.raises(ConfigurationError, match="is not a plain lower-case name"):
+            attempt()
+
+
+def test_the_longest_schema_has_a_channel_that_can_be_listened_to(postgresql_empty):
+    schema = "s" * 48
+    migrations.upgrade(postgresql_empty.url, schema=schema)
+    with ear(postgresql_empty.url, f"task_ready_{schema}") as heard:
+        Store(postgresql_empty.engine, schema=schema).enqueue(new(queue="mail"))
+        assert heard() == ["mail"]
+
+
+def test_sqlite_refuses_a_schema(sqlite_empty):
+    with pytest.raises(ConfigurationError, match="SQLite has no schemas"):
+        migrations.upgrade(sqlite_empty.url, schema="tasks")
+    with pytest.raises(ConfigurationError, match="SQLite has no schemas"):
+        migrations.sql(sqlite_empty.url, schema="tasks")
+    assert sqlite_empty.tables() == set()
+
+
+# At once, half-way, and in the way
+
+
+def test_four_processes_upgrade_an_empty_database_at_once(empty):
+    script = """
+        import sys
+        from outboxq import migrations
+        import alembic.command
+        print("ready", flush=True)
+        sys.stdin.readline()
+        migrations.upgrade(sys.argv[1])
+    """
+    processes = [background(script, empty.url) for _ in range(4)]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        _, complaint = process.communicate(timeout=60)
+        assert process.returncode == 0, complaint
+    assert empty.tables() == OURS
+    assert migrations.current(empty.url) == REVISION
+
+
+@pytest.mark.parametrize("last", ["CREATE TABLE outboxq_alembic_version", "CREATE TABLE execution_events", "INSERT INTO"])
+def test_a_migration_killed_half_way_leaves_nothing(empty, last):
+    script = """
+        import sys
+        from sqlalchemy import event
+        from outboxq import migrations
+        from outboxq.engine import make_engine
+
+        engine = make_engine(sys.argv[1])
+
+        @event.listens_for(engine, "after_cursor_execute")
+        def stop(connection, cursor, statement, *rest):
+            if sys.argv[2] in statement:
+                print("half way", flush=True)
+                sys.stdin.read()
+
+        migrations.upgrade(engine)
+    """
+    with background(script, empty.url, last) as process:
+        assert process.stdout.readline() == "half way\n", process.stderr.read()
+        assert empty.tables() == set()
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+    assert empty.tables() == set()
+    migrations.upgrade(empty.url)
+    assert empty.tables() == OURS
+    Store(empty.engine).ensure_current()
+
+
+@pytest.mark.parametrize("by", ["engine", "url in the shell"])
+def test_a_failing_migration_leaves_nothing_behind(empty, by):
+    empty.run("CREATE TABLE queue_settings (in_the_way integer)")
+    if by == "engine":
+        with pytest.raises(Exception, match="already exists"):
+            migrations.upgrade(empty.engine)
+    else:
+        done = python("-m", "alembic", "upgrade", "head", **{VARIABLE: empty.url})
+        assert done.returncode != 0
+        assert "already exists" in done.stderr
+    assert empty.tables() == {"queue_settings"}
+    empty.run("DROP TABLE queue_settings")
+    migrations.upgrade(empty.url)
+    assert empty.tables() == OURS
+
+
+# Inside a host's own migrations
+
+HOST_ENV = """
+    from alembic import context
+    from sqlalchemy import Column, Integer, MetaData, Table, create_engine
+    from outboxq import migrations
+
+    metadata = MetaData()
+    Table("orders", metadata, Column("id", Integer, primary_key=True))
+    Table("parcels", metadata, Column("id", Integer, primary_key=True))
+
+    engine = create_engine(context.config.get_main_option("sqlalchemy.url"))
+    options = {"include_name": migrations.not_ours} if context.get_x_argument(as_dictionary=True).get("ours") else {}
+    with engine.connect() as connection:
+        context.configure(connection=connection, target_metadata=metadata, **options)
+        with context.begin_transaction():
+            context.run_migrations()
+    engine.dispose()
+"""
+HOST_VERSION = """
+    import sqlalchemy as sa
+    from alembic import context, op
+    from outboxq import migrations
+
+    revision = "host1"
+    down_revision = None
+
+    def upgrade():
+        op.create_table("orders", sa.Column("id", sa.Integer(), primary_key=True))
+        migrations.upgrade(op.get_bind(), "0001")
+        op.create_table("parcels", sa.Column("id", sa.Integer(), primary_key=True))
+        assert context.get_context().version_table == "alembic_version"
+        op.execute("INSERT INTO parcels (id) VALUES (1)")
+
+    def downgrade():
+        op.drop_table("parcels")
+        migrations.downgrade(op.get_bind(), "base")
+        op.drop_table("orders")
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path, empty: Empty) -> Path:
+    """A project with migrations of its own, one of which calls ours."""
+    project = tmp_path / "host"
+    (project / "migrations" / "versions").mkdir(parents=True)
+    (project / "migrations" / "env.py").write_text(textwrap.dedent(HOST_ENV))
+    (project / "migrations" / "versions" / "host1.py").write_text(textwrap.dedent(HOST_VERSION))
+    (project / "alembic.ini").write_text(
+        "[alembic]\nscript_location = %(here)s/migrations\npath_separator = os\n"
+        f"sqlalchemy.url = {empty.url.replace('%', '%%')}\n"
+    )
+    return project
+
+
+def test_a_hosts_migration_calls_ours_and_goes_on(host, empty):
+    done = python("-m", "alembic", "upgrade", "head", cwd=host)
+    assert done.returncode == 0, done.stderr
+    assert empty.tables() == {*OURS, "orders", "parcels", "alembic_version"}
+    Store(empty.engine).ensure_current()
+    done = python("-m", "alembic", "downgrade", "base", cwd=host)
+    assert done.returncode == 0, done.stderr
+    assert empty.tables() == {"alembic_version", "outboxq_alembic_version"}
+
+
+def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty):
+    version = host / "migrations" / "versions" / "host1.py"
+    version.write_text(version.read_text().replace("VALUES (1)", "VALUES (nonsense)"))
+    done = python("-m", "alembic", "upgrade", "head", cwd=host)
+    assert done.returncode != 0
+    assert "nonsense" in done.stderr
+    # On SQLite, Alembic itself writes what comes before ours without a transaction.
+    assert empty.tables() <= {"alembic_version", "orders"}
+
+
+def test_a_hosts_autogenerate_leaves_our_tables_alone_if_it_is_told_of_them(host, empty):
+    assert python("-m", "alembic", "upgrade", "head", cwd=host).returncode == 0
+    told = python("-m", "alembic", "-x", "ours=no", "check", cwd=host)
+    assert told.returncode == 0, told.stderr
+    untold = python("-m", "alembic", "check", cwd=host)
+    assert untold.returncode != 0
+    assert "remove_table" in untold.stderr + untold.stdout
+    assert "task_outbox" in untold.stderr + untold.stdout
+
+
+def test_our_names_are_told_apart_from_the_hosts():
+    for name in OURS:
+        assert migrations.ours(name, "table")
+        assert not migrations.not_ours(name, "table")
+    assert not migrations.ours("orders", "table")
+    assert migrations.not_ours("orders", "table")
+    assert migrations.not_ours("ix_orders", "index")
+
+
+# As a script
+
+
+def test_the_script_gives_an_empty_database_the_same_schema(empty, cluster, tmp_path):
+    migrations.upgrade(empty.url)
+    expected = shape(empty)
+    script = migrations.sql(empty.url)
+    if empty.name == "sqlite":
+        other = Empty("sqlite", f"sqlite:///{tmp_path / 'other.db'}")
+        with sqlite3.connect(tmp_path / "other.db") as connection:
+            connection.executescript(script)
+        connection.close()
+    else:
+        other = Empty("postgresql", cluster.create_database())
+        execute(other.url, script)
+    assert shape(other) == expected
+    Store(other.engine).ensure_current()
+    other.close()
+
+
+def test_the_script_for_a_schema_gives_the_same_as_the_upgrade(postgresql_empty, cluster):
+    migrations.upgrade(postgresql_empty.url, schema="tasks")
+    other = Empty("postgresql", cluster.create_database())
+    execute(other.url, migrations.sql(other.url, schema="tasks"))
+    assert shape(other, "tasks") == shape(postgresql_empty, "tasks")
+    assert other.tables() == set()
+    store = Store(other.engine, schema="tasks")
+    store.enqueue(new())
+    assert len(store.claim_ready_task(1, worker_id=uuid4())) == 1
+    other.close()
+
+
+def test_the_script_is_printed_without_a_connection_or_a_password():
+    script = migrations.sql("postgresql+psycopg://user:secret%25@nowhere.invalid/db")
+    assert "CREATE TRIGGER task_outbox_notify" in script
+    assert "secret" not in script
+    assert script.count("CREATE TABLE") == len(OURS)
+
+
+def execute(url: str, script: str) -> None:
+    address = make_url(url).set(drivername="postgresql").render_as_string()
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(script)
+
+
+# Too old, too new, not there
+
+
+def versions(database: Empty, version: str | None) -> str:
+    """Bring the database to the version; what is then said of it."""
+    if version is None:
+        return f"the database has no outboxq tables; this release needs {REVISION}; run: outboxq upgrade"
+    migrations.upgrade(database.url)
+    database.run(f"UPDATE outboxq_alembic_version SET version_num = '{version}'")
+    advice = "upgrade outboxq" if version > REVISION else "run: outboxq upgrade"
+    return f"the database has the outboxq schema {version}; this release needs {REVISION}; {advice}"
+
+
+@pytest.mark.parametrize("version", [None, "0000", "9999"])
+def test_another_schema_is_told_in_a_sentence(empty, version):
+    sentence = versions(empty, version)
+    with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$"):
+        Store(empty.engine).ensure_current()
+
+
+@pytest.mark.parametrize("version", [None, "0000", "9999"])
+def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(empty, version):
+    sentence = versions(empty, version)
+    if empty.name == "sqlite":
+        configure_sqlite(empty.host)
+    empty.run("CREATE TABLE orders (id integer)")
+    before = empty.tables()
+    with empty.host.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO orders VALUES (1)")
+        for store in (Store(empty.engine), Store(None)):
+            with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$"):
+                store.enqueue(new(), using=connection)
+        connection.exec_driver_sql("INSERT INTO orders VALUES (2)")
+    assert empty.tables() == before
+    with empty.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM orders").scalar_one() == 2
+        if version is not None:
+            assert connection.exec_driver_sql("SELECT count(*) FROM task_outbox").scalar_one() == 0
+
+
+def test_a_store_that_found_the_schema_missing_finds_it_once_it_is_there(empty):
+    store = Store(empty.engine)
+    with empty.host.begin() as connection, pytest.raises(SchemaOutOfDate):
+        store.enqueue(new(), using=connection)
+    migrations.upgrade(empty.url)
+    with empty.host.begin() as connection:
+        store.enqueue(new(), using=connection)
+    store.ensure_current()
+    assert store.verify() == []
+
+
+def test_an_emptied_schema_counts_as_none(empty):
+    migrations.upgrade(empty.url)
+    migrations.downgrade(empty.url, "base")
+    with pytest.raises(SchemaOutOfDate, match="has no outboxq tables"):
+        Store(empty.engine).ensure_current()
