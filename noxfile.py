@@ -1,11 +1,11 @@
-"""`nox` runs what CI runs; the campaigns (`faults`, `plans`, `bench`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `plans`, `bench`) are asked for by name."""
 
 from __future__ import annotations
 
 import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["lint", "types", "tests", "wheel", "docs"]
+nox.options.sessions = ["tests", "wheel"]
 nox.options.error_on_missing_interpreters = False  # said aloud: nox turns it on by itself where CI is set
 
 PYTHONS = ["3.11", "3.12", "3.13"]
@@ -13,7 +13,7 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Format, style, and the layers of the house."""
+    """Format, style, and the layers of the house: what tests/unit/test_house.py asks, quicker."""
     session.install("-e", ".[lint]")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
@@ -23,7 +23,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy --strict on the package, and on what its users see."""
-    session.install("-e", ".[types,pydantic,django]", "pytest", "nox")
+    session.install("-e", ".[types,pydantic,django]")
     session.run("mypy")
 
 
@@ -32,16 +32,14 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session, database: str) -> None:
     """The tests on one Python and one database."""
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "-n", "2", "--database", database, *session.posargs)
+    session.run("python", "-m", "pytest", "--database", database, *session.posargs)
 
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """The wheel, installed in a directory that knows nothing of this one: upgrade, demo, verify."""
-    session.install("build")
-    directory = session.create_tmp()
-    session.run("python", "-m", "build", "--wheel", "--outdir", directory, silent=True)
-    session.run("python", "tests/wheel.py", directory)
+    """The wheel with its dependencies from the index, in a directory that knows nothing of this one: upgrade, demo, verify."""
+    session.install("hatchling")
+    session.run("python", "tests/wheel.py", session.create_tmp())
 
 
 @nox.session
@@ -55,16 +53,15 @@ def docs(session: nox.Session) -> None:
 def faults(session: nox.Session) -> None:
     """8 processes × 20 000 tasks on each database, with kills."""
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "-m", "campaign", "tests/faults", "-s", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests/faults", *session.posargs)
 
 
 @nox.session
 def plans(session: nox.Session) -> None:
     """Query plans on 1 000 000 rows."""
     session.install("-e", ".[test]")
-    session.run(
-        "python", "-m", "pytest", "tests/dialects/test_plans.py", *session.posargs, env={"OUTBOXQ_PLAN_ROWS": "1000000"}
-    )
+    command = ["python", "-m", "pytest", "-n", "0", "tests/dialects/test_plans.py", *session.posargs]
+    session.run(*command, env={"OUTBOXQ_PLAN_ROWS": "1000000"})
 
 
 @nox.session

@@ -10,15 +10,15 @@ from typing import Any
 
 from alembic import context
 from sqlalchemy import Connection
+from sqlalchemy.engine import make_url
 
-from outboxq.dialects import check_schema_name
+from outboxq.dialects import dialect_for
 from outboxq.engine import make_engine
 from outboxq.migrations import LOCK, VERSION_TABLE, ours
 from outboxq.tables import metadata
 
 config = context.config
-schema: str | None = config.attributes.get("schema") or context.get_x_argument(as_dictionary=True).get("schema")
-check_schema_name(schema)
+schema: str | None = config.attributes.get("schema", context.get_x_argument(as_dictionary=True).get("schema"))
 
 
 def configure(**where: Any) -> None:
@@ -44,7 +44,9 @@ def database_url() -> str:
 
 def run_offline() -> None:
     """Print the SQL instead of running it, for people who apply it themselves."""
-    configure(url=database_url(), literal_binds=True, dialect_opts={"paramstyle": "named"})
+    url = database_url()
+    dialect_for(make_url(url).get_backend_name(), schema=schema)
+    configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"})
     with context.begin_transaction():
         if schema is not None:
             context.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
@@ -54,6 +56,7 @@ def run_offline() -> None:
 
 def run_on(connection: Connection) -> None:
     """Everything in the connection's open transaction: a migration that dies leaves nothing behind."""
+    dialect_for(connection.dialect.name, schema=schema)
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(LOCK)
     with inside_schema(connection):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import tenacity
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -67,8 +68,19 @@ def _begin_by_hand(connection: sqlite3.Connection, _record: Any) -> None:
 
 def _set_pragmas(connection: sqlite3.Connection, _record: Any) -> None:
     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_SECONDS * 1000}")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _switch_to_wal(connection)
     connection.execute("PRAGMA journal_size_limit = 67108864")  # a long reader must not leave a huge log behind
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """On a file that is not in WAL mode yet this takes a lock for which SQLite does not wait, whatever the busy timeout."""
+    attempts = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(dialect_for("sqlite").is_transient),
+        wait=tenacity.wait_random(0.001, 0.05),
+        stop=tenacity.stop_after_delay(BUSY_TIMEOUT_SECONDS),
+        reraise=True,
+    )
+    attempts(connection.execute, "PRAGMA journal_mode = WAL")
 
 
 def _begin(connection: Any) -> None:

@@ -18,6 +18,7 @@ log = logging.getLogger("outboxq.worker")
 
 BEATS_PER_LEASE = 3
 RECOVERY_BATCH = 100
+_LONGEST_PAUSE = 60.0
 
 
 @dataclass(kw_only=True)
@@ -64,8 +65,9 @@ class Leases:
 
     def pause(self) -> float:
         """Seconds until the next beat is due."""
-        due = min((one.next_beat for one in self.held()), default=time.monotonic() + 60)
-        return max(0.0, due - time.monotonic())
+        now = time.monotonic()
+        due = min((one.next_beat for one in self.held()), default=now + _LONGEST_PAUSE)
+        return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def beat(self) -> None:
         """One heartbeat for all. What the database denies is lost; when it does not answer, what is past its deadline is."""

@@ -69,15 +69,16 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
     """The migrations as one SQL script, for people who apply it themselves. Connects to nothing."""
     from alembic import command
 
-    output = StringIO()
-    text = make_url(url).render_as_string(hide_password=False)
+    output, parsed = StringIO(), make_url(url)
+    dialect_for(parsed.get_backend_name(), schema=schema)
+    text = parsed.render_as_string(hide_password=False)
     command.upgrade(_config(schema=schema, url=text, output=output), revision, sql=True)
     return output.getvalue()
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for our own comparison: our tables and nothing else."""
-    return type_ != "table" or name in _NAMES
+    """Alembic's `include_name` for our own comparison: the tables of `tables.py` and nothing else."""
+    return type_ != "table" or name in metadata.tables
 
 
 def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:

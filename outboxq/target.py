@@ -53,9 +53,12 @@ class Target(ABC):
         self.execute("SAVEPOINT outboxq", {})
         try:
             yield
-        except BaseException:
-            self.execute("ROLLBACK TO outboxq", {})
-            self.execute("RELEASE outboxq", {})
+        except BaseException as error:
+            try:
+                self.execute("ROLLBACK TO outboxq", {})
+                self.execute("RELEASE outboxq", {})
+            except Exception as gone:
+                raise error from gone  # SQLite has rolled everything back, as where the disk is full: say that, not this
             raise
         self.execute("RELEASE outboxq", {})
 

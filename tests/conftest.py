@@ -19,6 +19,8 @@ from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests import postgres
 
+DATABASES = ("sqlite", "postgresql")
+
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -94,6 +96,25 @@ class Database:
             engine.dispose()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--database", choices=DATABASES, help="Only this database's tests, and those that need none.")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--database`: a test is left out when it is of the other database alone."""
+    if (wanted := config.getoption("database")) is not None:
+        others = [item for item in items if databases_of(item) == set(DATABASES) - {wanted}]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
+
+
+def databases_of(item: pytest.Item) -> set[str]:
+    """Those that its fixtures and parameters name; a `cluster` is PostgreSQL's."""
+    _, _, parameters = item.name.partition("[")
+    named = " ".join((*getattr(item, "fixturenames", ()), parameters)).replace("cluster", "postgresql")
+    return {name for name in DATABASES if name in named}
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[postgres.Cluster]:
     """The session's PostgreSQL server."""
@@ -142,7 +163,7 @@ def postgresql(postgresql_url: str) -> Iterator[Database]:
     yield from _checked(Database("postgresql", postgresql_url))
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> Database:
     """Each database in turn: no behaviour is true on one only, unless the test lives in tests/dialects."""
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]

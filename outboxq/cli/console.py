@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import click
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ..engine import make_engine
 from ..errors import OutboxqError, SchemaOutOfDate, TaskNotFound
@@ -25,6 +25,10 @@ R = TypeVar("R")
 EMBEDDED = "sqlite:///outboxq.db"
 """Where nothing else is said: a file in the working directory, which brings itself up to date."""
 
+LONGEST = timedelta(days=36500)
+"""What is subtracted from a date must leave one."""
+
+EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_UNREACHABLE = 69
@@ -48,10 +52,12 @@ def database_options(command: Callable[P, R]) -> Callable[P, R]:
         url, schema = kwargs.pop("url"), kwargs.pop("schema")
         with speaking_plainly():
             engine = make_engine(str(url or EMBEDDED))
+            store = Store(engine, schema=None if schema is None else str(schema))
             if url is None:
                 upgrade(engine)
-            kwargs["store"] = Store(engine, schema=None if schema is None else str(schema))
+            kwargs["store"] = store
             try:
+                store.ensure_current()
                 return command(*args, **kwargs)
             finally:
                 engine.dispose()
@@ -71,13 +77,14 @@ def speaking_plainly() -> Iterator[None]:
     except OutboxqError as error:
         fail(str(error), 1)
     except DBAPIError as error:
-        if not error.connection_invalidated and type(error.orig).__name__ != "OperationalError":
+        connecting = error.statement is None
+        if not (connecting or error.connection_invalidated or isinstance(error, OperationalError)):
             raise
-        fail(f"the database cannot be used: {str(error.orig).strip()}", EXIT_UNREACHABLE)
+        fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
 
 
-def fail(sentence: str, code: int) -> None:
-    click.echo(f"outboxq: {sentence}", err=True)
+def fail(sentence: str, code: int) -> NoReturn:
+    click.echo(f"outboxq: {_plain(' '.join(sentence.split()))}", err=True)
     sys.exit(code)
 
 
@@ -93,7 +100,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     drawn = Table(*head, box=None, pad_edge=False)
     for row in rows:
         drawn.add_row(*(_plain(cell) for cell in row))
-    Console(no_color="NO_COLOR" in os.environ, markup=False).print(drawn)
+    Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False).print(drawn)
 
 
 def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
@@ -104,7 +111,13 @@ def span(_context: click.Context, _parameter: click.Parameter, value: str | None
     if not value or parts is None:
         raise click.BadParameter("write it as 90d, 7d12h, 30m or 45s")
     days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        given = timedelta.max
+    if given > LONGEST:
+        raise click.BadParameter(f"that is longer than {LONGEST.days}d")
+    return given
 
 
 def _plain(cell: Any) -> str:

@@ -29,6 +29,9 @@ from . import shop
 PATIENCE = 28.0
 """Seconds after which the demo gives up."""
 
+LAST_WORDS = 10.0
+"""Seconds for a worker to stop when it is told to."""
+
 
 @dataclass
 class Day:
@@ -58,8 +61,7 @@ def run(url: str | None, *, orders: int, workers: int) -> int:
             day = _work(database, orders=orders, workers=workers)
             return _report(day)
         finally:
-            shop.engine().dispose()
-            shop.engine.cache_clear()
+            shop.close()
 
 
 def _work(database: str, *, orders: int, workers: int) -> Day:
@@ -79,7 +81,7 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
         day.seconds = time.monotonic() - began
         for worker in running:
             worker.terminate()
-        day.exit_codes = [worker.wait(10) for worker in running if worker.pid != day.killed]
+        day.exit_codes = [_ended(worker) for worker in running if worker.pid != day.killed]
     return day
 
 
@@ -118,9 +120,18 @@ def _start_worker(database: str, cleanup: ExitStack) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.shop:outbox", "-q", shop.QUEUE, "-c", "4"]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database}
     worker = subprocess.Popen(  # noqa: S603 - this very program
-        command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+    )
     cleanup.callback(worker.kill)
     return worker
+
+
+def _ended(worker: subprocess.Popen[bytes]) -> int:
+    try:
+        return worker.wait(LAST_WORDS)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        return worker.wait()
 
 
 def _counts() -> QueueCount:

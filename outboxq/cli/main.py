@@ -10,11 +10,12 @@ from uuid import UUID
 
 import click
 
-from ..errors import ConfigurationError
 from ..model import TaskStatus
 from ..outbox import Outbox
 from ..store import Store
-from .console import EMBEDDED, database_options, fail, span, speaking_plainly, table
+from .console import EMBEDDED, EXIT_USAGE, database_options, fail, span, speaking_plainly, table
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,7 +43,7 @@ def demo(url: str | None, orders: int, workers: int) -> None:
 @click.option(
     "--schema", envvar="OUTBOXQ_SCHEMA", help="The PostgreSQL schema of outboxq's tables; created if missing."
 )
-@click.option("--revision", default="head", show_default=True)
+@click.option("--revision", default="head", show_default=True, help="Where to stop.")
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
 def upgrade(url: str | None, schema: str | None, revision: str, *, sql: bool) -> None:
     """Create or upgrade the tables of the database URL."""
@@ -61,13 +62,23 @@ def upgrade(url: str | None, schema: str | None, revision: str, *, sql: bool) ->
 @click.option("-q", "--queue", "queues", multiple=True, help="A queue to work on; may be given again. Default: all.")
 @click.option("-c", "--concurrency", default=8, show_default=True, type=click.IntRange(1), help="Handler threads.")
 @click.option(
-    "--drain-timeout", default="25s", show_default=True, callback=span, help="How long running tasks may finish."
+    "--drain-timeout",
+    default="25s",
+    show_default=True,
+    callback=span,
+    help="How long running tasks may take to finish.",
 )
-@click.option("--log-level", default="INFO", show_default=True)
+@click.option(
+    "--log-level",
+    default="INFO",
+    show_default=True,
+    type=click.Choice(LEVELS, case_sensitive=False),
+    help="Of the log on stderr.",
+)
 def worker(app: str, queues: tuple[str, ...], concurrency: int, drain_timeout: timedelta, log_level: str) -> None:
     """Run the tasks of APP, written module:outbox, until SIGTERM or SIGINT."""
     if not logging.getLogger().handlers:
-        logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with speaking_plainly():
         outbox = _load(app)
         if not outbox.is_bound:
@@ -80,7 +91,6 @@ def worker(app: str, queues: tuple[str, ...], concurrency: int, drain_timeout: t
 @database_options
 def status(store: Store) -> None:
     """Count each queue's tasks by where they stand."""
-    store.ensure_current()
     head = ("queue", "ready", "delayed", "running", "completed", "failed", "cancelled", "oldest ready")
     rows = [
         (q.queue, q.ready, q.delayed, q.running, q.completed, q.failed, q.cancelled, q.oldest_ready_at)
@@ -116,7 +126,7 @@ def show(store: Store, task_id: UUID, *, show_args: bool) -> None:
 
 @task.command()
 @click.argument("task_id", type=click.UUID)
-@click.option("--reason", default="")
+@click.option("--reason", default="", help="Kept in the task's history.")
 @click.option("--force", is_flag=True, help="Do not wait for the handler of a running task: fence its worker.")
 @database_options
 def cancel(store: Store, task_id: UUID, reason: str, *, force: bool) -> None:
@@ -154,7 +164,6 @@ main.add_command(cleanup_events, "prune")
 @database_options
 def verify(store: Store, *, repair: bool) -> None:
     """Check that tasks, outbox, leases and events tell one story. Exit code 1 if they do not."""
-    store.ensure_current()
     broken = store.verify(repair=repair)
     for violation in broken:
         examples = ", ".join(str(example) for example in violation.examples)
@@ -168,18 +177,18 @@ def verify(store: Store, *, repair: bool) -> None:
 def _load(app: str) -> Outbox:
     """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
     module_name, _, name = app.partition(":")
+    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise
-        fail(f"there is no module {module_name!r}; APP is written module:outbox, e.g. shop.tasks:outbox", 2)
-        raise
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and misses another
+        fail(f"there is no module {module_name!r}; {written}", EXIT_USAGE)
     found = getattr(module, name or "outbox", None)
     if not isinstance(found, Outbox):
-        raise ConfigurationError(
-            f"{module_name} has no Outbox called {name or 'outbox'!r}; APP is written module:outbox"
-        )
+        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
     return found

@@ -40,10 +40,12 @@ packers = Table(
     Column("pid", Integer, primary_key=True, autoincrement=False),
 )
 
+LEASE = 3
+"""Seconds. Short, for the visitor waits until the dead worker's tasks are taken over, whichever they are."""
 SHORTLY = RetryPolicy(max_attempts=3, wait=timedelta(milliseconds=300))
 
 
-@outbox.task(queue=QUEUE, retry=SHORTLY)
+@outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def send_receipt(ctx: TaskContext, number: int) -> str:
     """The mail server is down now and then: the first attempt for every seventh order fails."""
     if number % FLAKY_EVERY == 0 and ctx.attempt == 1:
@@ -58,14 +60,14 @@ def send_receipt(ctx: TaskContext, number: int) -> str:
     return f"receipt for order {number}"
 
 
-@outbox.task(queue=QUEUE, retry=SHORTLY)
+@outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def charge_card(number: int) -> None:
     """One customer's card is always declined: that task ends as the dead letter."""
     if number == DECLINED:
         raise PermissionError("card declined")
 
 
-@outbox.task(queue=QUEUE, retry=SHORTLY, lease=2)
+@outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def pack_parcel(ctx: TaskContext, number: int) -> None:
     """One parcel is heavy: its worker is killed while packing, and whoever takes the task over is stronger."""
     if number != HEAVY or ctx.recovery_attempts:
@@ -91,5 +93,13 @@ def engine() -> Engine:
     """The shop's own engine, to the database in which its outbox lives too."""
     if outbox.store.engine is None:
         raise ConfigurationError("the demo's shop is not bound to a database")
-    made = create_engine(outbox.store.engine.url)
-    return configure_sqlite(made) if made.dialect.name == "sqlite" else made
+    url = outbox.store.engine.url
+    return configure_sqlite(create_engine(url)) if url.drivername.startswith("sqlite") else create_engine(url)
+
+
+def close() -> None:
+    """Give back the connections to a database that the shop leaves."""
+    if outbox.store.engine is not None:
+        engine().dispose()
+        outbox.store.engine.dispose()
+        engine.cache_clear()

@@ -49,6 +49,8 @@ class Dialect(ABC):
     """How a transaction of our own begins."""
     reads_before_writing: ClassVar[bool]
     """Look before a claim or a recovery begins to write: where writers queue for one lock, idle workers must not."""
+    connection_options: ClassVar[Mapping[str, Any]]
+    """How a connection of any engine is taken for a transaction that begins with our own words."""
     one_statement: ClassVar[bool]
     """A transition is one statement, so it needs no savepoint to be atomic in a caller's transaction."""
 

@@ -69,7 +69,7 @@ class PostgresGrammar:
     def rows(self, name: str, columns: Columns) -> FromClause:
         arrays = [bindparam(f"{name}_{key}", type_=ARRAY(kind), required=True) for key, kind in columns.items()]
         named = [column(key, kind) for key, kind in columns.items()]
-        unnested = func.unnest(*arrays).table_valued(*named).render_derived(name="batch")
+        unnested = func.unnest(*arrays).table_valued(*named, with_ordinality="ordinal").render_derived(name="batch")
         return select(*unnested.c).cte(name)
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -99,6 +99,7 @@ class PostgresDialect(Dialect):
     }
     reads_before_writing = False
     one_statement = True
+    connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
 
     _grammar = PostgresGrammar()
 

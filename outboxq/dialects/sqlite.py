@@ -47,7 +47,7 @@ class SqliteGrammar:
         could come out as due in half a millisecond.
         """
         micros = (
-            cast(func.strftime("%s", moment), Integer) * 1_000_000
+            cast(func.strftime("%s", func.substr(moment, 1, 19)), Integer) * 1_000_000
             + cast(func.substr(moment, 21, 6), Integer)
             + cast(func.round(seconds * 1_000_000), Integer)
         )
@@ -74,7 +74,8 @@ class SqliteGrammar:
             func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
             for position, (key, kind) in enumerate(columns.items())
         ]
-        return select(batch.c.key.label("ordinal"), *cells).cte(name)
+        # Materialized, it is given an automatic index; as a view of json_each() each look-up would parse the whole batch again.
+        return select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         return column.in_(select(ids))
@@ -82,7 +83,7 @@ class SqliteGrammar:
     def position(self, given: FromClause) -> ColumnElement[int]:
         sequence = table("sqlite_sequence", column("name"), column("seq", Integer))
         last = select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
-        return func.coalesce(last, literal_column("0")) + given.c.ordinal + literal_column("1")
+        return func.coalesce(last, literal_column("0")) + func.row_number().over(order_by=given.c.ordinal)
 
     def insert(self, table: Table) -> Any:
         return insert(table)
@@ -94,6 +95,7 @@ class SqliteDialect(Dialect):
     begin: ClassVar = {Begin.WRITE: "BEGIN IMMEDIATE", Begin.READ: "BEGIN DEFERRED", Begin.SNAPSHOT: "BEGIN DEFERRED"}
     reads_before_writing = True
     one_statement = False
+    connection_options: ClassVar = {"sqlite_begin": "DEFERRED"}  # a BEGIN of the engine's own, to be taken back at once
 
     _grammar = SqliteGrammar()
 

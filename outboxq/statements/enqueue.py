@@ -68,7 +68,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
                     ["scope", "key", "task_execution_id", "created_at"],
                     select(r["given"].c.task_name, r["given"].c.idempotency_key, r["given"].c.id, g.now)
                     .where(r["given"].c.idempotency_key.is_not(None))
-                    .order_by(r["given"].c.task_name, r["given"].c.idempotency_key),
+                    .order_by(r["given"].c.task_name, r["given"].c.idempotency_key, r["given"].c.ordinal),
                 )
                 .on_conflict_do_nothing()
                 .returning(idempotency_keys.c.task_execution_id.label("id"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -71,13 +71,19 @@ class Transactions:
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
         engine = self._bound()
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection, connection.begin():
+        with engine.connect().execution_options(**self.dialect.connection_options) as connection, connection.begin():
             target = SqlalchemyTarget(connection, self.schema)
             # The engine may be the host's, with its own idea of how a transaction begins.
             if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                 target.execute("ROLLBACK", {})
-            target.execute(target.dialect.begin[begin], {})
-            yield target
+            try:
+                target.execute(target.dialect.begin[begin], {})
+                yield target
+            except BaseException:
+                # SQLAlchemy may be told not to roll back what it believes to be autocommit; the transaction is ours.
+                with suppress(Exception):
+                    connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+                raise
 
     def _attempts(self) -> tenacity.Retrying:
         return tenacity.Retrying(
@@ -133,7 +139,7 @@ def aware(moment: datetime, name: str) -> datetime:
         raise InvalidArgument(f"{name} takes an aware datetime, not {type(moment).__name__}")
     try:
         iso(moment)
-    except InvalidArgument as error:
+    except (InvalidArgument, OverflowError) as error:
         raise InvalidArgument(f"{name}: {error}") from None
     return moment
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from types import NoneType
+from typing import TypeGuard
 from uuid import UUID
 
 from ..errors import InvalidArgument
@@ -12,6 +14,7 @@ from ..statements.enqueue import KEYED, NEW_TASK
 from ..target import Target
 from .base import Transactions, aware
 
+_MICROSECOND = timedelta(microseconds=1)
 MAX_NAME = 200
 """Characters in a queue's or task's name, or in an idempotency key: each becomes part of an index entry."""
 
@@ -52,6 +55,11 @@ class Enqueue(Transactions):
             # A second statement, for its snapshot sees what the first one waited for.
             held = statements.keyed_tasks.run(target.execute, values, sorted(refused, key=str))
             holders = {(row["scope"], row["key"]): row["id"] for row in held}
+        gone = [t for t in tasks if t.id not in created and (t.task_name, t.idempotency_key) not in holders]
+        if gone:  # pruned between the two statements: their keys are free now
+            again = self._enqueue(target, gone)
+            created |= {handle.id for handle in again if handle.created}
+            holders |= {(t.task_name, t.idempotency_key): h.id for t, h in zip(gone, again, strict=True)}
         return [
             Handle(id=task.id)
             if task.id in created
@@ -80,33 +88,42 @@ def _row(task: NewTask) -> tuple[object, ...]:
 assert len(NEW_TASK) + 1 == len(KEYED)
 
 
-def _check(task: NewTask) -> None:
+def _check(task: NewTask) -> None:  # noqa: C901 - one case a field
     """What the database would refuse, said before it could abort the caller's transaction."""
-    for name, value in (
-        ("task_name", task.task_name),
-        ("queue", task.queue),
-        ("idempotency_key", task.idempotency_key),
-    ):
-        if value is not None and not _is_name(value):
-            raise InvalidArgument(
-                f"{name} of task {task.task_name!r} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates"
-            )
+    name = f"task {task.task_name!r}"
+    for key in ("task_name", "queue", "idempotency_key"):
+        value = getattr(task, key)
+        if not (value is None and key == "idempotency_key") and not (_is_text(value) and 1 <= len(value) <= MAX_NAME):
+            raise InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates")
+    if not _is_text(task.args) or not (task.headers is None or _is_text(task.headers)):
+        raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")
+    if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
+        raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
     if type(task.priority) is not int or not -100 <= task.priority <= 100:
-        raise InvalidArgument(f"priority of task {task.task_name} must be a whole number from -100 to 100")
-    if task.max_attempts is not None and not 1 <= task.max_attempts <= 2**31 - 1:
-        raise InvalidArgument(f"max_attempts of task {task.task_name} must be at least 1")
-    if task.lease <= timedelta(0):
-        raise InvalidArgument(f"the lease of task {task.task_name} must be longer than nothing")
-    if task.timeout is not None and task.timeout <= timedelta(0):
-        raise InvalidArgument(f"the timeout of task {task.task_name} must be longer than nothing")
+        raise InvalidArgument(f"priority of {name} must be a whole number from -100 to 100")
+    if task.max_attempts is not None and (type(task.max_attempts) is not int or not 1 <= task.max_attempts < 2**31):
+        raise InvalidArgument(f"max_attempts of {name} must be a whole number of at least 1")
+    for key in ("lease", "timeout"):
+        span = getattr(task, key)
+        if not (span is None and key == "timeout") and not _is_span(span, shortest=_MICROSECOND):
+            raise InvalidArgument(
+                f"{key} of {name} must be a timedelta, longer than nothing and at most a hundred years"
+            )
+    if not _is_span(task.delay, shortest=timedelta(0)):
+        raise InvalidArgument(f"delay of {name} must be a timedelta from nothing to a hundred years")
     if task.available_at is not None:
-        aware(task.available_at, f"the due time of task {task.task_name}")
-    if not timedelta(0) <= task.delay <= timedelta(days=36500):
-        raise InvalidArgument(f"the delay of task {task.task_name} must be from nothing to a hundred years")
+        due = aware(task.available_at, f"the due time of {name}")
+        if not 1970 <= due.year <= 9000:
+            raise InvalidArgument(f"the due time of {name} must be in the years 1970 to 9000")
 
 
-def _is_name(value: object) -> bool:
-    if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or "\0" in value:
+def _is_span(value: object, *, shortest: timedelta) -> bool:
+    """Within what every clock of both databases can be moved by."""
+    return isinstance(value, timedelta) and shortest <= value <= timedelta(days=36500)
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    if not isinstance(value, str) or "\0" in value:
         return False
     try:
         value.encode()

@@ -222,8 +222,7 @@ def test_the_sequence_of_events_grows_with_every_event(database):
     assert len(set(numbers)) == 9
     for task in database.rows("SELECT id FROM task_executions"):
         kinds = database.rows(
-            "SELECT event_type FROM execution_events "
-            f"WHERE task_execution_id = '{task[0]}' ORDER BY sequence_num"
+            f"SELECT event_type FROM execution_events WHERE task_execution_id = '{task[0]}' ORDER BY sequence_num"
         )
         assert kinds == [("task_created",), ("task_claimed",), ("task_completed",)]
 
@@ -402,7 +401,9 @@ def test_the_trigger_speaks_for_a_role_that_may_only_insert(postgresql, postgres
     """The function is granted to nobody: a trigger needs no EXECUTE."""
     role = f"outboxq_{uuid4().hex[:12]}"
     postgresql.run(f"CREATE ROLE {role}; GRANT INSERT ON ALL TABLES IN SCHEMA public TO {role};")
-    postgresql.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}; GRANT USAGE ON SEQUENCE task_position TO {role}")
+    postgresql.run(
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}; GRANT USAGE ON SEQUENCE task_position TO {role}"
+    )
     try:
         with ear(postgresql_url) as heard:
             with postgresql.host_engine().begin() as connection:

@@ -448,7 +448,7 @@ def test_an_error_after_the_enqueue_takes_the_task_along(shop: Database, manner:
     with manner(shop) as caller:
         caller.order(1)
         shop.store.enqueue(task(), using=caller.using)
-        with pytest.raises(Exception, match="(?i)unique|duplicate"):
+        with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
             caller.execute("INSERT INTO orders (id) VALUES (1)")
         caller.rollback()
     assert (shop.counts(), orders(shop)) == ((0, 0, 0), [])

@@ -1,0 +1,525 @@
+"""The command line: what it does, how it ends, and what it never prints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq import migrations
+from outboxq.cli import main
+from outboxq.engine import make_engine
+from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.store import Store
+from outboxq.tables import VERSION_TABLE
+from tests.contract.helpers import everything, types
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+CANARY = "s3cr3t-canary"
+NOBODY = "01900000-0000-7000-8000-000000000000"
+
+APPLICATION = """
+from outboxq import Outbox
+
+outbox = Outbox()
+something_else = 1
+
+
+@outbox.task(name="tests.greet")
+def greet(name: str) -> str:
+    return f"hello {name}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    """An empty working directory, and nothing of ours in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("OUTBOXQ_DATABASE_URL", "OUTBOXQ_SCHEMA"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@dataclass
+class Empty:
+    """A database without our tables."""
+
+    name: str
+    url: str
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty(request, tmp_path):
+    if request.param == "sqlite":
+        yield Empty("sqlite", f"sqlite:///{tmp_path / 'empty.db'}")
+        return
+    cluster = request.getfixturevalue("cluster")
+    url = cluster.create_database()
+    yield Empty("postgresql", url)
+    cluster.drop_database(url)
+
+
+def outboxq(*arguments: object, url: str | None = None, exit_code: int = 0) -> Result:
+    """The command in this process, where it behaves as in one of its own: an error of ours never has a traceback."""
+    environment = {} if url is None else {"OUTBOXQ_DATABASE_URL": url}
+    result = CliRunner().invoke(main, [str(one) for one in arguments], env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def sentence(result: Result) -> str:
+    """What stands on stderr: one line of ours, and nothing on stdout."""
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("outboxq: ")
+    return line
+
+
+@contextmanager
+def process(*arguments: str, url: str | None = None, application: str = APPLICATION):
+    """The command as a process of its own, beside a module `app`; none outlives the test."""
+    Path("app.py").write_text(application)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
+    if url is not None:
+        environment["OUTBOXQ_DATABASE_URL"] = url
+    command = [sys.executable, "-W", "error", "-m", "outboxq", *arguments]
+    with (
+        Path("log").open("wb") as log,
+        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as running,
+    ):
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def log() -> str:
+    return Path("log").read_text()
+
+
+def failed(database, **fields: object):
+    """A dead letter of now, by the database's clock."""
+    handle = database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store)
+    assert claim.id == handle.id
+    database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="RuntimeError: no")])
+    return handle.id
+
+
+def completed(database, **fields: object):
+    handle = database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store)
+    database.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED, result='"the result"')])
+    return handle.id
+
+
+# -- upgrade ----------------------------------------------------------------------------------------------------------
+
+
+def test_upgrade_takes_the_url_as_an_argument_or_from_the_environment(empty):
+    assert outboxq("upgrade", empty.url).stderr == "the schema is now 0001\n"
+    assert outboxq("upgrade", url=empty.url).stderr == "the schema is now 0001\n"
+    assert migrations.current(empty.url) == "0001"
+
+
+def test_upgrade_without_a_url_makes_the_embedded_file(directory):
+    outboxq("upgrade")
+    assert migrations.current(f"sqlite:///{directory / 'outboxq.db'}") == "0001"
+
+
+def test_upgrade_makes_the_schema_it_is_given_and_the_others_find_it(cluster):
+    url = cluster.create_database()
+    outboxq("upgrade", "--schema", "tasks", url=url)
+    assert migrations.current(url) is None
+    assert migrations.current(url, schema="tasks") == "0001"
+    outboxq("verify", "--schema", "tasks", url=url)
+    assert "run: outboxq upgrade" in sentence(outboxq("verify", url=url, exit_code=4))
+    cluster.drop_database(url)
+
+
+def test_upgrade_refuses_a_schema_on_sqlite(sqlite_url):
+    assert "schema" in sentence(outboxq("upgrade", "--schema", "tasks", url=sqlite_url, exit_code=1))
+
+
+def test_upgrade_prints_the_script_and_changes_nothing(empty, directory):
+    printed = outboxq("upgrade", "--sql", empty.url)
+    assert "CREATE TABLE task_executions" in printed.stdout
+    assert printed.stderr == ""
+    if empty.name == "postgresql":
+        assert migrations.current(empty.url) is None
+    else:
+        assert list(directory.glob("*.db")) == []
+
+
+# -- worker -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_runs_tasks_until_it_is_told_to_stop(database):
+    handle = database.add(database.store, task_name="tests.greet", args='{"name": "world"}')
+    with process("worker", "app:outbox", url=database.url) as worker:
+        until(lambda: database.store.get(handle.id).status is TaskStatus.COMPLETED, seconds=40)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0, log()
+    assert database.store.get(handle.id).result == '"hello world"'
+    assert "Traceback" not in log()
+    assert "started" in log()
+    assert "stopped" in log()
+    assert "world" not in log()
+
+
+def test_a_worker_of_one_queue_leaves_the_others_alone(sqlite):
+    other = sqlite.add(sqlite.store, task_name="tests.greet", args='{"name": "x"}', queue="other", priority=9)
+    mine = sqlite.add(sqlite.store, task_name="tests.greet", args='{"name": "x"}', queue="mine")
+    with process("worker", "app", "-q", "mine", "-q", "empty", "-c", "1", url=sqlite.url) as worker:
+        until(lambda: sqlite.store.get(mine.id).status is TaskStatus.COMPLETED, seconds=40)
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(20) == 0, log()
+    assert types(sqlite, other.id) == ["task_created"]
+
+
+def test_a_worker_without_a_database_makes_the_embedded_file(directory):
+    with process("worker", "app:outbox") as worker:
+        until(lambda: "started" in log() or worker.poll() is not None, seconds=40)
+        assert migrations.current(f"sqlite:///{directory / 'outboxq.db'}") == "0001", log()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0, log()
+
+
+@pytest.mark.parametrize(
+    ("app", "words"),
+    [
+        ("nosuch:outbox", "there is no module 'nosuch'"),
+        ("app.inner:outbox", "there is no module 'app.inner'"),
+        ("app:nosuch", "app has no Outbox called 'nosuch'"),
+        ("app:something_else", "app has no Outbox called 'something_else'"),
+        (":outbox", "'' is not the name of a module"),
+        (".app:outbox", "'.app' is not the name of a module"),
+        ("app/main.py", "'app/main.py' is not the name of a module"),
+    ],
+)
+def test_an_application_that_is_not_there_is_told_in_a_sentence(app, words, sqlite_url):
+    with process("worker", app, url=sqlite_url) as worker:
+        assert worker.wait(40) == 2
+    (line,) = log().splitlines()
+    assert words in line
+    assert "APP is written module:outbox" in line
+
+
+@pytest.mark.parametrize("missing", ["nosuch", "ap", "app_"])
+def test_an_import_that_fails_inside_the_application_keeps_its_traceback(missing, sqlite_url):
+    with process("worker", "app:outbox", url=sqlite_url, application=f"import {missing}\n") as worker:
+        assert worker.wait(40) == 1
+    assert "Traceback" in log()
+    assert log().splitlines()[-1] == f"ModuleNotFoundError: No module named '{missing}'"
+
+
+@pytest.mark.parametrize("option", [("--log-level", "loud"), ("--drain-timeout", "soon"), ("-c", "0")])
+def test_an_option_that_makes_no_sense_is_refused(option):
+    outboxq("worker", "app", *option, exit_code=2)
+
+
+# -- a database that will not do --------------------------------------------------------------------------------------
+
+ASKING = [
+    ("status",),
+    ("task", "show", NOBODY),
+    ("task", "cancel", NOBODY),
+    ("task", "retry", NOBODY),
+    ("cleanup-events", "--older-than", "1d"),
+    ("verify",),
+]
+ALL = [*ASKING, ("demo",), ("upgrade",)]
+
+
+@pytest.mark.parametrize("command", [*ASKING, ("demo",)], ids=" ".join)
+def test_a_database_without_our_tables_is_refused(empty, command):
+    said = sentence(outboxq(*command, url=empty.url, exit_code=4))
+    assert said == "outboxq: the database has no outboxq tables; this release needs 0001; run: outboxq upgrade"
+
+
+@pytest.mark.parametrize(("version", "advice"), [("0000", "run: outboxq upgrade"), ("9999", "upgrade outboxq")])
+def test_another_schema_is_refused(database, version, advice):
+    database.run(f"UPDATE {VERSION_TABLE} SET version_num = '{version}'")
+    for command in (*ASKING, ("demo",)):
+        said = sentence(outboxq(*command, url=database.url, exit_code=4))
+        assert said.endswith(f"the database has the outboxq schema {version}; this release needs 0001; {advice}")
+
+
+def test_a_worker_refuses_a_database_without_our_tables(empty):
+    with process("worker", "app:outbox", url=empty.url) as worker:
+        assert worker.wait(40) == 4
+    assert log() == "outboxq: the database has no outboxq tables; this release needs 0001; run: outboxq upgrade\n"
+
+
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
+@pytest.mark.parametrize(
+    "url", [f"postgresql://user:{CANARY}@127.0.0.1:1/database", f"sqlite:////nosuch/{CANARY}/x.db"], ids=["pg", "file"]
+)
+def test_an_unreachable_database_is_told_in_a_sentence(command, url):
+    said = sentence(outboxq(*command, url=url, exit_code=69))
+    assert said.startswith("outboxq: the database cannot be used: ")
+    assert CANARY not in said
+
+
+def test_a_worker_without_its_database_does_not_start():
+    with process("worker", "app:outbox", url=f"postgresql://user:{CANARY}@127.0.0.1:1/database") as worker:
+        assert worker.wait(40) == 69
+    assert "the database cannot be used: " in log()
+    assert CANARY not in log()
+
+
+def test_a_database_that_does_not_exist_is_unreachable(postgresql_url):
+    outboxq("status", url=postgresql_url + "_not", exit_code=69)
+
+
+WRONG_URLS = {
+    "no url": (f"host=x password={CANARY}", 1),
+    "another database": (f"mysql://user:{CANARY}@host/database", 1),
+    "another driver": (f"postgresql+psycopg2://user:{CANARY}@host/database", 1),
+    "no driver": (f"postgresql+nonsense://user:{CANARY}@host/database", 1),
+    "in memory": ("sqlite://", 1),
+    "a port that is none": (f"postgresql://user:{CANARY}@host:port/database", 1),
+    "a port too high": (f"postgresql://user:{CANARY}@127.0.0.1:99999/database", 69),
+    "password as an option": (f"postgresql://127.0.0.1:1/database?password={CANARY}", 69),
+    "an unknown option": (f"postgresql://user:{CANARY}@127.0.0.1:1/database?what=x", 69),
+    "an option's value": (f"postgresql://user:{CANARY}@127.0.0.1:1/database?connect_timeout=x", 69),
+    "an at sign in the password": (f"postgresql://user:pass@{CANARY}@127.0.0.1:1/database", 1),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_URLS)
+def test_no_error_prints_the_password(wrong):
+    url, code = WRONG_URLS[wrong]
+    for command in (("upgrade", url), ("status", "--url", url), ("upgrade", "--sql", url)):
+        if "--sql" in command and code == 69:
+            continue
+        result = CliRunner().invoke(main, command, catch_exceptions=True)
+        assert CANARY not in result.output
+        assert CANARY not in repr(result.exception)
+        assert result.exit_code == code, result.output
+        assert CANARY not in sentence(result)
+
+
+def test_the_script_for_a_database_with_a_password_does_not_show_it():
+    assert CANARY not in outboxq("upgrade", "--sql", f"postgresql://user:{CANARY}@host/database").output
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+def cells(result: Result) -> list[list[str]]:
+    return [line.split("\t") for line in result.stdout.splitlines()]
+
+
+def test_status_counts_each_queue_tab_separated_in_a_pipe(database):
+    database.add(database.store, queue="mail")
+    database.add(database.store, queue="mail", delay=timedelta(hours=1))
+    completed(database, queue="ledger")
+    failed(database, queue="ledger")
+    head, *rows = cells(outboxq("status", url=database.url))
+    assert head == ["queue", "ready", "delayed", "running", "completed", "failed", "cancelled", "oldest ready"]
+    assert sorted(row[:7] for row in rows) == [
+        ["ledger", "0", "0", "0", "1", "1", "0"],
+        ["mail", "1", "1", "0", "0", "0", "0"],
+    ]
+
+
+def test_the_option_beats_the_environment(database):
+    database.add(database.store, queue="mail")
+    assert len(cells(outboxq("status", "--url", database.url, url="sqlite:////nosuch/x.db"))) == 2
+
+
+def test_without_a_url_the_embedded_file_is_made_and_used(directory):
+    assert len(cells(outboxq("status"))) == 1
+    assert (directory / "outboxq.db").exists()
+
+
+def test_show_prints_a_task_and_its_history_but_no_arguments(database):
+    task_id = completed(database, args='{"card": "4111"}')
+    shown = outboxq("task", "show", task_id, url=database.url)
+    assert ["status", "Completed"] in cells(shown)
+    assert [row[1] for row in cells(shown)[-3:]] == ["task_created", "task_claimed", "task_completed"]
+    assert "4111" not in shown.output
+    assert "the result" not in shown.output
+
+    told = outboxq("task", "show", "--show-args", task_id, url=database.url)
+    assert ["arguments", '{"card": "4111"}'] in cells(told)
+    assert ["result", '"the result"'] in cells(told)
+
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\ttab\nline\r\u202eright-to-left\x9b2J"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_nothing_from_the_database_speaks_to_the_terminal(database, terminal, monkeypatch):
+    handle = database.add(database.store, task_name=HOSTILE, queue=f"[red]:smile:{HOSTILE}", args='{"a": "\x1b"}')
+    if terminal:
+        monkeypatch.setattr("outboxq.cli.console.sys.stdout", Terminal(sys.stdout))
+    for command in (("status",), ("task", "show", "--show-args", handle.id)):
+        printed = outboxq(*command, url=database.url).output
+        assert not set("\x1b\x07\r\u202e\x9b") & set(printed)
+        assert "[red]:smile:" in printed.replace("\n", "")
+        assert "\\x1b[31mred" in printed
+
+
+class Terminal:
+    """A stand-in, for the table of a terminal without its colours; tests/contract/test_demo.py has a real one."""
+
+    def __init__(self, stream: object) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def test_help_imports_neither_alembic_nor_rich():
+    program = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print('imported', *sorted({'alembic', 'rich', 'django', 'pydantic'} & set(sys.modules))))\n"
+        "sys.argv = ['outboxq', '--help']\n"
+        "from outboxq.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: outboxq ")
+    assert done.stdout.splitlines()[-1] == "imported"
+
+
+def test_the_version_is_that_of_the_distribution():
+    from importlib.metadata import version
+
+    assert outboxq("--version").stdout.strip().endswith(version("outboxq"))
+
+
+# -- changing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ["show", "cancel", "retry"])
+def test_an_unknown_task_is_told_in_a_sentence(database, action):
+    said = sentence(outboxq("task", action, NOBODY, url=database.url, exit_code=3))
+    assert said == f"outboxq: there is no task {NOBODY}"
+
+
+@pytest.mark.parametrize("action", ["show", "cancel", "retry"])
+def test_an_id_that_is_none_is_a_wrong_usage(action):
+    assert "not-an-id" in outboxq("task", action, "not-an-id", exit_code=2).stderr
+
+
+def test_cancel_ends_a_waiting_task_and_keeps_the_reason(database):
+    handle = database.add(database.store)
+    assert outboxq("task", "cancel", handle.id, "--reason", "gone", url=database.url).stdout == "Cancelled\n"
+    assert database.store.get(handle.id).status is TaskStatus.CANCELLED
+    assert database.store.history(handle.id)[-1].event_data["reason"] == "gone"
+
+
+def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):
+    handle = database.add(database.store)
+    database.claim(store=database.store)
+    assert outboxq("task", "cancel", handle.id, url=database.url).stdout == "asked to stop\n"
+    assert database.store.get(handle.id).cancel_requested_at is not None
+    assert outboxq("task", "cancel", handle.id, "--force", url=database.url).stdout == "Cancelled\n"
+    assert database.store.get(handle.id).status is TaskStatus.CANCELLED
+
+
+def test_retry_runs_a_dead_letter_again_and_nothing_else(database):
+    task_id = failed(database)
+    assert outboxq("task", "retry", task_id, url=database.url).stdout == "Ready\n"
+    assert database.store.get(task_id).status is TaskStatus.READY
+    assert "is Ready and cannot be redriven" in sentence(
+        outboxq("task", "retry", task_id, url=database.url, exit_code=1)
+    )
+
+
+def test_what_has_ended_is_not_cancelled(database):
+    task_id = completed(database)
+    assert "is Completed and cannot be" in sentence(outboxq("task", "cancel", task_id, url=database.url, exit_code=1))
+
+
+@pytest.mark.parametrize("name", ["cleanup-events", "prune"])
+@pytest.mark.parametrize(("options", "deleted"), [((), 3), (("--failed",), 5)])
+def test_a_dry_run_counts_what_is_then_deleted(database, name, options, deleted):
+    for _ in range(3):
+        completed(database)
+    for _ in range(2):
+        failed(database)
+    database.add(database.store)
+    before = everything(database)
+    command = (name, "--older-than", "0d", *options)
+    assert (
+        outboxq(*command, "--dry-run", url=database.url).stdout
+        == f"{deleted} tasks would be deleted with their events\n"
+    )
+    assert everything(database) == before
+    assert outboxq(*command, url=database.url).stdout == f"{deleted} tasks were deleted with their events\n"
+    assert database.counts()[0] == 6 - deleted
+    assert outboxq(*command, "--dry-run", url=database.url).stdout.startswith("0 tasks")
+
+
+def test_what_is_younger_is_kept(database):
+    completed(database)
+    for span in ("1d", "7d12h", "30m", "3600s", "1d2h3m4s"):
+        assert outboxq("cleanup-events", "--older-than", span, url=database.url).stdout.startswith("0 tasks")
+    assert database.counts()[0] == 1
+
+
+@pytest.mark.parametrize("span", ["", "90", "d", "-1d", "1w", "1.5d", "1h1d", "99999999999999d", "3000000d"])
+def test_a_span_that_is_none_is_refused_before_anything_is_deleted(sqlite, span):
+    completed(sqlite)
+    outboxq("cleanup-events", f"--older-than={span}", url=sqlite.url, exit_code=2)
+    assert sqlite.counts()[0] == 1
+
+
+def test_an_age_must_be_given(sqlite_url):
+    outboxq("cleanup-events", url=sqlite_url, exit_code=2)
+
+
+def test_verify_says_so_when_all_is_well(database):
+    database.add(database.store)
+    result = outboxq("verify", url=database.url)
+    assert (result.stdout, result.stderr) == ("", "every invariant holds\n")
+
+
+def test_verify_names_what_is_wrong_and_repairs_what_can_be(database):
+    handle = database.add(database.store)
+    database.run("DELETE FROM task_outbox")
+    told = outboxq("verify", url=database.url, exit_code=1).stdout
+    assert told.startswith("1 × ready_without_entry: ")
+    assert str(handle.id) in told
+    assert "repaired" not in told
+    assert outboxq("verify", "--repair", url=database.url, exit_code=1).stdout.rstrip().endswith("; repaired 1")
+    outboxq("verify", url=database.url)
+    assert [claim.id for claim in database.claim(store=database.store)] == [handle.id]
+
+
+def test_the_module_can_be_run_as_a_program(sqlite_url):
+    command: Sequence[str] = [sys.executable, "-m", "outboxq", "verify", "--url", sqlite_url]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_the_commands_leave_no_connection_open(postgresql):
+    for command in (("status",), ("verify",), ("upgrade",)):
+        outboxq(*command, url=postgresql.url)
+    others = postgresql.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    until(lambda: others == [(0,)])
+
+
+def test_a_store_made_for_a_command_is_of_the_schema(cluster):
+    url = cluster.create_database()
+    migrations.upgrade(url, schema="tasks")
+    engine = make_engine(url)
+    assert Store(engine, schema="tasks").verify() == []
+    engine.dispose()
+    assert len(cells(outboxq("status", "--schema", "tasks", url=url))) == 1
+    cluster.drop_database(url)

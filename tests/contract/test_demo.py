@@ -1,0 +1,213 @@
+"""`outboxq demo` shows what it says; and it would show it if something were lost."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from outboxq import migrations
+from outboxq.cli import demo, shop
+
+SMALL = ("--orders", "20", "--workers", "2")
+CHECKS = 9
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
+
+
+def outboxq(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "outboxq", "demo", *arguments]
+    return subprocess.run(
+        command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def assert_all_well(output: str) -> None:
+    marks = re.findall(r"^(ok |BAD)  ", output, re.MULTILINE)
+    assert marks == ["ok "] * CHECKS, output
+    assert "Nothing was lost" in output
+    assert "Traceback" not in output
+
+
+def test_it_works_on_nothing_but_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    began = time.monotonic()
+    done = outboxq()
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert time.monotonic() - began < 30
+    assert_all_well(done.stdout)
+    assert re.search(r"^orders \d+ · .* · worker killed \d+$", done.stdout, re.MULTILINE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_works_twice_in_a_row_on_a_database_of_yours(database):
+    for _ in range(2):
+        done = outboxq("--url", database.url, *SMALL)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        assert_all_well(done.stdout)
+    (queue,) = database.store.stats()
+    assert (queue.queue, queue.completed, queue.failed) == (shop.QUEUE, 2 * 17 * 3 - 2, 2)
+
+
+def test_it_asks_for_the_tables_before_it_touches_the_database(cluster):
+    url = cluster.create_database()
+    done = outboxq("--url", url)
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert done.stderr.endswith("run: outboxq upgrade\n")
+    migrations.upgrade(url)
+    cluster.drop_database(url)
+
+
+def test_a_terminal_gets_a_live_table():
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    command = [sys.executable, "-m", "outboxq", "demo", *SMALL]
+    terminal = {**environment(), "TERM": "xterm-256color"}
+    with subprocess.Popen(command, env=terminal, stdin=slave, stdout=slave, stderr=slave, close_fds=True) as running:
+        os.close(slave)
+        try:
+            shown = drained(master)
+            assert running.wait(20) == 0, shown
+        finally:
+            running.kill()
+            os.close(master)
+    assert "the shop's outbox" in shown
+    assert shown.count("worker killed") > 2  # drawn again and again
+    assert "\x1b[?25l" in shown
+    assert "\x1b[?25h" in shown, "the cursor is not given back"
+    assert_all_well(shown.replace("\r\n", "\n"))
+
+
+def drained(master: int) -> str:
+    """All that the terminal shows until nobody writes to it any more."""
+    read = bytearray()
+    while True:
+        try:
+            piece = os.read(master, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:  # Linux's word for the end
+                raise
+            piece = b""
+        if not piece:
+            return read.decode(errors="replace")
+        read += piece
+
+
+def spoil(sql: str):
+    def spoiled(_day: demo.Day) -> None:
+        with shop.engine().begin() as connection:
+            assert connection.exec_driver_sql(sql).rowcount > 0
+
+    return spoiled
+
+
+def completed_back_to_ready(day: demo.Day) -> None:
+    spoil(f"UPDATE task_executions SET status = 'Ready', completed_at = NULL WHERE id = '{day.tasks[0]}'")(day)
+
+
+def undone_task_is_there(day: demo.Day) -> None:
+    day.undone_tasks.append(day.tasks.pop())
+
+
+def task_never_enqueued(day: demo.Day) -> None:
+    day.tasks.append(day.undone_tasks[0])
+
+
+def worker_crashed(day: demo.Day) -> None:
+    day.exit_codes[-1] = 1
+
+
+def nobody_killed(day: demo.Day) -> None:
+    day.killed = None
+
+
+SABOTAGE = [
+    (spoil("DELETE FROM outboxq_demo_orders WHERE number = 1"), "orders are in the database"),
+    (spoil("INSERT INTO outboxq_demo_orders (number) VALUES (5)"), "orders are in the database"),
+    (undone_task_is_there, "tasks were enqueued with them"),
+    (task_never_enqueued, "tasks were enqueued with them"),
+    (completed_back_to_ready, "dead letter, the declined card"),
+    (completed_back_to_ready, "the outbox is empty"),
+    (spoil("DELETE FROM execution_events WHERE event_type = 'task_retry_scheduled'"), "failed attempts were retried"),
+    (spoil("DELETE FROM outboxq_demo_receipts WHERE number = 1"), "receipts were sent"),
+    (spoil("INSERT INTO outboxq_demo_receipts (number) VALUES (5)"), "receipts were sent"),
+    (nobody_killed, "was killed with SIGKILL"),
+    (spoil("DELETE FROM execution_events WHERE event_type = 'task_reset'"), "was killed with SIGKILL"),
+    (worker_crashed, "the other workers stopped cleanly"),
+    (completed_back_to_ready, "every invariant holds (ready_without_entry"),
+    (spoil("DELETE FROM execution_events WHERE event_type = 'task_created'"), "every invariant holds (birth_not"),
+]
+
+
+def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_path, capsys, monkeypatch, subtests):
+    kept = tmp_path / "kept.db"
+    monkeypatch.setattr(demo, "_report", lambda day: days.append(day) or 0)
+    days: list[demo.Day] = []
+    assert demo.run(sqlite_url, orders=20, workers=2) == 0
+    monkeypatch.undo()
+    shutil.copy(tmp_path / "outboxq.db", kept)
+    capsys.readouterr()
+
+    def report(number: int, spoiled) -> tuple[int, str]:
+        copy = Path(shutil.copy(kept, tmp_path / f"{number}.db"))
+        day = demo.Day(
+            **{name: value[:] if isinstance(value, list) else value for name, value in vars(days[0]).items()}
+        )
+        shop.outbox.bind(f"sqlite:///{copy}")
+        try:
+            spoiled(day)
+            return demo._report(day), capsys.readouterr().out
+        finally:
+            shop.close()
+
+    code, output = report(0, lambda _: None)
+    assert code == 0
+    assert_all_well(output)
+    for number, (spoiled, line) in enumerate(SABOTAGE, 1):
+        with subtests.test(line, number=number):
+            code, output = report(number, spoiled)
+            assert code == 1
+            assert "Something is off" in output
+            bad = [said for said in output.splitlines() if said.startswith("BAD")]
+            assert any(line in said for said in bad), output
+
+
+def test_a_lost_outbox_row_is_told_after_its_patience_has_ended(sqlite_url, capsys, monkeypatch):
+    place_order = shop.place_order
+
+    def lose_one(session, number):
+        handles = place_order(session, number)
+        if number == 2:
+            session.connection().exec_driver_sql(f"DELETE FROM task_outbox WHERE task_execution_id = '{handles[1].id}'")
+        return handles
+
+    monkeypatch.setattr(shop, "place_order", lose_one)
+    monkeypatch.setattr(demo, "PATIENCE", 6.0)
+    assert demo.run(sqlite_url, orders=20, workers=2) == 1
+    output = capsys.readouterr().out
+    assert re.search(r"^BAD  the outbox is empty", output, re.MULTILINE)
+    assert re.search(r"^BAD  every invariant holds \(ready_without_entry\)", output, re.MULTILINE)
+
+
+def test_a_worker_that_will_not_stop_is_ended_and_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "LAST_WORDS", 0.05)
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        worker.terminate()
+        assert demo._ended(worker) == -9

@@ -1,0 +1,510 @@
+"""What people and programs do by hand: cancel, redrive, look, count, prune; and any two things at once."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, OutboxqError, TaskNotFound
+from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.store import QueueCount
+from tests.contract import helpers
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+ALL = tuple(status for status in TaskStatus if status not in (TaskStatus.READY, TaskStatus.RUNNING))
+
+
+def dead(database, **fields):
+    """A dead letter that was tried twice and lost its worker once."""
+    claim = helpers.claimed(database, **fields)
+    helpers.recovered(database, claim)
+    (claim,) = database.claim()
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="first")])
+    (claim,) = database.claim()
+    database.frozen.fail(claim, "second")
+    return claim
+
+
+# --- cancel
+
+
+def test_a_waiting_task_is_cancelled_at_once(database):
+    handle = database.add(delay=HOUR)
+    database.clock.advance(1)
+    assert database.frozen.cancel(handle.id, reason="not wanted") is TaskStatus.CANCELLED
+    task, event = database.frozen.get(handle.id), database.frozen.history(handle.id)[-1]
+    assert (task.status, task.completed_at, task.retry_at) == (TaskStatus.CANCELLED, database.clock.now, None)
+    assert (event.event_type, event.lease_token, event.worker_id) == ("task_cancelled", None, None)
+    assert event.event_data["reason"] == "not wanted"
+    assert database.counts()[2] == 0
+
+
+def test_a_running_task_is_asked_and_stays_its_workers(database):
+    claim = helpers.claimed(database)
+    database.clock.advance(1)
+    assert database.frozen.cancel(claim.id, reason="stop") is TaskStatus.RUNNING
+    task, event = database.frozen.get(claim.id), database.frozen.history(claim.id)[-1]
+    assert (task.status, task.cancel_requested_at) == (TaskStatus.RUNNING, database.clock.now)
+    assert (event.event_type, event.lease_token, event.event_data) == ("task_cancel_requested", None, {"reason": "stop"})
+    database.frozen.complete(claim)
+    assert database.frozen.get(claim.id).status is TaskStatus.COMPLETED
+
+
+def test_asking_twice_is_asking_once(database):
+    claim = helpers.claimed(database)
+    database.frozen.cancel(claim.id)
+    before = helpers.everything(database)
+    database.clock.advance(1)
+    assert database.frozen.cancel(claim.id) is TaskStatus.RUNNING
+    assert helpers.everything(database) == before
+
+
+def test_force_cancels_a_running_task_and_fences_its_worker(database):
+    claim = helpers.claimed(database)
+    assert database.frozen.cancel(claim.id, force=True) is TaskStatus.CANCELLED
+    event = database.frozen.history(claim.id)[-1]
+    assert (event.event_type, event.lease_token, event.worker_id) == ("task_cancelled", 1, claim.worker_id)
+    before = helpers.everything(database)
+    with pytest.raises(LeaseLost):
+        database.frozen.complete(claim)
+    assert database.frozen.heartbeat([claim]) == {}
+    assert helpers.everything(database) == before
+
+
+def test_force_cancels_a_waiting_task_too(database):
+    assert database.frozen.cancel(database.add().id, force=True) is TaskStatus.CANCELLED
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
+def test_what_has_ended_is_not_cancelled(database, end, force):
+    claim = helpers.claimed(database)
+    if end == "cancel":
+        database.frozen.cancel(claim.id, force=True)
+    else:
+        getattr(database.frozen, end)(claim, "1")
+    before = helpers.everything(database)
+    with pytest.raises(InvalidTransition):
+        database.frozen.cancel(claim.id, force=force)
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("state", ["Ready", "Running"])
+def test_any_reason_can_be_stored(database, state):
+    for reason in ("nul \0 inside", "lone \ud800 surrogate", "%s :x '\""):
+        handle = database.add()
+        if state == "Running":
+            database.claim()
+        database.frozen.cancel(handle.id, reason=reason)
+        assert "reason" in database.frozen.history(handle.id)[-1].event_data
+
+
+# --- redrive
+
+
+def test_a_dead_letter_runs_again_from_its_first_attempt(database):
+    claim = dead(database)
+    before = database.frozen.get(claim.id)
+    assert (before.attempt, before.recovery_attempts) == (2, 1)
+    database.clock.advance(1)
+    database.frozen.redrive(claim.id)
+    task, event = database.frozen.get(claim.id), database.frozen.history(claim.id)[-1]
+    assert (task.status, task.attempt, task.recovery_attempts) == (TaskStatus.READY, 1, 0)
+    assert (task.completed_at, task.started_at, task.retry_at, task.last_error) == (None, None, None, "second")
+    assert (event.event_type, event.lease_token) == ("task_requeued", None)
+    assert (event.event_data["attempt"], event.event_data["recovery_attempts"]) == (1, 0)
+    assert datetime.fromisoformat(event.event_data["available_at"]) == database.clock.now
+    (again,) = database.claim()
+    assert (again.id, again.attempt, again.recovery_attempts, again.lease_token) == (claim.id, 1, 0, 4)
+
+
+def test_a_dead_letter_is_redriven_once(database):
+    claim = dead(database)
+    database.frozen.redrive(claim.id)
+    before = helpers.everything(database)
+    with pytest.raises(InvalidTransition):
+        database.frozen.redrive(claim.id)
+    assert helpers.everything(database) == before
+
+
+def test_of_redrives_at_once_one_does_it(database):
+    for _ in range(3):
+        claim = dead(database)
+        results = helpers.at_once(*[lambda claim=claim: database.frozen.redrive(claim.id)] * 4)
+        assert sorted(type(result).__name__ for result in results) == ["InvalidTransition"] * 3 + ["NoneType"]
+        assert helpers.types(database, claim.id).count("task_requeued") == 1
+        (again,) = database.claim()
+        database.frozen.complete(again)
+
+
+@pytest.mark.parametrize("state", ["Ready", "Running", "Completed", "Cancelled"])
+def test_only_what_failed_is_redriven(database, state):
+    handle = database.add()
+    if state == "Cancelled":
+        database.frozen.cancel(handle.id)
+    elif state != "Ready":
+        (claim,) = database.claim()
+        if state == "Completed":
+            database.frozen.complete(claim)
+    before = helpers.everything(database)
+    with pytest.raises(InvalidTransition):
+        database.frozen.redrive(handle.id)
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("operation", ["redrive", "cancel"])
+def test_the_callers_transaction_decides(database, operation):
+    task_id = dead(database).id if operation == "redrive" else database.add().id
+    call = getattr(database.frozen, operation)
+    before = helpers.everything(database)
+    with helpers.transaction(database) as connection:
+        call(task_id, using=connection)
+        connection.rollback()
+        assert helpers.everything(database) == before
+        connection.begin()
+        call(task_id, using=connection)
+        connection.commit()
+    assert helpers.everything(database) != before
+
+
+@pytest.mark.parametrize(
+    ("operation", "event_type"),
+    [("redrive", "task_requeued"), ("cancel", "task_cancelled"), ("ask", "task_cancel_requested")],
+)
+def test_an_event_that_is_refused_undoes_it(database, operation, event_type):
+    task_id = dead(database).id if operation == "redrive" else database.add().id
+    if operation == "ask":
+        database.claim()
+    call = database.frozen.redrive if operation == "redrive" else database.frozen.cancel
+    before = helpers.everything(database)
+    helpers.refuse_event(database, event_type)
+    with pytest.raises(IntegrityError):
+        call(task_id)
+    with helpers.transaction(database) as connection:
+        with pytest.raises(DBAPIError):
+            call(task_id, using=connection)
+        connection.commit()
+    assert helpers.everything(database) == before
+
+
+# --- two at once
+
+OPERATIONS = {
+    "claim": lambda store, task_id, claim, **using: store.claim_ready_task(9, worker_id=uuid4(), **using),
+    "complete": lambda store, task_id, claim, **using: store.complete(claim, **using),
+    "release": lambda store, task_id, claim, **using: store.release(claim, **using),
+    "heartbeat": lambda store, task_id, claim, **using: store.heartbeat([claim], **using),
+    "recover": lambda store, task_id, claim, **using: store.recover(**using),
+    "cancel": lambda store, task_id, claim, **using: store.cancel(task_id, **using),
+    "force": lambda store, task_id, claim, **using: store.cancel(task_id, force=True, **using),
+    "retry": lambda store, task_id, claim, **using: store.schedule_retry(
+        task_id, datetime(2040, 1, 1, tzinfo=UTC), 2, **using
+    ),
+    "redrive": lambda store, task_id, claim, **using: store.redrive(task_id, **using),
+}
+STATES = {
+    "Ready": ["claim", "cancel", "retry"],
+    "Running": ["complete", "release", "heartbeat", "recover", "cancel", "force", "retry"],
+    "Failed": ["retry", "redrive"],
+}
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize(("state", "first"), [(state, name) for state, names in STATES.items() for name in names])
+def test_what_meets_an_open_transaction_ends_in_a_named_outcome(database, state, first, end):
+    """The second waits or passes over, and then does its work or says why not; never an error of the database."""
+    for second in STATES[state]:
+        handle, claim = database.add(), None
+        if state != "Ready":
+            (claim,) = database.claim()
+            database.clock.advance(3600)  # so that a recovery finds it
+        if state == "Failed":
+            database.frozen.fail(claim, "broken")
+        with helpers.transaction(database) as connection:
+            OPERATIONS[first](database.frozen, handle.id, claim, using=connection)
+            with helpers.stuck(database, lambda: OPERATIONS[second](database.frozen, handle.id, claim)) as later:  # noqa: B023
+                getattr(connection, end)()
+                error = later.exception(20)
+        assert error is None or isinstance(error, OutboxqError), f"{first} then {second}: {error!r}"
+        assert error is None or end == "commit", f"{first} rolled back, then {second}: {error!r}"
+        if database.frozen.get(handle.id).status in (TaskStatus.READY, TaskStatus.RUNNING):
+            database.frozen.cancel(handle.id, force=True)
+
+
+def test_a_request_to_stop_that_meets_the_end_is_answered_with_the_truth(database):
+    claim = helpers.claimed(database)
+    with helpers.transaction(database) as connection:
+        database.frozen.complete(claim, using=connection)
+        with helpers.stuck(database, lambda: database.frozen.cancel(claim.id)) as asking:
+            connection.commit()
+            assert isinstance(asking.exception(20), InvalidTransition)
+    assert helpers.types(database, claim.id)[-1] == "task_completed"
+
+
+# --- looking
+
+
+def test_get_returns_the_row_and_history_its_events(database):
+    handle = database.add(task_name="mail.send", args='{"a": [1]}', headers='{"t": 1}', queue="mail", priority=-3)
+    task = database.frozen.get(handle.id)
+    assert (task.id, task.pipeline_execution_id, task.task_name) == (handle.id, handle.id, "mail.send")
+    assert (task.args, task.headers, task.queue, task.priority) == ('{"a": [1]}', '{"t": 1}', "mail", -3)
+    assert (task.status, task.attempt, task.max_attempts, task.lease_token) == (TaskStatus.READY, 1, None, 0)
+    assert task.created_at == task.updated_at == database.clock.now
+    (event,) = database.frozen.history(handle.id)
+    assert (event.task_execution_id, event.event_type, event.created_at) == (
+        handle.id,
+        EventType.CREATED,
+        database.clock.now,
+    )
+
+
+def test_an_unknown_id_is_not_found_and_has_no_history(database):
+    for call in (database.frozen.get, database.frozen.cancel, database.frozen.redrive):
+        with pytest.raises(TaskNotFound):
+            call(uuid4())
+    assert database.frozen.history(uuid4()) == []
+
+
+def test_a_callers_uncommitted_task_is_seen_on_its_connection_only(database):
+    handle = database.add()
+    with helpers.transaction(database) as connection:
+        database.frozen.cancel(handle.id, using=connection)
+        assert database.frozen.get(handle.id, using=connection).status is TaskStatus.CANCELLED
+        assert len(database.frozen.history(handle.id, using=connection)) == 2
+        assert database.frozen.get(handle.id).status is TaskStatus.READY
+
+
+def test_stats_equal_what_was_counted_by_hand(database):
+    for number in range(3):
+        database.add(queue="a", available_at=helpers.stale_by(database, 10 - number))
+    database.add(queue="a", delay=HOUR)
+    database.add(queue="b", delay=timedelta(microseconds=1))
+    ends = [database.frozen.complete, lambda c: database.frozen.fail(c, "x"), None]
+    for number, end in enumerate([ends[0], ends[0], ends[1], ends[2], ends[2], ends[2]]):
+        database.add(queue="c")
+        (claim,) = database.claim(queues=["c"])
+        if end:
+            end(claim)
+        elif number == 5:
+            database.frozen.cancel(claim.id, force=True)
+    assert [asdict(count) for count in database.frozen.stats()] == [
+        asdict(QueueCount(queue="a", ready=3, delayed=1, oldest_ready_at=helpers.stale_by(database, 10))),
+        asdict(QueueCount(queue="b", delayed=1)),
+        asdict(QueueCount(queue="c", completed=2, failed=1, running=2, cancelled=1)),
+    ]
+
+
+def test_stats_of_nothing_are_nothing(database):
+    assert database.frozen.stats() == []
+
+
+def test_the_next_moment_is_strictly_in_the_future(database):
+    assert database.frozen.next_available_at() is None
+    database.add()
+    database.add(available_at=helpers.stale_by(database, 1))
+    assert database.frozen.next_available_at() is None
+    soon = database.clock.now + timedelta(microseconds=1)
+    database.add(available_at=soon + HOUR)
+    database.add(available_at=soon, priority=-50, queue="mail")
+    assert database.frozen.next_available_at() == soon
+    assert database.frozen.next_available_at(["default"]) == soon + HOUR
+    assert database.frozen.next_available_at(["mail", "default"]) == soon
+    assert database.frozen.next_available_at(["none"]) is None
+    database.clock.now = soon
+    assert database.frozen.next_available_at() == soon + HOUR
+    assert database.frozen.next_available_at(["mail"]) is None
+
+
+def test_now_is_the_injected_clock_or_the_databases(database):
+    assert database.frozen.now() == database.clock.now
+    assert abs(database.store.now() - datetime.now(UTC)) < timedelta(seconds=30)
+
+
+# --- prune
+
+
+def ended(database, status, **fields):
+    claim = helpers.claimed(database, **fields)
+    if status is TaskStatus.COMPLETED:
+        database.frozen.complete(claim)
+    elif status is TaskStatus.FAILED:
+        database.frozen.fail(claim, "x")
+    else:
+        database.frozen.cancel(claim.id, force=True)
+    return claim.id
+
+
+def test_prune_takes_what_ended_longer_ago_with_its_events_and_keys(database):
+    old = ended(database, TaskStatus.COMPLETED, idempotency_key="old")
+    cancelled = ended(database, TaskStatus.CANCELLED)
+    database.clock.advance(DAY)
+    young = ended(database, TaskStatus.COMPLETED, idempotency_key="young")
+    database.clock.advance(timedelta(microseconds=1))
+    assert database.frozen.prune(DAY, dry_run=True) == 2
+    assert database.frozen.prune(DAY) == 2
+    for task_id in (old, cancelled):
+        assert database.frozen.history(task_id) == []
+        with pytest.raises(TaskNotFound):
+            database.frozen.get(task_id)
+    assert len(database.frozen.history(young)) == 3
+    assert database.rows("SELECT key FROM idempotency_keys") == [("young",)]
+
+
+def test_exactly_as_old_is_not_longer_ago(database):
+    ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    assert database.frozen.prune(DAY) == 0
+    database.clock.advance(timedelta(microseconds=1))
+    assert database.frozen.prune(DAY) == 1
+
+
+@pytest.mark.parametrize("statuses", [[status] for status in ALL] + [list(ALL), []])
+def test_a_dry_run_counts_what_is_then_deleted(database, statuses):
+    for status in ALL:
+        for _ in range(3):
+            ended(database, status)
+    database.clock.advance(DAY)
+    before = helpers.everything(database)
+    counted = database.frozen.prune(HOUR, statuses=statuses, dry_run=True)
+    assert helpers.everything(database) == before
+    assert counted == 3 * len(statuses)
+    assert database.frozen.prune(HOUR, statuses=statuses, batch=2) == counted
+    assert database.frozen.prune(HOUR, statuses=statuses, dry_run=True) == 0
+    assert database.counts()[0] == 9 - counted
+
+
+def test_dead_letters_stay_unless_they_are_named(database):
+    task_id = ended(database, TaskStatus.FAILED)
+    database.clock.advance(1000 * DAY)
+    assert database.frozen.prune(HOUR) == 0
+    assert database.frozen.get(task_id)
+
+
+def test_what_is_unfinished_keeps_its_row_and_its_events_whatever_its_age(database):
+    waiting, running = database.add(delay=3000 * DAY), helpers.claimed(database, lease=3000 * DAY)
+    redriven = dead(database).id
+    database.frozen.redrive(redriven)
+    database.clock.advance(1000 * DAY)
+    before = helpers.everything(database)
+    assert database.frozen.prune(HOUR, statuses=ALL) == 0
+    assert helpers.everything(database) == before
+    assert database.frozen.history(waiting.id)
+    assert database.frozen.history(running.id)
+
+
+@pytest.mark.parametrize("status", [TaskStatus.READY, TaskStatus.RUNNING])
+def test_pruning_the_unfinished_is_refused(database, status):
+    with pytest.raises(InvalidArgument):
+        database.frozen.prune(HOUR, statuses=[status, TaskStatus.COMPLETED])
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 7, 8, 100])
+def test_every_batch_size_gets_all_of_it(database, batch):
+    for number in range(7):
+        ended(database, TaskStatus.COMPLETED, **({"id": uuid4()} if number < 0 else {}))
+    kept = database.add()
+    database.clock.advance(DAY)
+    assert database.frozen.prune(HOUR, batch=batch) == 7
+    assert database.counts() == (1, 1, 1)
+    assert database.frozen.get(kept.id)
+
+
+def test_a_prune_that_is_stopped_has_deleted_whole_batches(database):
+    for _ in range(6):
+        ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    answers = iter([False, False, True])
+    assert database.frozen.prune(HOUR, batch=2, stop=lambda: next(answers)) == 4
+    assert database.counts() == (2, 6, 0)
+    assert database.frozen.prune(HOUR, batch=2, stop=lambda: True) == 0
+    assert database.frozen.prune(HOUR) == 2
+
+
+def test_a_prune_that_is_killed_leaves_whole_tasks(database):
+    for _ in range(6):
+        ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    asked = []
+
+    def killed():
+        asked.append(1)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        database.frozen.prune(HOUR, batch=2, stop=killed)
+    assert database.counts() == (2, 6, 0)
+
+
+def test_an_error_in_the_middle_of_a_batch_undoes_the_batch(database):
+    for number in range(4):
+        ended(database, TaskStatus.COMPLETED, idempotency_key=f"{number}")
+    database.clock.advance(DAY)
+    if database.name == "sqlite":
+        database.run(
+            "CREATE TRIGGER keep BEFORE DELETE ON idempotency_keys WHEN OLD.key = '3' "
+            "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        )
+    else:
+        database.run(
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused' USING ERRCODE = "
+            "'23514'; END $$; CREATE TRIGGER keep BEFORE DELETE ON idempotency_keys FOR EACH ROW "
+            "WHEN (OLD.key = '3') EXECUTE FUNCTION keep()"
+        )
+    with pytest.raises(IntegrityError):
+        database.frozen.prune(HOUR, batch=2)
+    assert database.counts() == (2, 6, 0)
+    assert database.rows("SELECT count(*) FROM idempotency_keys") == [(2,)]
+
+
+def test_prunes_at_once_delete_each_task_once(database):
+    for _ in range(30):
+        ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    deleted = helpers.at_once(*[lambda: database.frozen.prune(HOUR, batch=4)] * 3)
+    assert sum(deleted) + database.frozen.prune(HOUR) == 30
+    assert database.counts() == (0, 0, 0)
+
+
+def test_a_redrive_that_is_being_committed_is_passed_over(database):
+    claim = dead(database)
+    database.clock.advance(DAY)
+    with helpers.transaction(database) as connection:
+        database.frozen.redrive(claim.id, using=connection)
+        with helpers.stuck(database, lambda: database.frozen.prune(HOUR, statuses=ALL)) as pruning:
+            connection.commit()
+            assert pruning.result(20) == 0
+    assert database.frozen.get(claim.id).status is TaskStatus.READY
+
+
+def test_any_age_is_an_age(database):
+    """Older than mankind: nothing is."""
+    ended(database, TaskStatus.COMPLETED)
+    assert database.frozen.prune(timedelta(days=365 * 5000)) == 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "options"),
+    [
+        ("prune", [-HOUR], {}),
+        ("prune", [HOUR], {"batch": 0}),
+        ("prune", [HOUR], {"batch": True}),
+        ("get", ["no-uuid"], {}),
+        ("history", [None], {}),
+        ("cancel", ["no-uuid"], {}),
+        ("redrive", [7], {}),
+        ("get_ready_for_retry", [0], {}),
+        ("get_ready_for_retry", [True], {}),
+        ("recover", [0], {}),
+        ("next_available_at", ["mail"], {}),  # four queues of one letter
+    ],
+)
+def test_senseless_arguments_are_refused(database, operation, arguments, options):
+    with pytest.raises(InvalidArgument):
+        getattr(database.frozen, operation)(*arguments, **options)

@@ -1,0 +1,335 @@
+"""verify: every check has a corruption that only it names; repairs go both ways; no false alarm beside writers."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.errors import LeaseLost
+from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.statements.checks import checks, repairs
+from tests.contract import helpers
+
+LATER = "2030-06-01T00:00:00.000000+00:00"
+NOW = "2030-01-01T12:00:00.000000+00:00"
+
+
+def ready(database):
+    return database.add().id
+
+
+def running(database):
+    return helpers.claimed(database).id
+
+
+def completed(database):
+    claim = helpers.claimed(database)
+    database.frozen.complete(claim)
+    return claim.id
+
+
+def released_twice(database):
+    claim = helpers.claimed(database)
+    database.frozen.release(claim)
+    (claim,) = database.claim()
+    database.frozen.release(claim)
+    return claim.id
+
+
+def reset(database):
+    claim = helpers.claimed(database)
+    helpers.recovered(database, claim)
+    return claim.id
+
+
+def abandoned(database):
+    claim = helpers.claimed(database)
+    database.clock.advance(61)
+    database.frozen.recover(max_recoveries=0)
+    return claim.id
+
+
+def insert_event(kind, token="NULL", data="{{}}", number=None):
+    columns, values = ("sequence_num, ", f"{number}, ") if number is not None else ("", "")
+    return (
+        f"INSERT INTO execution_events ({columns}pipeline_execution_id, task_execution_id, event_type, event_data, "
+        f"lease_token, created_at) VALUES ({values}'{{id}}', '{{id}}', '{kind}', '{data}', {token}, '{NOW}')"
+    )
+
+
+INSERT_ENTRY = (
+    "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) VALUES "
+    f"('{{id}}', 'default', 0, 1, '{NOW}', '{NOW}')"
+)
+DUE = f'{{{{"available_at": "{NOW}"}}}}'
+LAST = "(SELECT max(sequence_num) FROM execution_events)"
+
+CORRUPTIONS = [
+    ("ready_without_entry", ready, ["DELETE FROM task_outbox"]),
+    ("entry_without_ready", running, [INSERT_ENTRY]),
+    ("entry_without_ready", completed, [INSERT_ENTRY]),
+    ("entry_without_ready", None, [INSERT_ENTRY]),
+    ("running_without_lease", running, ["DELETE FROM task_leases"]),
+    (
+        "lease_without_running",
+        completed,
+        [f"INSERT INTO task_leases VALUES ('{{id}}', 1, '{{id}}', '{NOW}')"],
+    ),
+    ("lease_without_running", None, [f"INSERT INTO task_leases VALUES ('{{id}}', 1, '{{id}}', '{NOW}')"]),
+    ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET worker_id = '{id}'"]),
+    ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET lease_token = 2"]),
+    ("status_differs_from_events", completed, ["UPDATE task_executions SET status = 'Cancelled'"]),
+    ("status_differs_from_events", completed, ["UPDATE task_executions SET status = 'Failed'"]),
+    ("birth_not_recorded_once", ready, ["DELETE FROM execution_events"]),
+    ("birth_not_recorded_once", ready, [insert_event("task_created", data=DUE)]),
+    ("token_differs_from_claims", ready, ["UPDATE task_executions SET lease_token = 1"]),
+    ("token_differs_from_claims", completed, ["UPDATE task_executions SET lease_token = 2"]),
+    (
+        "claimed_twice",
+        released_twice,
+        [
+            "DROP INDEX uq_execution_events_claim",
+            "UPDATE execution_events SET lease_token = 1 WHERE event_type = 'task_claimed'",
+            "UPDATE execution_events SET lease_token = NULL WHERE lease_token = 2",
+        ],
+    ),
+    (
+        "ended_twice",
+        released_twice,
+        ["DROP INDEX uq_execution_events_end", insert_event("task_released", token=1, data=DUE)],
+    ),
+    ("end_without_claim", ready, [insert_event("task_released", token=7, data=DUE)]),
+    ("end_without_claim", ready, [insert_event("task_cancel_requested", token=7)]),
+    (
+        "claim_left_open",
+        released_twice,
+        [f"UPDATE execution_events SET lease_token = NULL WHERE sequence_num = {LAST}"],
+    ),
+    ("claim_left_open", running, [insert_event("task_released", token=1, data=DUE, number=-1)]),
+    (
+        "life_after_end",
+        completed,
+        [
+            insert_event("task_requeued", data=DUE),
+            "UPDATE task_executions SET status = 'Ready', completed_at = NULL",
+            INSERT_ENTRY,
+        ],
+    ),
+    (
+        "claimed_early",
+        running,
+        [f'UPDATE execution_events SET event_data = \'{{{{"available_at": "{LATER}"}}}}\' WHERE lease_token IS NULL'],
+    ),
+    ("claimed_early", running, ["UPDATE execution_events SET event_data = '{{}}' WHERE lease_token IS NULL"]),
+    (
+        "recovered_early",
+        reset,
+        [
+            f'UPDATE execution_events SET event_data = \'{{{{"available_at": "{NOW}", "lease_expires_at": "{LATER}"}}}}\' '
+            "WHERE event_type = 'task_reset'"
+        ],
+    ),
+    (
+        "recovered_early",
+        abandoned,
+        ["UPDATE execution_events SET event_data = '{{}}' WHERE event_type = 'task_abandoned'"],
+    ),
+    (
+        "key_without_task",
+        None,
+        [
+            "INSERT INTO idempotency_keys (scope, key, task_execution_id, created_at) VALUES "
+            f"('tests.work', 'k', '{{id}}', '{NOW}')"
+        ],
+    ),
+]
+
+
+def corrupt(database, state, statements):
+    database.corrupted = True
+    for _ in range(2):  # healthy company
+        completed(database)
+    task_id = state(database) if state else uuid4()
+    others = " AND task_execution_id = '{id}'"
+    assert database.store.verify() == []
+    for statement in statements:
+        # Only the task concerned is touched.
+        if statement.startswith("UPDATE task_executions"):
+            statement += " WHERE id = '{id}'"
+        elif statement.startswith("UPDATE execution_events"):
+            statement += others
+        elif statement.startswith(("DELETE", "UPDATE")):
+            statement += " WHERE task_execution_id = '{id}'"
+        database.run(statement.format(id=task_id.hex))
+    return task_id
+
+
+def test_every_check_has_its_corruption():
+    assert {name for names, _, _ in CORRUPTIONS for name in names.split("+")} == set(checks())
+
+
+@pytest.mark.parametrize(
+    ("names", "state", "statements"),
+    [pytest.param(*case, id=f"{number}-{case[0]}") for number, case in enumerate(CORRUPTIONS)],
+)
+def test_a_corruption_is_named_and_nothing_else_is(database, names, state, statements):
+    task_id = corrupt(database, state, statements)
+    found = database.store.verify()
+    assert {violation.name for violation in found} == set(names.split("+"))
+    for violation in found:
+        assert (violation.count, list(violation.examples), violation.repaired) == (1, [task_id], 0)
+        assert violation.meaning == checks()[violation.name].meaning
+
+
+REPAIRABLE = [case for case in CORRUPTIONS if set(case[0].split("+")) <= set(repairs())]
+
+
+@pytest.mark.parametrize(
+    ("names", "state", "statements"),
+    [pytest.param(*case, id=f"{number}-{case[0]}") for number, case in enumerate(REPAIRABLE)],
+)
+def test_what_can_be_repaired_without_guessing_is(database, names, state, statements):
+    corrupt(database, state, statements)
+    repaired = database.frozen.verify(repair=True)
+    assert {violation.name for violation in repaired} == set(names.split("+"))
+    assert sum(violation.repaired for violation in repaired) >= 1
+    assert database.frozen.verify() == []
+    assert database.frozen.verify(repair=True) == []
+
+
+@pytest.mark.parametrize("names", sorted({case[0] for case in CORRUPTIONS} - {case[0] for case in REPAIRABLE}))
+def test_what_would_have_to_be_guessed_is_left_alone(database, names):
+    _, state, statements = next(case for case in CORRUPTIONS if case[0] == names)
+    corrupt(database, state, statements)
+    before = helpers.everything(database)
+    assert [violation.repaired for violation in database.frozen.verify(repair=True)] == [0]
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("made", ["enqueue", "retry", "schedule_retry", "recover"])
+def test_a_lost_entry_comes_back_due_when_the_last_event_says(database, made):
+    due = database.clock.now + timedelta(hours=2, microseconds=7)
+    if made == "enqueue":
+        task_id = database.add(available_at=due, queue="mail", priority=5).id
+    else:
+        claim = helpers.claimed(database, queue="mail", priority=5)
+        task_id = claim.id
+        if made == "retry":
+            database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, available_at=due)])
+        elif made == "schedule_retry":
+            database.frozen.schedule_retry(task_id, due, 2)
+        else:
+            helpers.recovered(database, claim)
+            due = database.clock.now
+    columns = "task_execution_id, queue, priority, position, available_at"
+    before = database.rows(f"SELECT {columns} FROM task_outbox")
+    database.clock.advance(10)
+    database.run("DELETE FROM task_outbox")
+    (violation,) = database.frozen.verify(repair=True)
+    assert (violation.name, violation.repaired) == ("ready_without_entry", 1)
+    assert database.rows(f"SELECT {columns} FROM task_outbox") == before
+    database.clock.now = due
+    assert [claim.id for claim in database.claim()] == [task_id]
+
+
+def test_a_cancel_request_after_the_last_transition_does_not_hide_the_due_time(database):
+    """The last event that moved the task says when it is due, whatever else was recorded since."""
+    handle = database.add(delay=timedelta(hours=1))
+    database.run(insert_event("task_cancel_requested").format(id=handle.id.hex))
+    database.run("DELETE FROM task_outbox")
+    database.frozen.verify(repair=True)
+    assert database.frozen.next_available_at() == database.clock.now + timedelta(hours=1)
+
+
+def test_a_running_task_without_a_lease_is_found_by_the_next_recovery(database):
+    claim = helpers.claimed(database)
+    database.run("DELETE FROM task_leases")
+    database.frozen.verify(repair=True)
+    database.clock.advance(timedelta(microseconds=1))
+    (task,) = database.frozen.recover()
+    assert (task.id, task.status, task.recovery_attempts) == (claim.id, TaskStatus.READY, 1)
+    with pytest.raises(LeaseLost):
+        database.frozen.complete(claim)
+
+
+def test_examples_are_a_few_and_the_count_is_all(database):
+    handles = [database.add() for _ in range(8)]
+    database.run("DELETE FROM task_outbox")
+    (violation,) = database.store.verify()
+    assert (violation.count, len(violation.examples)) == (8, 5)
+    assert set(violation.examples) <= {handle.id for handle in handles}
+    (repaired,) = database.store.verify(repair=True)
+    assert repaired.repaired == 8
+
+
+def test_verify_writes_nothing(database):
+    running(database)
+    ready(database)
+    before = helpers.everything(database)
+    database.store.verify()
+    assert helpers.everything(database) == before
+
+
+def test_verify_beside_writers_raises_no_false_alarm(database):
+    over = threading.Event()
+
+    def write():
+        worker, rounds = uuid4(), 0
+        try:
+            while not over.is_set():
+                for _ in range(3):
+                    database.add(store=database.store, lease=timedelta(milliseconds=1 if rounds % 3 else 60_000))
+                claims = database.claim(3, store=database.store, worker_id=worker)
+                database.store.heartbeat(claims)
+                kinds = [EventType.COMPLETED, EventType.RETRY_SCHEDULED, EventType.FAILED]
+                database.store.finish(
+                    [Outcome(claim=claim, event_type=kind) for claim, kind in zip(claims, kinds, strict=False)]
+                )
+                database.store.recover()
+                rounds += 1
+        finally:
+            over.set()
+        return rounds
+
+    def verify():
+        try:
+            return [database.store.verify() for _ in range(20)]
+        finally:
+            over.set()
+
+    found, *rounds = helpers.at_once(verify, write, write)
+    assert found == [[]] * 20
+    assert all(isinstance(count, int) and count > 0 for count in rounds), rounds
+
+
+def test_repair_beside_writers_breaks_nothing(database):
+    over = threading.Event()
+
+    def write():
+        worker, rounds = uuid4(), 0
+        while not over.is_set():
+            database.add(store=database.store)
+            for claim in database.claim(2, store=database.store, worker_id=worker):
+                database.store.complete(claim)
+            rounds += 1
+        return rounds
+
+    def repair():
+        found = []
+        try:
+            for name in ("ready_without_entry", "entry_without_ready", "running_without_lease", "lease_without_running"):
+                for _ in range(3):
+                    statement = database.store.dialect.statements.repairs[name]
+                    found += database.store._run(
+                        lambda target, run=statement.run: run(target.execute, database.store._values(target))
+                    )
+        finally:
+            over.set()
+        return found
+
+    found, *rounds = helpers.at_once(repair, write, write)
+    assert found == []
+    assert all(isinstance(count, int) and count > 0 for count in rounds), rounds

@@ -1,0 +1,359 @@
+"""A worker in this process: it claims, runs, ends, gives back, and lives on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
+from outboxq.engine import make_engine
+from outboxq.uuid7 import uuid7
+from tests.waiting import until
+
+SOON = RetryPolicy(max_attempts=3, wait=0)
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def work(outbox):
+    """Start a worker that polls fast; it is stopped after the test."""
+    started = []
+
+    def start(**options):
+        worker = outbox.worker(**{"poll": 0.01, "recover_every": 0.05, "drain_timeout": 10, **options})
+        started.append(worker)
+        worker.start()
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+
+
+def ended(outbox, handle):
+    return until(lambda: (task := outbox.store.get(handle.id)).completed_at and task)
+
+
+def types(outbox, handle):
+    return [event.event_type for event in outbox.store.history(handle.id)]
+
+
+def test_a_task_is_run_and_its_result_kept(outbox, work):
+    @outbox.task(name="double")
+    def double(n: int) -> int:
+        return 2 * n
+
+    handle = double.using(outbox).enqueue(21)
+    work()
+    task = ended(outbox, handle)
+    assert (task.status, task.result, task.attempt) == (TaskStatus.COMPLETED, "42", 1)
+    assert types(outbox, handle) == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
+
+
+def test_a_failing_task_is_retried_and_then_a_dead_letter_with_every_error(outbox, work):
+    attempts = []
+
+    @outbox.task(name="fail", retry=SOON)
+    def fail(ctx: TaskContext) -> None:
+        attempts.append(ctx.attempt)
+        raise ValueError(f"attempt {ctx.attempt}")
+
+    handle = fail.using(outbox).enqueue()
+    work()
+    task = ended(outbox, handle)
+    assert (task.status, task.attempt, task.last_error) == (TaskStatus.FAILED, 3, "ValueError: attempt 3")
+    assert attempts == [1, 2, 3]
+    errors = [event.event_data["error"] for event in outbox.store.history(handle.id) if "error" in event.event_data]
+    assert errors == ["ValueError: attempt 1", "ValueError: attempt 2", "ValueError: attempt 3"]
+    assert all("Traceback" in e.event_data["traceback"] for e in outbox.store.history(handle.id) if "error" in e.event_data)
+
+
+def test_snooze_uses_no_attempt_and_cancel_ends_it(outbox, work):
+    runs = []
+
+    @outbox.task(name="moody")
+    def moody(ctx: TaskContext) -> None:
+        runs.append(ctx.attempt)
+        raise Snooze(0) if len(runs) < 3 else Cancel("enough")
+
+    handle = moody.using(outbox).enqueue()
+    work()
+    assert ended(outbox, handle).status is TaskStatus.CANCELLED
+    assert runs == [1, 1, 1]
+    assert outbox.store.history(handle.id)[-1].event_data["reason"] == "enough"
+
+
+def test_tasks_overlap_up_to_the_concurrency_and_end_each_alone(outbox, work):
+    together = threading.Barrier(4)
+
+    @outbox.task(name="meet", retry=RetryPolicy.never())
+    def meet(n: int) -> None:
+        together.wait(10)
+        if n == 2:
+            raise ValueError("one of four")
+
+    handles = meet.using(outbox).enqueue_many([(n,) for n in range(4)])
+    work(concurrency=4)
+    statuses = [ended(outbox, handle).status for handle in handles]
+    assert statuses == [TaskStatus.COMPLETED, TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.COMPLETED]
+
+
+def test_no_more_is_claimed_than_there_are_idle_threads(outbox, work):
+    gate = threading.Event()
+
+    @outbox.task(name="wait")
+    def wait() -> None:
+        gate.wait(10)
+
+    handles = wait.using(outbox).enqueue_many([()] * 5)
+    work(concurrency=2)
+    running = until(lambda: [q.running for q in outbox.store.stats() if q.running == 2])
+    assert running == [2]
+    gate.set()
+    assert {ended(outbox, handle).status for handle in handles} == {TaskStatus.COMPLETED}
+
+
+def test_a_worker_of_one_queue_leaves_the_others_alone(outbox, work):
+    @outbox.task(name="a", queue="a")
+    def a() -> None: ...
+    @outbox.task(name="b", queue="b")
+    def b() -> None: ...
+
+    others, ours = b.using(outbox).enqueue(), a.using(outbox).enqueue()
+    work(queues=["a"])
+    ended(outbox, ours)
+    assert outbox.store.get(others.id).status is TaskStatus.READY
+
+
+def test_a_lease_shorter_than_its_handler_is_kept_alive(outbox, work):
+    gate = threading.Event()
+
+    @outbox.task(name="long", lease=0.6)
+    def long() -> None:
+        gate.wait(10)
+
+    handle = long.using(outbox).enqueue()
+    work()
+    first = until(lambda: outbox.store.get(handle.id).lease_expires_at)
+    until(lambda: outbox.store.get(handle.id).lease_expires_at > first + timedelta(seconds=1.2))
+    gate.set()
+    ended(outbox, handle)
+    assert types(outbox, handle) == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
+
+
+def test_who_lost_the_lease_is_told_and_its_result_discarded(outbox, work, caplog):
+    told = threading.Event()
+
+    @outbox.task(name="slow", lease=0.6)
+    def slow(ctx: TaskContext) -> str:
+        until(lambda: ctx.lost)
+        assert ctx.should_stop
+        told.set()
+        return "too late"
+
+    handle = slow.using(outbox).enqueue()
+    worker = work()
+    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    outbox.store.cancel(handle.id, force=True)
+    assert told.wait(10)
+    worker.stop()
+    task = outbox.store.get(handle.id)
+    assert (task.status, task.result) == (TaskStatus.CANCELLED, None)
+    assert "is discarded" in caplog.text
+
+
+def test_a_running_task_hears_of_its_cancellation(outbox, work):
+    @outbox.task(name="polite", lease=0.6)
+    def polite(ctx: TaskContext) -> None:
+        until(lambda: ctx.cancel_requested)
+        raise Cancel("as asked")
+
+    handle = polite.using(outbox).enqueue()
+    work()
+    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    assert outbox.store.cancel(handle.id) is TaskStatus.RUNNING
+    assert ended(outbox, handle).status is TaskStatus.CANCELLED
+
+
+def test_the_lease_of_a_dead_worker_is_taken_back_and_its_task_run(outbox, work):
+    @outbox.task(name="orphan", lease=0.2)
+    def orphan() -> None: ...
+
+    handle = orphan.using(outbox).enqueue()
+    outbox.store.claim_ready_task(1, worker_id=uuid7())  # a worker that will never be heard of again
+    work()
+    task = ended(outbox, handle)
+    assert (task.status, task.recovery_attempts, task.lease_token) == (TaskStatus.COMPLETED, 1, 2)
+    assert EventType.RESET in types(outbox, handle)
+
+
+def test_an_unknown_task_is_given_back_without_an_attempt_and_fails_only_after_its_limit(outbox, work):
+    other = Outbox(outbox.store.engine)
+    handle = other.task(name="from.the.future")(lambda: None).using(other).enqueue()
+    work(unknown_task_delay=0.05, unknown_task_limit=0.4)
+    task = ended(outbox, handle)
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, 1)
+    assert "UnknownTask" in task.last_error
+    happened = types(outbox, handle)
+    assert happened.count(EventType.RELEASED) >= 2
+    assert happened[-1] is EventType.FAILED
+
+
+def test_a_task_long_in_retry_is_not_failed_for_being_unknown_for_a_moment(outbox, work, database):
+    handle = database.add(database.store, task_name="old.hand")
+    database.run("UPDATE task_executions SET first_started_at = " + _long_ago(database))
+    work(unknown_task_delay=60, unknown_task_limit=3600)
+    until(lambda: EventType.RELEASED in types(outbox, handle))
+    assert outbox.store.get(handle.id).status is TaskStatus.READY
+
+
+def _long_ago(database):
+    return "'2020-01-01T00:00:00.000000+00:00'" + ("" if database.name == "sqlite" else "::timestamptz")
+
+
+def test_stop_lets_running_tasks_finish(outbox, work):
+    gate = threading.Event()
+
+    @outbox.task(name="finishing")
+    def finishing() -> str:
+        gate.wait(10)
+        return "done"
+
+    handle = finishing.using(outbox).enqueue()
+    later = finishing.using(outbox, delay=3600).enqueue()
+    worker = work()
+    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    threading.Timer(0.2, gate.set).start()
+    assert worker.stop() is True
+    assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
+    assert outbox.store.get(later.id).status is TaskStatus.READY
+
+
+def test_what_does_not_finish_in_time_is_given_back_and_fenced(outbox, work):
+    gate = threading.Event()
+
+    @outbox.task(name="stubborn")
+    def stubborn() -> str:
+        gate.wait(10)
+        return "late"
+
+    handle = stubborn.using(outbox).enqueue()
+    worker = work()
+    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    assert worker.stop(timeout=0.05) is False
+    task = outbox.store.get(handle.id)
+    assert (task.status, task.attempt) == (TaskStatus.READY, 1)
+    assert types(outbox, handle)[-1] is EventType.RELEASED
+    gate.set()
+    until(lambda: not any(t.name.startswith("outboxq-handler") for t in threading.enumerate()))
+    assert outbox.store.get(handle.id).status is TaskStatus.READY
+
+
+def test_the_worker_outlives_a_database_that_is_away(outbox, work, monkeypatch, caplog):
+    @outbox.task(name="survivor")
+    def survivor() -> None: ...
+
+    real, failures = outbox.store.claim_ready_task, []
+
+    def claim(*args, **kwargs):
+        if len(failures) < 2:
+            failures.append(1)
+            raise OperationalError("claim", {}, Exception("server closed the connection"))
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(outbox.store, "claim_ready_task", claim)
+    handle = survivor.using(outbox).enqueue()
+    work()
+    assert ended(outbox, handle).status is TaskStatus.COMPLETED
+    assert "no task was started" in caplog.text
+
+
+def test_a_dead_thread_stops_the_worker_with_an_error(outbox, work, monkeypatch, caplog):
+    def broken(*_args, **_kwargs):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(outbox.store, "claim_ready_task", broken)
+    monkeypatch.setattr(threading, "excepthook", lambda _args: None)
+    worker = work()
+    until(worker._has_died)
+    assert "a worker thread died" in caplog.text
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_a_handler_that_wants_to_end_the_process_ends_only_its_attempt(outbox, work, error):
+    @outbox.task(name="quit", retry=RetryPolicy.never())
+    def quitter() -> None:
+        raise error
+
+    @outbox.task(name="next")
+    def following() -> None: ...
+
+    failed, good = quitter.using(outbox).enqueue(), following.using(outbox).enqueue()
+    work(concurrency=1)
+    assert ended(outbox, failed).status is TaskStatus.FAILED
+    assert ended(outbox, good).status is TaskStatus.COMPLETED
+
+
+def test_no_connection_is_held_while_a_handler_runs(outbox, work):
+    seen = []
+
+    @outbox.task(name="look")
+    def look() -> None:
+        seen.append(threading.get_ident())
+        gate.wait(10)
+
+    gate = threading.Event()
+    handles = look.using(outbox).enqueue_many([()] * 3)
+    work(concurrency=3, poll=30, recover_every=60)
+    until(lambda: len(seen) == 3)
+    until(lambda: outbox.store.engine.pool.checkedout() == 0)
+    gate.set()
+    for handle in handles:
+        ended(outbox, handle)
+
+
+def test_a_worker_refuses_a_database_without_our_tables(tmp_path):
+    outbox = Outbox(f"sqlite:///{tmp_path / 'empty.db'}")
+    with pytest.raises(SchemaOutOfDate, match="outboxq upgrade"):
+        outbox.worker().start()
+    outbox.store.engine.dispose()
+
+
+def test_two_outboxes_in_one_process_keep_to_themselves(database, tmp_path, work, outbox):
+    other = Outbox(make_engine(f"sqlite:///{tmp_path / 'other.db'}"))
+    other.upgrade()
+    ran = []
+    outbox.task(name="same")(lambda: ran.append("ours"))
+    theirs = other.task(name="same")(lambda: ran.append("theirs"))
+    handle = theirs.using(other).enqueue()
+    work()
+    assert other.store.get(handle.id).status is TaskStatus.READY
+    worker = other.worker(poll=0.01)
+    worker.start()
+    ended(other, handle)
+    worker.stop()
+    assert ran == ["theirs"]
+    other.store.engine.dispose()
+
+
+def test_log_lines_name_the_task_and_never_its_arguments(outbox, work, caplog):
+    caplog.set_level(logging.DEBUG)
+
+    @outbox.task(name="secretive", retry=RetryPolicy.never())
+    def secretive(card: str) -> None:
+        raise ValueError("declined")
+
+    handle = secretive.using(outbox).enqueue("4111-canary")
+    work()
+    ended(outbox, handle)
+    assert str(handle.id) in caplog.text
+    assert "canary" not in caplog.text
+    assert "canary" not in repr(outbox.store.get(handle.id))

@@ -1,0 +1,314 @@
+"""What a claim locks: PostgreSQL's rows one by one, SQLite's file from the first statement on."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import sys
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import event
+
+from outboxq.dialects import Begin
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+
+QUEUES = [None, ["default"], ["default", "other"]]
+
+
+def ids(rows):
+    return [row.id for row in rows]
+
+
+# --- PostgreSQL
+
+
+@pytest.fixture
+def impatient(postgresql):
+    """A second session's connection that fails where it would have to wait."""
+    with helpers.transaction(postgresql) as connection:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        yield connection
+
+
+@pytest.mark.parametrize("queues", QUEUES)
+def test_a_second_claimer_does_not_wait_and_gets_other_rows(postgresql, impatient, queues):
+    handles = [postgresql.add() for _ in range(6)]
+    with helpers.transaction(postgresql) as first:
+        assert ids(postgresql.claim(3, queues=queues, using=first)) == ids(handles[:3])
+        assert ids(postgresql.claim(3, queues=queues, using=impatient)) == ids(handles[3:])
+        assert postgresql.claim(3, queues=queues) == []
+        first.commit()
+    impatient.commit()
+    assert postgresql.counts() == (6, 12, 0)
+
+
+@pytest.mark.parametrize("queues", QUEUES)
+def test_what_a_rolled_back_claim_held_can_be_claimed_again(postgresql, queues):
+    handle = postgresql.add()
+    with helpers.transaction(postgresql) as first:
+        assert ids(postgresql.claim(3, queues=queues, using=first)) == [handle.id]
+        first.rollback()
+    (claim,) = postgresql.claim(queues=queues)
+    assert claim.lease_token == 1
+
+
+@pytest.mark.parametrize("queues", QUEUES)
+def test_a_batch_is_full_although_another_claim_holds_all_of_the_best_pair(postgresql, impatient, queues):
+    best = [postgresql.add(priority=9) for _ in range(3)]
+    rest = [postgresql.add(priority=-9) for _ in range(4)]
+    with helpers.transaction(postgresql) as first:
+        assert ids(postgresql.claim(3, queues=queues, using=first)) == ids(best)
+        assert ids(postgresql.claim(3, queues=queues, using=impatient)) == ids(rest[:3])
+
+
+@pytest.mark.parametrize("queues", QUEUES)
+def test_a_batch_is_full_although_another_claim_holds_some_of_the_best_pair(postgresql, impatient, queues):
+    best = [postgresql.add(priority=9) for _ in range(4)]
+    rest = [postgresql.add(priority=-9) for _ in range(4)]
+    with helpers.transaction(postgresql) as first:
+        postgresql.claim(2, queues=queues, using=first)
+        assert ids(postgresql.claim(4, queues=queues, using=impatient)) == ids(best[2:] + rest[:2])
+
+
+def test_a_batch_is_full_although_another_claim_holds_all_of_one_queue(postgresql, impatient):
+    for _ in range(5):
+        postgresql.add(queue="default")
+    rest = [postgresql.add(queue="other") for _ in range(5)]
+    with helpers.transaction(postgresql) as first:
+        postgresql.claim(5, queues=["default"], using=first)
+        assert ids(postgresql.claim(5, queues=["default", "other"], using=impatient)) == ids(rest)
+
+
+@pytest.mark.parametrize("queues", QUEUES)
+def test_a_claim_locks_no_more_than_it_takes(postgresql, impatient, queues):
+    handles = [postgresql.add(priority=number % 2) for number in range(20)]
+    with helpers.transaction(postgresql) as first:
+        taken = ids(postgresql.claim(4, queues=queues, using=first))
+        others = ids(postgresql.claim(20, queues=queues, using=impatient))
+    assert len(taken) == 4
+    assert sorted(taken + others) == sorted(ids(handles))
+
+
+PLANS = {
+    "nested loops over everything": (
+        "enable_hashjoin=off enable_mergejoin=off enable_material=off enable_memoize=off enable_hashagg=off "
+        "enable_sort=off enable_indexscan=off enable_indexonlyscan=off enable_bitmapscan=off enable_tidscan=off"
+    ),
+    "nested loops by index": (
+        "enable_hashjoin=off enable_mergejoin=off enable_material=off enable_seqscan=off enable_hashagg=off "
+        "enable_sort=off enable_bitmapscan=off"
+    ),
+    "hash joins": "enable_nestloop=off enable_mergejoin=off enable_indexscan=off enable_bitmapscan=off",
+    "merge joins": "enable_nestloop=off enable_hashjoin=off",
+    "generic plans": "plan_cache_mode=force_generic_plan",
+    "one worker more": "parallel_setup_cost=0 parallel_tuple_cost=0 min_parallel_table_scan_size=0",
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("queues", QUEUES)
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_the_limit_holds_under_every_plan(postgresql, plan, queues, analyzed):
+    tasks = [NewTask(id=uuid7(), task_name="x", args="{}", priority=number % 2) for number in range(40)]
+    postgresql.frozen.enqueue_many(tasks)
+    if analyzed:
+        postgresql.run("ANALYZE")
+    with helpers.transaction(postgresql) as connection:
+        for setting in ["jit=off", *PLANS[plan].split()]:
+            connection.exec_driver_sql("SET LOCAL {} = '{}'".format(*setting.split("=")))
+        for _ in range(3):
+            assert len(postgresql.claim(3, queues=queues, using=connection)) == 3
+        assert connection.exec_driver_sql("SELECT count(*) FROM task_outbox").scalar() == 31
+        connection.commit()
+
+
+@pytest.mark.parametrize("begin", Begin)
+def test_no_statement_of_ours_is_compiled(postgresql, begin):
+    """A plan that cannot avoid a disabled sequential scan costs 1e10, and JIT then takes 600 ms for what takes one."""
+    with postgresql.store._transaction(begin) as target:
+        assert target.execute("SHOW jit", {}) == [("off",)]
+
+
+def test_a_claim_of_nothing_is_given_no_transaction_id(postgresql):
+    postgresql.add(delay=timedelta(hours=1))
+    with helpers.transaction(postgresql) as connection:
+        for queues in QUEUES:
+            assert postgresql.claim(3, queues=queues, using=connection) == []
+        assert connection.exec_driver_sql("SELECT txid_current_if_assigned()").scalar() is None
+        postgresql.clock.advance(3600)
+        assert len(postgresql.claim(3, using=connection)) == 1
+        assert connection.exec_driver_sql("SELECT txid_current_if_assigned()").scalar() is not None
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_an_application_clock_that_is_wrong_changes_nothing(postgresql, monkeypatch, hours):
+    class Anything(type):
+        def __instancecheck__(cls, instance):
+            return isinstance(instance, datetime)
+
+    class Skewed(datetime, metaclass=Anything):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(hours=hours)
+
+    skewed = [
+        module for name, module in sys.modules.items() if name.startswith("outboxq") and hasattr(module, "datetime")
+    ]
+    for module in skewed:
+        monkeypatch.setattr(module, "datetime", Skewed)
+    assert len(skewed) > 3
+    store, before = postgresql.store, datetime.now(UTC)
+    late = postgresql.add(store=store, delay=timedelta(minutes=30))
+    handle = postgresql.add(store=store, lease=timedelta(minutes=30))
+    (claim,) = postgresql.claim(5, store=store)
+    assert claim.id == handle.id
+    assert store.recover() == []
+    assert abs(claim.started_at - before) < timedelta(minutes=5)
+    assert abs(store.next_available_at() - before - timedelta(minutes=30)) < timedelta(minutes=5)
+    assert store.get(late.id).status == "Ready"
+
+
+def test_a_claim_in_a_long_transaction_is_not_born_expired(postgresql):
+    """The clock is the statement's, not the transaction's."""
+    with helpers.transaction(postgresql) as connection:
+        began = connection.exec_driver_sql("SELECT now()").scalar()
+        connection.exec_driver_sql("SELECT pg_sleep(0.05)")
+        postgresql.add(store=postgresql.store)
+        (claim,) = postgresql.claim(store=postgresql.store, using=connection)
+        assert claim.started_at - began > timedelta(seconds=0.04)
+        connection.commit()
+
+
+def test_recoverers_pass_over_each_other(postgresql, impatient):
+    for _ in range(6):
+        postgresql.add()
+    postgresql.claim(6)
+    postgresql.clock.advance(61)
+    with helpers.transaction(postgresql) as first:
+        one = ids(postgresql.frozen.recover(3, using=first))
+        two = ids(postgresql.frozen.recover(6, using=impatient))
+        first.commit()
+        impatient.commit()
+    assert (len(one), len(two), len({*one, *two})) == (3, 3, 6)
+
+
+def test_a_recoverer_passes_over_a_lease_whose_end_is_open(postgresql, impatient):
+    claim, other = helpers.claimed(postgresql), helpers.claimed(postgresql)
+    postgresql.clock.advance(61)
+    with helpers.transaction(postgresql) as first:
+        postgresql.frozen.complete(claim, using=first)
+        assert ids(postgresql.frozen.recover(using=impatient)) == [other.id]
+        impatient.commit()
+        first.commit()
+
+
+def test_batches_in_opposite_order_do_not_deadlock(postgresql):
+    for _ in range(5):
+        tasks = [NewTask(id=uuid7(), task_name="x", args="{}") for _ in range(50)]
+        postgresql.frozen.enqueue_many(tasks)
+        claims = postgresql.claim(50)
+        outcomes = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
+        helpers.at_once(
+            lambda claims=claims: postgresql.frozen.heartbeat(claims[::-1]),
+            lambda outcomes=outcomes: postgresql.frozen.finish(outcomes),
+            lambda claims=claims: postgresql.frozen.heartbeat(claims),
+            lambda outcomes=outcomes: postgresql.frozen.finish(outcomes[::-1]),
+        )
+    (deadlocks,) = postgresql.rows("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0]
+    assert deadlocks == 0
+
+
+# --- SQLite
+
+
+def test_four_threads_and_four_hundred_rows_meet_no_locked_database(sqlite, caplog):
+    """Not even one that is tried again: the writers queue for the lock where their transactions begin."""
+    caplog.set_level(logging.INFO, logger="outboxq.store")
+    tasks = [NewTask(id=uuid7(), task_name="x", args="{}") for _ in range(400)]
+    sqlite.store.enqueue_many(tasks)
+
+    def work():
+        worker, got = uuid4(), []
+        while claims := sqlite.claim(5, store=sqlite.store, worker_id=worker):
+            sqlite.store.heartbeat(claims)
+            sqlite.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
+            sqlite.store.recover()
+            got += ids(claims)
+        return got
+
+    shares = helpers.at_once(*[work] * 4)
+    assert all(isinstance(share, list) for share in shares), shares
+    assert sorted(sum(shares, [])) == sorted(task.id for task in tasks)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    "operation", ["enqueue", "claim", "finish", "heartbeat", "recover", "cancel", "retry", "prune"]
+)
+def test_the_writers_lock_is_taken_where_the_transaction_begins(sqlite, operation):
+    """A deferred transaction that reads first fails at once if another wrote meanwhile, whatever the timeout."""
+    claim, waiting = helpers.claimed(sqlite), sqlite.add()
+    sqlite.clock.advance(61)
+    store, path, refused = sqlite.frozen, sqlite.engine.url.database, []
+    calls = {
+        "enqueue": sqlite.add,
+        "claim": sqlite.claim,
+        "finish": lambda: store.complete(claim),
+        "heartbeat": lambda: store.heartbeat([claim]),
+        "recover": store.recover,
+        "cancel": lambda: store.cancel(waiting.id),
+        "retry": lambda: store.schedule_retry(waiting.id, sqlite.clock.now, 2),
+        "prune": lambda: store.prune(timedelta(0)),
+    }
+
+    @event.listens_for(sqlite.engine, "after_cursor_execute")
+    def try_to_write(_connection, _cursor, statement, *_):
+        if statement.startswith("BEGIN") and statement != "BEGIN DEFERRED":
+            rival = sqlite3.connect(path, timeout=0, isolation_level=None)
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                rival.execute("BEGIN IMMEDIATE")
+            rival.close()
+            refused.append(statement)
+
+    calls[operation]()
+    assert refused == ["BEGIN IMMEDIATE"]
+
+
+def test_an_idle_worker_asks_for_no_lock(sqlite):
+    sqlite.add(delay=timedelta(hours=1))
+    helpers.claimed(sqlite)
+    rival = sqlite3.connect(sqlite.engine.url.database, isolation_level=None)
+    rival.execute("BEGIN IMMEDIATE")
+    for queues in QUEUES:
+        assert sqlite.claim(queues=queues) == []
+    assert sqlite.frozen.recover() == []
+    assert sqlite.frozen.next_available_at() is not None
+    rival.execute("ROLLBACK")
+    rival.close()
+
+
+def test_a_claim_waits_for_a_writer_and_is_not_run_again(sqlite, caplog):
+    caplog.set_level(logging.INFO, logger="outboxq.store")
+    handle = sqlite.add()
+    rival = sqlite3.connect(sqlite.engine.url.database, isolation_level=None)
+    rival.execute("BEGIN IMMEDIATE")
+    with helpers.stuck(sqlite, sqlite.claim) as claiming:
+        rival.execute("COMMIT")
+        assert ids(claiming.result(20)) == [handle.id]
+    rival.close()
+    assert caplog.messages == []
+
+
+def test_a_store_of_a_host_engine_begins_immediately_too(sqlite):
+    """The host's engine has its own idea of how a transaction begins."""
+    engine, seen = sqlite.host_engine(), []
+    event.listen(engine, "before_cursor_execute", lambda c, k, statement, *_: seen.append(statement))
+    store = Store(engine, clock=sqlite.clock)
+    sqlite.add(store=store)
+    assert "BEGIN IMMEDIATE" in seen
+    assert ids(sqlite.claim(store=store))

@@ -1,0 +1,105 @@
+"""Every statement's SQL text, compared with the one that was reviewed (item 74).
+
+A change of SQL shows as a diff of tests/golden/<database>/<statement>.sql. To take the new texts over::
+
+    OUTBOXQ_WRITE_GOLDEN=1 python -m pytest tests/dialects/test_golden_sql.py
+
+and read `git diff tests/golden`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from outboxq.dialects import Statements, dialect_for
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))
+DATABASES = ["sqlite", "postgresql"]
+NAMES = sorted(name for name, value in vars(Statements).items() if isinstance(value, cached_property))
+
+
+def readable(sql: str) -> str:
+    """SQLAlchemy's own lines and a few more, the long ones wrapped at their blanks."""
+    lines: list[str] = []
+    for line in re.sub(
+        r" (?=(?:WHERE|SET|RETURNING|ORDER BY|ON CONFLICT|UNION ALL|JOIN LATERAL) )", "\n", sql
+    ).splitlines():
+        text, indent = line.strip(), "" if line.startswith("(") or not line.startswith(" ") else "  "
+        options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent + "    "}
+        lines += textwrap.wrap(text, 120, initial_indent=indent, **options) or [""]  # type: ignore[arg-type]
+    return "\n".join(lines) + "\n"
+
+
+def texts(database: str, name: str) -> dict[str, str]:
+    """The statement's file, or one file for each of a group, by name."""
+    found = getattr(dialect_for(database).statements, name)
+    if not isinstance(found, Mapping):
+        return {name: readable(found.sql)}
+    return {f"{name}_{key}": readable(getattr(member, "query", member).sql) for key, member in found.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("database", DATABASES)
+def test_the_sql_is_the_one_that_was_reviewed(database, name):
+    for stem, text in texts(database, name).items():
+        file = GOLDEN / database / f"{stem}.sql"
+        if WRITE:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        assert file.exists(), f"no golden file for {stem}; see the docstring of {__name__}"
+        assert text == file.read_text()
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_no_golden_file_is_left_of_a_statement_that_is_gone(database):
+    known = {f"{stem}.sql" for name in NAMES for stem in texts(database, name)}
+    for file in (GOLDEN / database).iterdir():
+        if WRITE and file.name not in known:
+            file.unlink()
+        else:
+            assert file.name in known
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("database", DATABASES)
+def test_the_text_does_not_depend_on_what_was_compiled_before(database, name):
+    dialect = dialect_for(database)
+    again = Statements(dialect)
+    for other in reversed(NAMES[: NAMES.index(name)]):
+        getattr(again, other)
+    found, expected = getattr(again, name), getattr(dialect.statements, name)
+    if not isinstance(found, Mapping):
+        assert found.sql == expected.sql
+
+
+def test_each_database_has_its_own_claim():
+    """Row locks on PostgreSQL; none on SQLite, whose writer is alone, and which has neither ctid nor LATERAL."""
+    for name in ("claim_from_one", "claim_from_given", "claim_from_all"):
+        postgresql, sqlite = (
+            getattr(dialect_for(database).statements, name).sql for database in ("postgresql", "sqlite")
+        )
+        assert "FOR UPDATE SKIP LOCKED" in postgresql
+        assert "clock_timestamp()" in postgresql
+        assert "MATERIALIZED" in postgresql
+        assert not any(word in sqlite for word in ("FOR UPDATE", "ctid", "LATERAL", "clock_timestamp"))
+        assert ":limit" in sqlite
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schema_is_put_before_every_table_and_before_nothing_else(name):
+    found = getattr(dialect_for("postgresql", schema="tasks").statements, name)
+    members = found.values() if isinstance(found, Mapping) else [found]
+    for member in members:
+        sql = getattr(member, "query", member).sql
+        for table in ("task_executions", "task_outbox", "task_leases", "execution_events", "idempotency_keys"):
+            for keyword in ("FROM", "JOIN", "INTO", "UPDATE"):
+                assert f"{keyword} {table} " not in sql, sql
+        assert "__[SCHEMA" not in sql

@@ -1,0 +1,504 @@
+"""What the planners make of our statements on big tables: index look-ups, bounded by what is asked for (items 24, 28).
+
+The tables hold 100 000 due and 100 000 future entries; `OUTBOXQ_PLAN_ROWS` makes it another number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, Text, event
+
+from outboxq.dialects import Begin, dialect_for
+from outboxq.model import Claim, EventType, NewTask, Outcome
+from outboxq.uuid7 import uuid7
+from tests import postgres
+from tests.conftest import Database
+
+ROWS = int(os.environ.get("OUTBOXQ_PLAN_ROWS", "100000"))
+QUEUES = ("mail", "reports", "sync")
+PAIRS = 5 * len(QUEUES) + 1
+LIMIT = 10
+OUR_TABLES = ("task_executions", "task_outbox", "execution_events", "idempotency_keys")
+NAMED = re.compile(r"\b(task_\w+|execution_events|idempotency_keys|partition_claims) AS (\w+)")
+
+READY = UUID("01900000-0000-7000-8000-000000000007")
+DONE = UUID("01800000-0000-7000-8000-000000000004")
+
+# `later` is claimed first and holds ROWS future entries behind 5 due ones; the rest is spread over 15 pairs.
+FILL_POSTGRESQL = f"""
+    CREATE TEMPORARY TABLE made AS
+    SELECT n, ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id,
+           CASE WHEN n > {ROWS} THEN 'later' ELSE (ARRAY['mail', 'reports', 'sync'])[n % 3 + 1] END AS queue,
+           CASE WHEN n > {ROWS} THEN 100 ELSE n % 5 * 10 - 20 END AS priority,
+           CASE WHEN n > {ROWS} + 5 OR n % 10 = 0 THEN now() + interval '1 day' ELSE now() - interval '1 day' END
+               + n * interval '1 millisecond' AS available_at
+    FROM generate_series(1, 2 * {ROWS}) AS n;
+    INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, position, priority, args, status, attempt,
+        recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at, completed_at)
+    SELECT id, id, 'tests.work', queue, n, priority, '{{}}', 'Ready', 1, 0, 60, 0, 'release', now(), now(), NULL FROM made;
+    INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, position, priority, args, status, attempt,
+        recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at, completed_at)
+    SELECT ('01800000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, id, 'tests.work', queue, n, priority, '{{}}',
+           'Completed', 1, 0, 60, 1, 'release', now(), now(), now() FROM made WHERE n % 4 = 0;
+    INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at)
+    SELECT id, queue, priority, n, available_at, now() FROM made;
+    INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
+    SELECT id, id, 'task_created', jsonb_build_object('available_at', available_at)::text, now() FROM made;
+    INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, lease_token, created_at)
+    SELECT id, id, kind, token, now() FROM task_executions,
+        (VALUES ('task_created', NULL), ('task_claimed', 1), ('task_completed', 1)) AS kinds (kind, token)
+    WHERE status = 'Completed';
+    DROP TABLE made;
+"""
+
+
+@dataclass
+class Big:
+    """A database with big tables, and claims that are really held."""
+
+    database: Database
+    held: list[Claim] = field(default_factory=list)
+
+    def hold(self) -> Big:
+        self.database.claim(200, self.database.store, lease=timedelta(microseconds=1), queues=QUEUES)
+        self.held = self.database.claim(200, self.database.store, queues=QUEUES)
+        assert len(self.held) == 200
+        return self
+
+    def captured(self, call: Callable[..., object]) -> list[tuple[str, dict[str, Any]]]:
+        """The statements of a call and their parameters; what it did is rolled back."""
+        seen = []
+
+        def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+            seen.append((statement, dict(parameters)))
+
+        with self.begun(Begin.WRITE) as connection:
+            self.database.store.now(using=connection)  # the schema is looked up once
+            event.listen(self.database.engine, "before_cursor_execute", note)
+            try:
+                call(self.database.store, self, connection)
+            finally:
+                event.remove(self.database.engine, "before_cursor_execute", note)
+        return [(sql, values) for sql, values in seen if "SAVEPOINT" not in sql and "RELEASE" not in sql]
+
+    def begun(self, begin: Begin | None) -> Any:
+        return _begun(self.database, begin)
+
+
+class _begun:  # noqa: N801 - a context manager
+    """A transaction that begins with the dialect's own words, or with none of them, and is rolled back."""
+
+    def __init__(self, database: Database, begin: Begin | None) -> None:
+        self.connection = database.engine.connect()
+        self.text = dialect_for(database.name).begin[begin] if begin else "BEGIN"
+
+    def __enter__(self) -> Connection:
+        self.connection.exec_driver_sql(self.text)
+        return self.connection
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.exec_driver_sql("ROLLBACK")
+        self.connection.close()
+
+
+@pytest.fixture(scope="module")
+def big_postgresql(cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[Big]:
+    url = cluster.create_database(template=migrated_postgresql)
+    database = Database("postgresql", url)
+    fill(database)
+    with database.engine.connect() as connection:
+        connection.exec_driver_sql("VACUUM ANALYZE")
+    yield Big(database).hold()
+    database.close()
+    cluster.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def big_sqlite(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Big]:
+    path = tmp_path_factory.mktemp("big") / "big.db"
+    shutil.copy(migrated_sqlite, path)
+    database = Database("sqlite", f"sqlite:///{path}")
+    fill(database)
+    yield Big(database).hold()
+    database.close()
+
+
+def fill(database: Database) -> None:
+    if database.name == "postgresql":
+        database.run(FILL_POSTGRESQL.replace("%", "%%"))
+        return
+    day, now = timedelta(days=1), datetime.now(UTC)
+    stamp = now.isoformat(timespec="microseconds")
+    executions, entries, events = [], [], []
+    for n in range(1, 2 * ROWS + 1):
+        later = n > ROWS
+        identity = f"0190000000007000{0x8000:x}{n:012x}"
+        queue, priority = ("later", 100) if later else (QUEUES[n % 3], n % 5 * 10 - 20)
+        due = now + (day if n > ROWS + 5 or n % 10 == 0 else -day) + timedelta(milliseconds=n)
+        executions.append((identity, identity, queue, n, priority, "Ready", 0, stamp, stamp, None))
+        entries.append((identity, queue, priority, n, due.isoformat(timespec="microseconds"), stamp))
+        events.append((identity, identity, "task_created", None, stamp))
+        if n % 4 == 0:
+            done = f"0180000000007000{0x8000:x}{n:012x}"
+            executions.append((done, identity, queue, n, priority, "Completed", 1, stamp, stamp, stamp))
+            kinds = (("task_created", None), ("task_claimed", 1), ("task_completed", 1))
+            events += [(done, done, kind, token, stamp) for kind, token in kinds]
+    with database.engine.connect() as connection:
+        raw = connection.connection.dbapi_connection
+        raw.execute("BEGIN IMMEDIATE")
+        raw.executemany(
+            "INSERT INTO task_executions (id, pipeline_execution_id, queue, position, priority, status, lease_token, "
+            "created_at, updated_at, completed_at, task_name, args, attempt, recovery_attempts, lease_seconds, on_dead_letter) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'tests.work', '{}', 1, 0, 60, 'release')",
+            executions,
+        )
+        raw.executemany(
+            "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            entries,
+        )
+        raw.executemany(
+            "INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, lease_token, created_at) "
+            "VALUES (?, ?, ?, ?, ?)",
+            events,
+        )
+        raw.execute("COMMIT")
+
+
+# The calls: (store, big, using)
+
+
+def _claim(queues: tuple[str, ...] | None) -> Callable[..., object]:
+    def call(store: Any, big: Big, using: Connection) -> None:
+        found = store.claim_ready_task(LIMIT, worker_id=big.database.worker, queues=queues, using=using)
+        assert len(found) == (5 if queues == ("later",) else LIMIT)
+
+    return call
+
+
+def _finish(kind: EventType) -> Callable[..., object]:
+    def call(store: Any, big: Big, using: Connection) -> None:
+        assert (
+            store.finish([Outcome(claim=claim, event_type=kind) for claim in big.held[:LIMIT]], using=using)
+            == frozenset()
+        )
+
+    return call
+
+
+def _some(rows: Any) -> None:
+    assert rows
+
+
+CLAIMS = {
+    "claim from one queue": _claim(("mail",)),
+    "claim from a queue of future tasks": _claim(("later",)),
+    "claim from three queues": _claim(("later", "sync", "mail")),
+    "claim from all queues": _claim(None),
+}
+ENDS = {
+    "complete": _finish(EventType.COMPLETED),
+    "release": _finish(EventType.RELEASED),
+    "heartbeat": lambda store, big, using: _some(store.heartbeat(big.held[:LIMIT], using=using)),
+    "recover": lambda store, big, using: _some(store.recover(LIMIT, using=using)),
+    "retry by hand": lambda store, big, using: store.schedule_retry(READY, datetime.now(UTC), 2, using=using),
+    "cancel by hand": lambda store, big, using: store.cancel(READY, using=using),
+    "cancel a running task": lambda store, big, using: store.cancel(big.held[0].id, using=using),
+    "get": lambda store, big, using: store.get(READY, using=using),
+    "history": lambda store, big, using: _some(store.history(DONE, using=using)),
+    "enqueue": lambda store, big, using: store.enqueue(
+        NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key="key"), using=using
+    ),
+}
+NEXT = {
+    "next due time of all queues": lambda store, big, using: _some(store.next_available_at(using=using)),
+    "next due time of two queues": lambda store, big, using: _some(
+        store.next_available_at(["later", "mail"], using=using)
+    ),
+}
+CALLS = {**CLAIMS, **NEXT, **ENDS}
+
+
+# PostgreSQL
+
+
+@dataclass
+class Explained:
+    nodes: list[dict[str, Any]]
+    compiled: bool
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Explained:
+        nodes, waiting = [], [answer["Plan"]]
+        while waiting:
+            node = waiting.pop()
+            nodes.append(node)
+            waiting += node.get("Plans", [])
+        return cls(nodes, "JIT" in answer)
+
+    def on(self, table: str) -> list[dict[str, Any]]:
+        return [node for node in self.nodes if node.get("Relation Name") == table and "Scan" in node["Node Type"]]
+
+    def read(self, table: str) -> float:
+        """Rows read from the table, those thrown away included."""
+        thrown = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+        return sum(
+            (node["Actual Rows"] + sum(node.get(key, 0) for key in thrown)) * node["Actual Loops"]
+            for node in self.on(table)
+        )
+
+    @property
+    def buffers(self) -> int:
+        return max(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in self.nodes)
+
+    def check(self, name: str) -> None:
+        scanned = [(node["Node Type"], node["Relation Name"]) for table in OUR_TABLES for node in self.on(table)]
+        assert not [scan for scan in scanned if scan[0] == "Seq Scan"], scanned
+        for node in self.on("task_outbox"):
+            assert "available_at" not in node.get("Filter", ""), node
+        if name in {**CLAIMS, **NEXT}:
+            bound = "available_at <= " if name in CLAIMS else "available_at > "
+            ranges = [node for node in self.on("task_outbox") if bound in node.get("Index Cond", "")]
+            assert ranges
+            assert {node["Index Name"] for node in ranges} == {"ix_task_outbox_due"}
+
+    def check_amount(self, name: str, begin: Begin | None) -> None:
+        # Compiling takes a second, and a recursive query, or one that had to use what is off, looks dear enough for it.
+        assert begin is None or not self.compiled
+        assert self.read("task_outbox") < (LIMIT * PAIRS + 100 if "three" in name or "all" in name else 100)
+        assert self.read("task_executions") <= 4 * LIMIT
+        assert self.read("execution_events") <= 4 * LIMIT
+        assert self.buffers < 1500
+
+
+def explain(big: Big, begin: Begin | None, sql: str, values: dict[str, Any], options: str = "") -> Explained:
+    with big.begun(begin) as connection:
+        text = f"EXPLAIN (FORMAT JSON{options}) {sql}"
+        return Explained.of(connection.exec_driver_sql(text, values).scalar_one()[0])
+
+
+ANALYZE = ", ANALYZE, BUFFERS, TIMING OFF"
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
+def test_postgresql_looks_up_by_index_and_reads_what_it_was_asked_for(big_postgresql, name, begin):
+    for sql, values in big_postgresql.captured(CALLS[name]):
+        found = explain(big_postgresql, begin, sql, values, ANALYZE)
+        found.check(name)
+        found.check_amount(name, begin)
+
+
+def test_postgresql_reads_a_history_through_its_three_indexes(big_postgresql):
+    [(sql, values)] = big_postgresql.captured(CALLS["history"])
+    used = {node.get("Index Name") for node in explain(big_postgresql, None, sql, values).nodes}
+    assert {"uq_execution_events_claim", "uq_execution_events_end", "ix_execution_events_other"} <= used
+
+
+def generic(
+    connection: psycopg.Connection[Any], name: str, sql: str, values: dict[str, Any]
+) -> Callable[[str], Explained]:
+    """Prepare the statement; what is returned explains it as it would be executed again and again."""
+    order: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%"
+        if found[1] not in order:
+            order.append(found[1])
+        return f"${order.index(found[1]) + 1}"
+
+    text = re.sub(r"%%|%\((\w+)\)s", number, sql)
+    assert connection.prepare_threshold is None  # else psycopg would DEALLOCATE ALL at every ROLLBACK
+    connection.execute(f"PREPARE {name} AS {text}".encode())
+    marks = f"({', '.join(['%s'] * len(order))})" if order else ""
+    arguments = psycopg.ClientCursor(connection).mogrify(marks, [values[key] for key in order]) if order else ""
+
+    def run(options: str = "") -> Explained:
+        row = connection.execute(f"EXPLAIN (FORMAT JSON{options}) EXECUTE {name} {arguments}".encode()).fetchone()
+        assert row is not None
+        return Explained.of(row[0][0])
+
+    return run
+
+
+@pytest.fixture
+def session(big_postgresql: Big) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(address(big_postgresql.database), autocommit=True, prepare_threshold=None) as connection:
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        yield connection
+
+
+def address(database: Database) -> str:
+    return database.url.replace("+psycopg", "")
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("begin", [Begin.WRITE, None], ids=["our settings", "default settings"])
+def test_a_generic_plan_of_postgresql_is_as_good(big_postgresql, session, name, begin):
+    for number, (sql, values) in enumerate(big_postgresql.captured(CALLS[name])):
+        session.execute(dialect_for("postgresql").begin[begin] if begin else "BEGIN")
+        found = generic(session, f"statement_{number}", sql, values)(ANALYZE)
+        session.execute("ROLLBACK")
+        found.check(name)
+        found.check_amount(name, begin)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_plan_made_while_the_tables_were_empty_stays_good(name, grown):
+    """An idle queue's vacuumed tables are empty, and a pooled connection keeps the plan that it made then."""
+    for connection, prepared in grown[name]:
+        connection.execute(dialect_for("postgresql").begin[Begin.WRITE])
+        found = prepared(ANALYZE)
+        connection.execute("ROLLBACK")
+        found.check(name)
+        found.check_amount(name, Begin.WRITE)
+
+
+@pytest.fixture(scope="module")
+def grown(big_postgresql: Big, cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[dict[str, Any]]:
+    """Every call prepared and planned on empty tables, which were filled afterwards and never analysed."""
+    url = cluster.create_database(template=migrated_postgresql)
+    database = Database("postgresql", url)
+    for table in (*OUR_TABLES, "task_leases"):
+        database.run(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+    with database.engine.connect() as connection:
+        connection.exec_driver_sql("VACUUM ANALYZE")
+    with psycopg.connect(address(database), autocommit=True, prepare_threshold=None) as connection:
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        plans: dict[str, list[Any]] = {}
+        for index, (name, call) in enumerate(CALLS.items()):
+            plans[name] = []
+            for number, (sql, values) in enumerate(big_postgresql.captured(call)):
+                connection.execute(dialect_for("postgresql").begin[Begin.WRITE])
+                prepared = generic(connection, f"statement_{index}_{number}", sql, values)
+                prepared()  # makes the plan that is kept
+                connection.execute("COMMIT")
+                plans[name].append((connection, prepared))
+        fill(database)
+        yield plans
+    database.close()
+    cluster.drop_database(url)
+
+
+def test_the_time_bound_would_be_missed_if_it_were_no_index_condition(big_postgresql):
+    """Were the clock a bare volatile function, all the future rows would be read and thrown away."""
+    [(sql, values)] = big_postgresql.captured(CALLS["claim from a queue of future tasks"])
+    worse = re.sub(r"\(SELECT clock\.now\s+FROM clock\)", "clock_timestamp()", sql)
+    assert worse != sql
+    found = explain(big_postgresql, Begin.WRITE, worse, values, ANALYZE)
+    assert found.read("task_outbox") > ROWS * 0.9
+    with pytest.raises(AssertionError):
+        found.check("claim from a queue of future tasks")
+
+
+# SQLite
+
+
+def scans(connection: Connection, sql: str, values: dict[str, Any]) -> list[str]:
+    """The lines of the plan that read a whole table of ours, or a whole index of it."""
+    names = {*OUR_TABLES, "task_leases", *(alias for _, alias in NAMED.findall(sql))}
+    plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
+    return [line for line in plan if (found := re.match(r"SCAN (\w+)", line)) and found[1] in names]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sqlite_looks_up_by_index(big_sqlite, name):
+    for sql, values in big_sqlite.captured(CALLS[name]):
+        with big_sqlite.begun(None) as connection:
+            found = scans(connection, sql, values)
+        if name == "recover":
+            found = [line for line in found if line != "SCAN task_leases"]  # small, and by design without an index
+        assert found == [], sql
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sqlite_does_an_amount_of_work_that_does_not_grow_with_the_table(big_sqlite, name):
+    """In steps of its virtual machine: reading the future rows of one queue alone would take half a million."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 100
+
+    with big_sqlite.begun(Begin.WRITE) as connection:
+        raw = connection.connection.dbapi_connection
+        big_sqlite.database.store.now(using=connection)
+        raw.set_progress_handler(count, 100)
+        CALLS[name](big_sqlite.database.store, big_sqlite, connection)
+        raw.set_progress_handler(None, 100)
+    assert 0 < steps < 40_000
+
+
+@pytest.mark.parametrize("queues", [None, ["mail", "sync"]])
+def test_an_idle_poll_of_sqlite_is_a_few_look_ups(big_sqlite, queues):
+    values = dialect_for("sqlite").pack("queues", {"queue": Text()}, [(name,) for name in queues or []])
+    statements = dialect_for("sqlite").statements
+    prepared = statements.any_due if queues is None else statements.any_due_given
+    with big_sqlite.begun(Begin.READ) as connection:
+        assert scans(connection, prepared.sql, prepared.bind({"now": datetime.now(UTC), **values})) == []
+
+
+# Plans the planner would hardly choose
+
+
+FORCED = {
+    "nested loops": "hashjoin mergejoin material",
+    "nested loops without hashing or sorting": "hashjoin mergejoin material hashagg sort incremental_sort memoize",
+    "nested loops over whole tables": "hashjoin mergejoin material indexscan indexonlyscan bitmapscan hashagg sort",
+    "nested loops by bitmap": "hashjoin mergejoin material indexscan indexonlyscan seqscan tidscan",
+    "hash joins": "nestloop mergejoin indexscan",
+    "merge joins": "nestloop hashjoin material",
+}
+NAIVE = """
+    DELETE FROM task_outbox WHERE id IN (
+        SELECT id FROM task_outbox WHERE available_at <= clock_timestamp() ORDER BY id LIMIT 5 FOR UPDATE SKIP LOCKED
+    )
+"""
+
+
+@pytest.fixture
+def fifty(postgresql: Database) -> Database:
+    for queue in ("a", "b"):
+        tasks = [NewTask(id=uuid7(), task_name="tests.work", args="{}", queue=queue, priority=n % 3) for n in range(25)]
+        postgresql.store.enqueue_many(tasks)
+    return postgresql
+
+
+def force(connection: Connection, combination: str) -> None:
+    connection.exec_driver_sql("SET LOCAL jit = off")  # what is forced looks dear, and would be compiled for a second
+    for setting in FORCED[combination].split():
+        connection.exec_driver_sql(f"SET LOCAL enable_{setting} = off")
+
+
+@pytest.mark.parametrize("queues", [None, ["a"], ["a", "b"]], ids=["all queues", "one queue", "two queues"])
+@pytest.mark.parametrize("combination", FORCED)
+def test_a_claim_of_five_takes_five_under_every_plan(fifty, combination, queues):
+    for _ in range(20):
+        with _begun(fifty, None) as connection:
+            force(connection, combination)
+            claims = fifty.store.claim_ready_task(5, worker_id=uuid4(), queues=queues, using=connection)
+            left = connection.exec_driver_sql("SELECT count(*) FROM task_outbox").scalar_one()
+            assert (len(claims), left) == (5, 45)
+
+
+def test_the_naive_claim_takes_more_than_its_limit_under_a_nested_loop(fifty):
+    """PostgreSQL's BUG #15715: so the test above could fail."""
+    taken = {}
+    for combination in FORCED:
+        with _begun(fifty, None) as connection:
+            force(connection, combination)
+            taken[combination] = connection.exec_driver_sql(NAIVE).rowcount
+    assert max(taken.values()) > 5, taken
+    assert min(taken.values()) == 5, taken

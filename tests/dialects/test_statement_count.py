@@ -1,0 +1,179 @@
+"""How many statements a call costs, as the driver sees them: whole batches are one, and nothing is asked twice."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from psycopg.pq import Trace
+from sqlalchemy import event
+
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.uuid7 import uuid7
+from tests.conftest import Database
+
+SIZES = [1, 500]
+
+
+def new(**fields: object) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})  # type: ignore[arg-type]
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[list[str]]:
+    """What goes through any of the database's cursors."""
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    for engine in database.engines:
+        event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        for engine in database.engines:
+            event.remove(engine, "before_cursor_execute", note)
+
+
+def cost(database: Database, call: Callable[..., object]) -> list[str]:
+    """The statements of a call in a caller's transaction."""
+    with database.host_engine().begin() as connection:
+        with statements(database) as seen:
+            call(using=connection)
+        return seen
+
+
+def calls(database: Database, n: int) -> dict[str, Callable[..., object]]:
+    """Every hot call, in an order in which each finds n tasks to work on."""
+    store, claims = database.frozen, []
+
+    def claim(**options: Any) -> None:
+        claims[:] = store.claim_ready_task(n, worker_id=database.worker, **options)
+        assert len(claims) == n
+
+    def finish(kind: EventType, delay: timedelta = timedelta(0)) -> Callable[..., object]:
+        def call(using: object) -> None:
+            outcomes = [Outcome(claim=claim, event_type=kind, delay=delay) for claim in claims]
+            assert store.finish(outcomes, using=using) == frozenset()
+
+        return call
+
+    def heartbeat(using: object) -> None:
+        assert len(store.heartbeat(claims, using=using)) == n
+
+    def recover(using: object) -> None:
+        database.clock.advance(timedelta(hours=1))
+        assert len(store.recover(n, using=using)) == n
+
+    return {
+        "enqueue_many": lambda using: store.enqueue_many([new(queue="a") for _ in range(n)], using=using),
+        "enqueue_many, with keys": lambda using: store.enqueue_many(
+            [new(queue="b", idempotency_key=f"{k} of {n}") for k in range(n)], using=using
+        ),
+        "claim from all queues": claim,
+        "heartbeat": heartbeat,
+        "finish: released": finish(EventType.RELEASED),
+        "claim from one queue": lambda using: claim(queues=["a"], using=using),
+        "finish: retried": finish(EventType.RETRY_SCHEDULED),
+        "claim from three queues": lambda using: claim(queues=["a", "b", "c"], using=using),
+        "recover": recover,
+        "claim again": claim,
+        "finish: completed": finish(EventType.COMPLETED),
+        "next_available_at": store.next_available_at,
+        "claim, short of tasks": lambda using: store.claim_ready_task(3 * n, worker_id=database.worker, using=using),
+        "claim, nothing left": lambda using: store.claim_ready_task(n, worker_id=database.worker, using=using),
+    }
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_every_call_is_one_statement_on_postgresql(postgresql, n):
+    cost(postgresql, lambda using: postgresql.frozen.enqueue(new(priority=-1), using=using))
+    counted = {name: len(cost(postgresql, call)) for name, call in calls(postgresql, n).items()}
+    assert counted == dict.fromkeys(counted, 1)
+
+
+def test_a_lone_enqueue_is_one_statement_once_the_schema_was_looked_up(postgresql):
+    enqueue = lambda using: postgresql.frozen.enqueue(new(), using=using)  # noqa: E731
+    assert len(cost(postgresql, enqueue)) == 3
+    for _ in range(3):
+        assert len(cost(postgresql, enqueue)) == 1
+
+
+def test_a_taken_key_costs_one_statement_more(postgresql):
+    enqueue = lambda using: postgresql.frozen.enqueue_many(  # noqa: E731
+        [new(idempotency_key=str(n)) for n in range(100)], using=using
+    )
+    cost(postgresql, enqueue)
+    assert len(cost(postgresql, enqueue)) == 2
+
+
+def test_a_thousand_tasks_are_one_statement(postgresql):
+    postgresql.frozen.enqueue(new())
+    with statements(postgresql) as seen:
+        postgresql.frozen.enqueue_many([new() for _ in range(1000)])
+    assert len(seen) == 2
+    assert seen[0].startswith("BEGIN")
+
+
+def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresql):
+    store = postgresql.frozen
+    with statements(postgresql) as seen:
+        store.enqueue(new())
+        [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+        store.heartbeat([claim])
+        store.complete(claim)
+        store.recover()
+        store.get(claim.id)
+        store.history(claim.id)
+    assert len(seen) == 14
+    assert all(text.startswith("BEGIN") for text in seen[::2])
+    assert not any(text.startswith("BEGIN") for text in seen[1::2])
+
+
+def test_a_call_of_our_own_is_three_round_trips_on_the_wire(postgresql):
+    """Begin, the statement, commit: read from libpq's own protocol trace, past every layer that could hide one."""
+    store = postgresql.frozen
+    store.enqueue_many([new() for _ in range(10)])  # the pool has its connection now
+    with postgresql.engine.connect() as connection:
+        raw = connection.connection.dbapi_connection.pgconn
+    for call in (
+        lambda: store.enqueue(new()),
+        lambda: store.claim_ready_task(5, worker_id=postgresql.worker),
+        lambda: store.claim_ready_task(5, worker_id=postgresql.worker, queues=["none"]),
+    ):
+        with tempfile.TemporaryFile("w+") as file:
+            raw.trace(file.fileno())
+            raw.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+            try:
+                call()
+            finally:
+                raw.untrace()
+            file.seek(0)
+            sent = [line.split()[2] for line in file if line.startswith("F\t")]
+        assert sent.count("Sync") + sent.count("Query") == 3  # each waits for its answer
+
+
+def test_on_sqlite_the_number_of_statements_does_not_depend_on_the_number_of_tasks(sqlite):
+    counted = []
+    for n in SIZES:
+        cost(sqlite, lambda using: sqlite.frozen.enqueue(new(priority=-1), using=using))
+        counted.append({name: len(cost(sqlite, call)) for name, call in calls(sqlite, n).items()})
+    assert counted[0] == counted[1]
+    assert max(counted[0].values()) <= 8  # the steps of a transition, and its savepoint
+
+
+def test_an_idle_poll_of_sqlite_only_reads(sqlite):
+    sqlite.add()
+    sqlite.claim()
+    with statements(sqlite) as seen:
+        assert sqlite.claim() == []
+        assert sqlite.claim(queues=["a", "b"]) == []
+        assert sqlite.frozen.recover() == []
+    begins = [text for text in seen if text.startswith("BEGIN")]
+    assert begins == ["BEGIN DEFERRED"] * 3
+    assert len(seen) == 6

@@ -1,0 +1,182 @@
+"""The README does what it says: its code is run, its commands are those of CI."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import click
+import pytest
+
+from outboxq.cli import main
+from outboxq.engine import make_engine
+from outboxq.model import TaskStatus
+from outboxq.store import Store
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+DOCS = "\n".join([README, *(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))])
+
+
+def blocks(language: str) -> list[tuple[int, str]]:
+    """The fenced blocks of a language, each with the number of the line before its first."""
+    fence = re.compile(rf"^```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return [(README.count("\n", 0, found.start(1)), found[1]) for found in fence.finditer(README)]
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """The README's module `shop`, in an empty working directory."""
+    (_, module), *_ = blocks("python")
+    assert module.startswith("# shop.py\n")
+    (tmp_path / "shop.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    yield tmp_path
+    if (imported := sys.modules.pop("shop", None)) is not None:
+        imported.engine.dispose()
+        imported.outbox.store.engine.dispose()
+
+
+def run(block: tuple[int, str], names: dict[str, object]) -> None:
+    before, source = block
+    exec(compile("\n" * before + source, str(ROOT / "README.md"), "exec"), names)
+
+
+def test_the_example_runs_from_top_to_bottom(shop, capsys):
+    _, request, worker, *more = blocks("python")
+    names: dict[str, object] = {}
+    run(request, names)
+    with names["engine"].connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM orders").scalar() == 1
+    try:
+        run(worker, names)
+    finally:
+        names["worker"].stop(0)
+    printed = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
+    _, _, promised = worker[1].rpartition("# ")
+    assert printed == promised.strip().split(", ")
+    assert names["outbox"].store.get(names["handle"].id).result == '"receipt for order 1"'
+    assert names["outbox"].store.verify() == []
+    for block in more:
+        run(block, names)
+
+
+def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
+    _, (before, request), *_ = blocks("python")
+    names: dict[str, object] = {}
+    with pytest.raises(ZeroDivisionError):
+        run((before, f"{request}    1 / 0\n"), names)
+    assert names["outbox"].store.stats() == []
+
+
+def test_the_examples_worker_command_works_for_its_module(shop):
+    _, request, *_ = blocks("python")
+    names: dict[str, object] = {}
+    run(request, names)
+    commands = re.findall(r"`outboxq (worker shop:\w+)`", README)
+    assert commands == ["worker shop:outbox"]
+    environment = {name: value for name, value in os.environ.items() if name != "OUTBOXQ_DATABASE_URL"}
+    command = [sys.executable, "-m", "outboxq", *commands[0].split()]
+    with (shop / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as worker:
+        try:
+            until(lambda: status(names["handle"].id) is TaskStatus.COMPLETED, seconds=40)
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(20) == 0
+        finally:
+            worker.kill()
+
+
+def status(task_id: UUID) -> TaskStatus:
+    engine = make_engine("sqlite:///shop.db")
+    try:
+        return Store(engine).get(task_id).status
+    finally:
+        engine.dispose()
+
+
+def test_there_are_two_commands_each_alone_in_its_block():
+    commands = [source for _, source in blocks("sh")]
+    assert len(commands) == 2
+    for command in commands:
+        assert command.count("\n") == 1
+        assert command.startswith("python3 -m venv .venv && .venv/bin/pip install -q ")
+    assert commands[0].rstrip().endswith(" . && .venv/bin/outboxq demo")
+    assert commands[1].rstrip().endswith(" -e '.[test]' && .venv/bin/python -m pytest")
+
+
+def test_ci_runs_the_second_command_and_nothing_else():
+    script = ROOT / ".ci" / "run"
+    lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines == ['cd "$(dirname "$0")/.." || exit', blocks("sh")[1][1].rstrip()]
+    assert os.access(script, os.X_OK)
+
+
+def test_it_can_be_read_in_one_go():
+    assert len(README.splitlines()) <= 150
+
+
+def test_its_links_lead_somewhere():
+    targets = re.findall(r"\]\(([^)#]+)\)", README)
+    assert targets
+    for target in targets:
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+def commands(group: click.Group = main, above: str = "outboxq") -> Iterator[tuple[str, click.Command]]:
+    for name, command in sorted(group.commands.items()):
+        yield f"{above} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{above} {name}")
+
+
+def mentioned() -> str:
+    """The documentation, with each `a b|c` written as `a b` and `a c`."""
+    found = re.finditer(r"(outboxq(?: [\w-]+)*) ([\w-]+(?:\|[\w-]+)+)", DOCS)
+    return DOCS + "".join(f"\n`{one[1]} {name}`" for one in found for name in one[2].split("|"))
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_command_is_documented_and_helps(name, command):
+    assert re.search(rf"{name}(?![\w-])", mentioned()), f"{name} is neither in the README nor in docs/"
+    assert command.help
+    assert command.get_short_help_str().strip()
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert [option.name for option in options if not option.help] == []
+
+
+def test_every_command_that_is_mentioned_exists():
+    known = {name for name, _ in commands()} | {"outboxq"}
+    words = {one[0] for one in re.findall(r"(?:`|/bin/|: )(outboxq( [a-z-]+)*)", mentioned())}
+    for mention in words:
+        parts = mention.split()
+        prefixes = {" ".join(parts[:length]) for length in range(2, len(parts) + 1)}
+        assert len(parts) == 1 or prefixes & known, mention
+
+
+def test_every_public_name_of_a_code_block_is_exported():
+    import outboxq
+
+    code = "".join(source for _, source in blocks("python"))
+    names = itertools.chain.from_iterable(
+        found.split(", ") for found in re.findall(r"^from outboxq import (.+)$", code, re.MULTILINE)
+    )
+    assert set(names) <= set(outboxq.__all__)
+
+
+def test_the_changelog_knows_the_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

@@ -1,0 +1,61 @@
+WITH given AS
+(SELECT batch.id AS id, batch.lease_token AS lease_token, batch.event_type AS event_type, batch.status AS status,
+    batch.available_at AS available_at, batch.delay_seconds AS delay_seconds, batch.error AS error, batch.result AS
+    result, batch.data AS data, batch.ordinal AS ordinal
+FROM unnest(%(given_id)s::UUID[], %(given_lease_token)s::BIGINT[], %(given_event_type)s::TEXT[],
+    %(given_status)s::TEXT[], %(given_available_at)s::TIMESTAMP WITH TIME ZONE[], %(given_delay_seconds)s::DOUBLE
+    PRECISION[], %(given_error)s::TEXT[], %(given_result)s::TEXT[], %(given_data)s::TEXT[]) WITH ORDINALITY AS batch(id,
+    lease_token, event_type, status, available_at, delay_seconds, error, result, data, ordinal)),
+held AS MATERIALIZED
+(SELECT task_leases.task_execution_id AS id
+FROM task_leases JOIN given ON task_leases.task_execution_id = given.id
+WHERE task_leases.task_execution_id = any(array((SELECT given.id
+FROM given))) AND task_leases.lease_token = given.lease_token AND task_leases.worker_id = %(worker_id)s::UUID
+ORDER BY task_leases.task_execution_id FOR UPDATE OF task_leases),
+freed AS
+(DELETE FROM task_leases
+WHERE task_leases.task_execution_id = any(array((SELECT held.id
+FROM held)))
+RETURNING task_leases.task_execution_id AS id),
+clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
+ended AS
+(UPDATE task_executions
+SET status=given.status, attempt=(task_executions.attempt + CASE WHEN (given.event_type = 'task_retry_scheduled') THEN
+    %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END), worker_id=NULL, retry_at=CASE WHEN (given.event_type =
+    'task_retry_scheduled') THEN coalesce(given.available_at, (SELECT clock.now
+FROM clock) + given.delay_seconds * interval '1 second') ELSE NULL END, started_at=CASE WHEN (given.status = 'Ready')
+    THEN NULL ELSE task_executions.started_at END, completed_at=CASE WHEN (given.status = 'Ready') THEN NULL ELSE
+    (SELECT clock.now
+FROM clock) END, updated_at=(SELECT clock.now
+FROM clock), last_error=coalesce(given.error, task_executions.last_error), result=given.result FROM given
+WHERE task_executions.id = any(array((SELECT freed.id
+FROM freed))) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
+    task_executions.worker_id = %(worker_id)s::UUID AND task_executions.status = 'Running'
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.queue, task_executions.priority,
+    task_executions.partition_key, task_executions.position, task_executions.event_type, task_executions.expires_at,
+    task_executions.attempt),
+entry AS
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
+    available_at, created_at) SELECT ended.id AS id, ended.queue AS queue, ended.priority AS priority,
+    ended.partition_key AS partition_key, ended.position AS position, ended.event_type AS event_type, ended.expires_at
+    AS expires_at, CAST(coalesce(given.available_at, (SELECT clock.now
+FROM clock) + given.delay_seconds * interval '1 second') AS TIMESTAMP WITH TIME ZONE) AS coalesce_1, (SELECT clock.now
+FROM clock) AS anon_1
+FROM ended JOIN given ON ended.id = given.id
+WHERE given.status = 'Ready'),
+event AS
+(INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
+    created_at) SELECT ended.pipeline_execution_id AS pipeline_execution_id, ended.id AS id, given.event_type AS
+    event_type, CASE WHEN (given.status = 'Completed') THEN given.data ELSE CAST(coalesce(CAST(given.data AS JSONB),
+    '{}') || jsonb_strip_nulls(jsonb_build_object('attempt', ended.attempt, 'available_at', CASE WHEN (given.status =
+    'Ready') THEN coalesce(given.available_at, (SELECT clock.now
+FROM clock) + given.delay_seconds * interval '1 second') END, 'retry_at', CASE WHEN (given.event_type =
+    'task_retry_scheduled') THEN coalesce(given.available_at, (SELECT clock.now
+FROM clock) + given.delay_seconds * interval '1 second') END)) AS TEXT) END AS anon_2, %(worker_id)s::UUID AS anon_3,
+    given.lease_token AS lease_token, (SELECT clock.now
+FROM clock) AS anon_4
+FROM ended JOIN given ON ended.id = given.id)
+  SELECT ended.id, ended.pipeline_execution_id, ended.queue, ended.priority, ended.partition_key, ended.position,
+      ended.event_type, ended.expires_at, ended.attempt
+FROM ended

@@ -1,0 +1,24 @@
+WITH doomed AS MATERIALIZED
+(SELECT task_executions.id AS id
+FROM task_executions
+WHERE task_executions.id > %(from_id)s::UUID AND task_executions.id < %(to_id)s::UUID AND task_executions.completed_at <
+    %(before)s::TIMESTAMP WITH TIME ZONE AND (task_executions.status = 'Completed' AND %(prune_completed)s::INTEGER =
+    %(param_1)s::INTEGER OR task_executions.status = 'Failed' AND %(prune_failed)s::INTEGER = %(param_2)s::INTEGER OR
+    task_executions.status = 'Cancelled' AND %(prune_cancelled)s::INTEGER = %(param_3)s::INTEGER)
+ORDER BY task_executions.id
+  LIMIT %(limit)s::BIGINT FOR UPDATE SKIP LOCKED),
+executions AS
+(DELETE FROM task_executions
+WHERE task_executions.id = any(array((SELECT doomed.id
+FROM doomed)))
+RETURNING task_executions.id),
+events AS
+(DELETE FROM execution_events
+WHERE execution_events.task_execution_id = any(array((SELECT executions.id
+FROM executions)))),
+keys AS
+(DELETE FROM idempotency_keys
+WHERE idempotency_keys.task_execution_id = any(array((SELECT executions.id
+FROM executions))))
+  SELECT executions.id
+FROM executions

@@ -1,0 +1,2 @@
+SELECT outboxq_alembic_version.version_num
+FROM outboxq_alembic_version

@@ -1,0 +1,33 @@
+-- doomed
+SELECT task_executions.id
+FROM task_executions
+WHERE task_executions.id > :from_id AND task_executions.id < :to_id AND task_executions.completed_at < :before AND
+    (task_executions.status = 'Completed' AND :prune_completed = :param_1 OR task_executions.status = 'Failed' AND
+    :prune_failed = :param_2 OR task_executions.status = 'Cancelled' AND :prune_cancelled = :param_3)
+ORDER BY task_executions.id
+  LIMIT :limit OFFSET :param_4;
+
+-- executions
+WITH doomed AS MATERIALIZED
+(SELECT doomed_rows."key" AS ordinal, json_extract(doomed_rows.value, '$[0]') AS id
+FROM json_each(:doomed) AS doomed_rows)
+  DELETE FROM task_executions
+WHERE task_executions.id IN (SELECT doomed.id
+FROM doomed)
+RETURNING id;
+
+-- events
+WITH executions AS MATERIALIZED
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+FROM json_each(:executions) AS executions_rows)
+  DELETE FROM execution_events
+WHERE execution_events.task_execution_id IN (SELECT executions.id
+FROM executions);
+
+-- keys
+WITH executions AS MATERIALIZED
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+FROM json_each(:executions) AS executions_rows)
+  DELETE FROM idempotency_keys
+WHERE idempotency_keys.task_execution_id IN (SELECT executions.id
+FROM executions)

@@ -1,0 +1,109 @@
+"""What a type checker tells users of outboxq; read by mypy (tests/unit/test_house.py), never run.
+
+Each `type: ignore` is an error that users are to see: were it none, mypy would call the comment unused.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import assert_type
+from uuid import UUID
+
+import tenacity
+from sqlalchemy.orm import Session
+
+from outboxq import Handle, Outbox, RetryPolicy, Task, TaskContext, TaskExecution, TaskStatus, Worker
+
+outbox = Outbox()
+session = Session()
+
+
+@outbox.task
+def bare(order_id: int, note: str = "") -> str:
+    return f"{order_id} {note}"
+
+
+@outbox.task(name="typing.declared", queue="mail", retry=RetryPolicy(max_attempts=5), lease=60, timeout=timedelta(1))
+def declared(order_id: int, *, amounts: list[int] | None = None) -> None:
+    del order_id, amounts
+
+
+@outbox.task
+def bare_with_context(ctx: TaskContext, order_id: int) -> int:
+    return order_id + ctx.attempt
+
+
+@outbox.task(retry=tenacity.Retrying(stop=tenacity.stop_after_attempt(3)))
+def declared_with_context(ctx: TaskContext, order_id: int) -> UUID:
+    del order_id
+    return ctx.task_id
+
+
+@outbox.task(priority=5)
+def without_arguments() -> None: ...
+
+
+def a_task_is_called_like_its_function() -> None:
+    assert_type(bare(1), str)
+    assert_type(bare(1, note="now"), str)
+    bare("one")  # type: ignore[arg-type]
+    bare()  # type: ignore[call-arg]
+
+
+def an_enqueue_takes_the_arguments_of_the_function() -> None:
+    assert_type(bare.using(session).enqueue(1), Handle)
+    bare.using(session).enqueue(1, "now")
+    bare.using(session).enqueue(order_id=1, note="now")
+    bare.using(session).enqueue("one")  # type: ignore[arg-type]
+    bare.using(session).enqueue(1, note=2)  # type: ignore[arg-type]
+    bare.using(session).enqueue()  # type: ignore[call-arg]
+    bare.using(session).enqueue(1, other=2)  # type: ignore[call-arg]
+    bare.enqueue("one")  # type: ignore[arg-type]
+
+    declared.using(outbox).enqueue(1, amounts=[2, 3])
+    declared.using(outbox).enqueue(1, amounts="2, 3")  # type: ignore[arg-type]
+    declared.using(outbox).enqueue(1, [2, 3])  # type: ignore[call-arg]
+
+    without_arguments.using(session).enqueue()
+    without_arguments.using(session).enqueue(1)  # type: ignore[call-arg]
+
+
+def the_context_is_no_argument_of_an_enqueue() -> None:
+    takes_an_int: list[Task[[int], int]] = [bare_with_context]
+    takes_both: list[Task[[TaskContext, int], int]] = [bare_with_context]  # type: ignore[list-item]
+    del takes_an_int, takes_both
+    bare_with_context.using(session).enqueue(1)
+    declared_with_context.using(session).enqueue(order_id=1)
+    declared_with_context.using(session).enqueue("one")  # type: ignore[arg-type]
+    declared_with_context.using(session).enqueue()  # type: ignore[call-arg]
+
+
+def the_options_are_known_by_name_and_type() -> None:
+    bare.using(session, delay=60, priority=5, queue="mail", max_attempts=3, idempotency_key="order 1").enqueue(1)
+    bare.using(session, delay=timedelta(minutes=1)).enqueue(1)
+    bare.using(session, run_after=datetime.now(UTC)).enqueue(1)
+    bare.using(session, delay="60")  # type: ignore[arg-type]
+    bare.using(session, wait=60)  # type: ignore[call-arg]
+    bare.using()  # type: ignore[call-arg]
+    outbox.task(que="mail")  # type: ignore[call-overload]
+    outbox.task(lease="60")  # type: ignore[call-overload]
+
+
+def what_comes_back_has_fields() -> None:
+    handle = bare.using(session).enqueue(1)
+    assert_type(handle.id, UUID)
+    assert_type(handle.created, bool)
+    handle.created = False  # type: ignore[misc]
+    assert_type(bare.using(session).enqueue_many([(1,), {"order_id": 2}]), list[Handle])
+
+    execution = outbox.store.get(handle.id)
+    assert_type(execution, TaskExecution)
+    assert_type(execution.status, TaskStatus)
+    assert_type(execution.retry_at, datetime | None)
+
+
+def a_worker_is_made_by_the_outbox() -> None:
+    worker = outbox.worker(queues=["mail"], concurrency=8, drain_timeout=25)
+    assert_type(worker, Worker)
+    assert_type(worker.run(), int)
+    assert_type(worker.stop(5), bool)

@@ -1,0 +1,194 @@
+"""One claim in, one outcome out; no database."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+import tenacity
+
+from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze, TaskContext
+from outboxq.executor import context_of, execute, unknown
+from outboxq.model import Claim, EventType
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SOON = RetryPolicy(max_attempts=3, wait=5)
+
+
+def claim_of(task, args="{}", **changes):
+    values = {
+        "id": uuid4(),
+        "pipeline_execution_id": uuid4(),
+        "task_name": task.name,
+        "queue": "default",
+        "priority": 0,
+        "args": args,
+        "headers": None,
+        "attempt": 1,
+        "max_attempts": None,
+        "recovery_attempts": 0,
+        "lease_token": 1,
+        "worker_id": uuid4(),
+        "lease_seconds": 60.0,
+        "lease_expires_at": NOW,
+        "timeout_seconds": None,
+        "created_at": NOW,
+        "first_started_at": NOW,
+        "started_at": NOW,
+        **changes,
+    }
+    return Claim(**values)
+
+
+def outcome_of(function, args="{}", *, retry=SOON, **changes):
+    task = Outbox().task(name="t", retry=retry)(function)
+    claim = claim_of(task, args, **changes)
+    return execute(claim, task, context_of(claim, task, threading.Event()))
+
+
+def raising(error):
+    def handler():
+        raise error
+
+    return handler
+
+
+def test_a_result_completes_the_task():
+    outcome = outcome_of(lambda n: {"doubled": n * 2}, '{"n": 4}')
+    assert (outcome.event_type, outcome.result) == (EventType.COMPLETED, '{"doubled":8}')
+
+
+def test_no_result_is_none():
+    assert outcome_of(lambda: None).result is None
+
+
+def test_an_error_is_retried_by_the_policy_with_its_text_and_traceback():
+    outcome = outcome_of(raising(ValueError("boom")))
+    assert (outcome.event_type, outcome.delay) == (EventType.RETRY_SCHEDULED, timedelta(seconds=5))
+    assert outcome.error == "ValueError: boom"
+    assert outcome.data["exception"] == "builtins.ValueError"
+    assert "in handler" in outcome.data["traceback"]
+
+
+def test_the_last_attempt_fails_for_good():
+    assert outcome_of(raising(ValueError()), attempt=3).event_type is EventType.FAILED
+
+
+def test_the_rows_own_bound_counts_instead_of_the_policys():
+    assert outcome_of(raising(ValueError()), attempt=3, max_attempts=4).event_type is EventType.RETRY_SCHEDULED
+    assert outcome_of(raising(ValueError()), attempt=1, max_attempts=1).event_type is EventType.FAILED
+
+
+def test_a_stop_after_delay_counts_from_the_first_attempt_of_all_processes():
+    policy = RetryPolicy(max_attempts=None, stop=tenacity.stop_after_delay(3600), wait=1)
+    long_ago = {"attempt": 9, "first_started_at": NOW - timedelta(hours=2)}
+    assert outcome_of(raising(ValueError()), retry=policy, **long_ago).event_type is EventType.FAILED
+    assert outcome_of(raising(ValueError()), retry=policy, attempt=9).event_type is EventType.RETRY_SCHEDULED
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_what_would_end_a_process_only_ends_the_attempt(error):
+    assert outcome_of(raising(error)).event_type is EventType.RETRY_SCHEDULED
+
+
+@pytest.mark.parametrize("how", ["raised", "returned"])
+@pytest.mark.parametrize(
+    ("asked", "event_type"),
+    [
+        (Snooze(30), EventType.SNOOZED),
+        (Cancel("gone"), EventType.CANCELLED),
+        (Retry(at=NOW), EventType.RETRY_SCHEDULED),
+    ],
+)
+def test_a_handler_may_raise_or_return_what_shall_happen(how, asked, event_type):
+    assert outcome_of(raising(asked) if how == "raised" else lambda: asked).event_type is event_type
+
+
+def test_a_snooze_waits_as_long_as_asked_and_no_longer_than_a_date_can_be():
+    assert outcome_of(raising(Snooze(30))).delay == timedelta(seconds=30)
+    assert outcome_of(raising(Snooze(timedelta.max))).delay == timedelta(days=3650)
+    assert outcome_of(raising(Snooze(-5))).delay == timedelta(0)
+
+
+def test_a_retry_at_a_time_still_counts_its_attempts():
+    at = NOW + timedelta(hours=1)
+    assert outcome_of(raising(Retry(at=at))).available_at == at
+    assert outcome_of(raising(Retry(at=at)), attempt=3).event_type is EventType.FAILED
+
+
+def test_a_naive_retry_time_is_refused_where_it_is_written():
+    with pytest.raises(ValueError, match="aware"):
+        Retry(at=datetime(2030, 1, 1))  # noqa: DTZ001
+
+
+def test_the_context_is_given_to_who_asks_for_it():
+    def handler(ctx: TaskContext, n: int) -> list[object]:
+        return [ctx.attempt, ctx.max_attempts, ctx.queue, n]
+
+    assert outcome_of(handler, '{"n": 7}', attempt=2).result == '[2,3,"default",7]'
+
+
+def test_context_retry_at_and_snooze_end_the_attempt():
+    def later(ctx: TaskContext) -> None:
+        ctx.retry_at(NOW)
+
+    def rest(ctx: TaskContext) -> None:
+        ctx.snooze(1)
+
+    assert outcome_of(later).event_type is EventType.RETRY_SCHEDULED
+    assert outcome_of(rest).event_type is EventType.SNOOZED
+
+
+def test_arguments_that_cannot_be_read_fail_the_attempt_with_a_reason():
+    outcome = outcome_of(lambda n: n, '{"m": 1}')
+    assert outcome.event_type is EventType.RETRY_SCHEDULED
+    assert "was a parameter renamed" in outcome.error
+
+
+def test_a_result_that_is_no_json_fails_the_task_and_is_not_run_again():
+    outcome = outcome_of(lambda: object())
+    assert outcome.event_type is EventType.FAILED
+    assert "PayloadError" in outcome.error
+
+
+@pytest.mark.parametrize("evil", ["\x00\ud800", "x" * 1_000_000, "\x1b]0;owned\x07"])
+def test_any_message_can_be_recorded(evil):
+    outcome = outcome_of(raising(RuntimeError(evil)))
+    assert len(outcome.error.encode()) <= 1000
+    assert "\x00" not in outcome.error
+    assert len(outcome.data["traceback"].encode()) <= 8192
+
+
+def test_an_error_that_cannot_even_be_printed_is_recorded():
+    class Broken(Exception):
+        def __str__(self):
+            raise RuntimeError("no")
+
+    assert outcome_of(raising(Broken())).event_type is EventType.RETRY_SCHEDULED
+
+
+def test_a_broken_policy_fails_the_task_with_both_errors():
+    policy = RetryPolicy(wait=lambda state: 1 / 0)
+    outcome = outcome_of(raising(ValueError("mine")), retry=policy)
+    assert outcome.event_type is EventType.FAILED
+    assert outcome.error == "ValueError: mine"
+    assert "ZeroDivisionError" in outcome.data["policy_error"]
+
+
+def test_locals_are_not_kept():
+    def handler():
+        password = "hunter2"  # noqa: F841
+        raise ValueError("boom")
+
+    assert "hunter2" not in outcome_of(handler).data["traceback"].replace('password = "hunter2"', "")
+
+
+def test_an_unknown_task_is_given_back_until_its_limit():
+    task = Outbox().task(name="t")(lambda: None)
+    claim = claim_of(task)
+    options = {"limit": timedelta(days=1), "delay": timedelta(seconds=15)}
+    given_back = unknown(claim, since=NOW - timedelta(hours=23), **options)
+    assert (given_back.event_type, given_back.delay) == (EventType.RELEASED, timedelta(seconds=15))
+    assert unknown(claim, since=NOW - timedelta(hours=25), **options).event_type is EventType.FAILED

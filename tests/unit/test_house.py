@@ -1,0 +1,194 @@
+"""The rules of the house that a tool or a look at the source can check."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "outboxq"
+MODULES = {path.relative_to(ROOT).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+MIGRATIONS = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "alembic").rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text()) for name, path in (MODULES | MIGRATIONS).items()}
+
+
+def tool(*command: str) -> None:
+    """Run a tool of this environment on the repository; what it complains of is what the test says."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}\n{done.stdout}", pytrace=False)
+
+
+def script(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def test_the_style_is_ruffs():
+    tool(sys.executable, "-m", "ruff", "check", ".")
+
+
+def test_the_format_is_ruffs():
+    tool(sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+def test_rooms_import_down_and_never_up():
+    tool(script("lint-imports"))
+
+
+def test_the_types_hold_for_the_package_and_for_its_users():
+    tool(sys.executable, "-m", "mypy")
+
+
+def found(name: str, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+    return (node for node in ast.walk(TREES[name]) if isinstance(node, kinds))
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of an expression; calls and subscripts on the way are passed over."""
+    match node:
+        case ast.Attribute():
+            return f"{dotted(node.value)}.{node.attr}"
+        case ast.Name():
+            return node.id
+        case ast.Call():
+            return dotted(node.func)
+        case ast.Subscript():
+            return dotted(node.value)
+    return ""
+
+
+def imports(name: str) -> Iterator[tuple[int, str]]:
+    for node in found(name, ast.Import, ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        else:
+            yield from ((node.lineno, alias.name) for alias in node.names)
+
+
+def asks_for_the_dialect(name: str) -> list[str]:
+    """Comparisons of a dialect's name with a word. (That two dialects are the same one may be asked.)"""
+    complaints = []
+    for node in found(name, ast.Compare):
+        sides = [node.left, *node.comparators]
+        names = [dotted(side) for side in sides]
+        words = any(isinstance(side, ast.Constant | ast.Tuple | ast.List | ast.Set) for side in sides)
+        if words and any(side.endswith(("dialect.name", "dialect_name", "driver_name")) for side in names):
+            complaints.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    for node in found(name, ast.Match):
+        if dotted(node.subject).endswith(("dialect.name", "dialect_name")):
+            complaints.append(f"{name}:{node.lineno}: match {ast.unparse(node.subject)}")
+    return complaints
+
+
+def reads_the_environment(name: str) -> list[str]:
+    used = [(node.lineno, dotted(node)) for node in found(name, ast.Attribute)] + list(imports(name))
+    wanted = {"os.environ", "os.getenv", "os.environb", "os.putenv"}
+    return [f"{name}:{line}: {what}" for line, what in used if what in wanted]
+
+
+def runs_stored_code(name: str) -> list[str]:
+    banned = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle"}
+    complaints = [f"{name}:{line}: import {what}" for line, what in imports(name) if what.split(".")[0] in banned]
+    for node in found(name, ast.Call):
+        if dotted(node.func) in {"eval", "exec", "compile", "__import__", "builtins.eval", "builtins.exec"}:
+            complaints.append(f"{name}:{node.lineno}: {dotted(node.func)}()")
+    return complaints
+
+
+def formats_sql(name: str) -> list[str]:
+    """Text put together where it is executed."""
+    complaints = []
+    for node in found(name, ast.Call):
+        if dotted(node.func).split(".")[-1] not in {"execute", "executemany", "exec_driver_sql", "text"}:
+            continue
+        for given in node.args[:1]:
+            joined = isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mod | ast.Add)
+            if isinstance(given, ast.JoinedStr) or joined or dotted(given).endswith(".format"):
+                complaints.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    return complaints
+
+
+def sleeps(name: str) -> list[str]:
+    used = [(node.lineno, dotted(node)) for node in found(name, ast.Attribute)] + list(imports(name))
+    return [f"{name}:{line}: {what}" for line, what in used if what == "time.sleep"]
+
+
+RULES = {
+    # A rule, and where it does not hold.
+    asks_for_the_dialect: ("outboxq/engine.py",),  # engine: which URLs are refused, what is set up
+    reads_the_environment: ("outboxq/cli/", "outboxq/outbox.py"),
+    runs_stored_code: (),
+    formats_sql: ("outboxq/engine.py",),  # PRAGMA and BEGIN take no parameters; what goes in is written there
+    sleeps: ("outboxq/cli/",),
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_no_module(rule):
+    complaints = [line for name in MODULES if not name.startswith(RULES[rule]) for line in rule(name)]
+    assert complaints == [], "\n".join(["", *complaints])
+
+
+BAD = {
+    asks_for_the_dialect: (
+        "if connection.dialect.name == 'sqlite': pass",
+        "x = 'sqlite' != engine().dialect.name",
+        "x = dialect_name in ('sqlite',)",
+        "match a.dialect.name:\n case 'sqlite': pass",
+    ),
+    reads_the_environment: ("import os\nos.environ['X']", "import os\nos.getenv('X')", "from os import environ"),
+    runs_stored_code: ("import pickle", "from yaml import load", "import marshal", "eval('1')", "exec('1')"),
+    formats_sql: ("c.execute(f'SELECT {x}')", "text(f'{x}')", "c.execute('a' + b)", "c.exec_driver_sql('%s' % a)"),
+    sleeps: ("import time\ntime.sleep(1)", "from time import sleep"),
+}
+
+
+@pytest.mark.parametrize(("rule", "source"), [(rule, source) for rule in BAD for source in BAD[rule]])
+def test_each_rule_would_notice(monkeypatch, rule, source):
+    monkeypatch.setitem(TREES, "bad.py", ast.parse(source))
+    assert rule("bad.py")
+
+
+def test_a_rules_exceptions_are_needed():
+    """An exception that nothing uses any more is a hole."""
+    for rule, places in RULES.items():
+        for place in places:
+            assert any(rule(name) for name in MODULES if name.startswith(place)), f"{rule.__name__}: {place}"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_says_what_it_is_and_fits_in_a_head(name):
+    assert ast.get_docstring(TREES[name]), f"{name} has no docstring"
+    assert len(MODULES[name].read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("name", MIGRATIONS)
+def test_a_migration_says_what_it_is(name):
+    assert ast.get_docstring(TREES[name])
+
+
+def test_the_migrations_are_no_package_for_that_would_hide_the_library():
+    assert not list((ROOT / "alembic").rglob("__init__.py"))
+
+
+def test_no_test_is_skipped_or_expected_to_fail():
+    """A behaviour holds on both databases and every supported Python, or it is none."""
+    marks = re.compile(r"mark\.(skip|xfail)|pytest\.(skip|xfail|importorskip)|unittest\.skip")
+    paths = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
+    assert [str(path.relative_to(ROOT)) for path in paths if marks.search(path.read_text())] == []

@@ -1,0 +1,89 @@
+"""What is in the wheel: the package and its migrations, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=target)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [built] = target.glob("outboxq-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_brings_the_migrations_beside_their_ini(names):
+    brought = {name for name in names if name.startswith("outboxq/_migrations/")}
+    versions = {
+        f"outboxq/_migrations/alembic/versions/{file.name}" for file in (ROOT / "alembic/versions").glob("*.py")
+    }
+    assert versions
+    assert brought == {
+        "outboxq/_migrations/alembic.ini",
+        "outboxq/_migrations/alembic/env.py",
+        "outboxq/_migrations/alembic/script.py.mako",
+        *versions,
+    }
+
+
+def test_the_wheel_says_that_it_is_typed(names):
+    assert "outboxq/py.typed" in names
+
+
+def test_every_module_of_the_package_is_in_the_wheel(names):
+    modules = {str(file.relative_to(ROOT)) for file in (ROOT / "outboxq").rglob("*.py")}
+    assert modules <= names
+
+
+def test_nothing_else_is_in_the_wheel(names):
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"outboxq"}
+    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".db")) or "test_" in name]
+
+
+def test_the_installed_wheel_finds_its_own_migrations(wheel, tmp_path):
+    """From a directory that is no checkout, and past the editable install of one."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from outboxq import migrations; "
+        "migrations.upgrade('sqlite:///here.db'); print(migrations.script_location(), migrations.current('sqlite:///here.db'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout.startswith(str(tmp_path / "site" / "outboxq" / "_migrations" / "alembic")), done.stderr
+
+
+def test_the_alembic_script_works_with_the_ini_of_the_wheel(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    ini = tmp_path / "site" / "outboxq" / "_migrations" / "alembic.ini"
+    done = subprocess.run(
+        [sys.executable, "-m", "alembic", "-c", str(ini), "-x", "url=sqlite:///here.db", "upgrade", "head"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "here.db").exists()

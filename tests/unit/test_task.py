@@ -1,0 +1,183 @@
+"""Tasks, their names, and what is refused where it is written."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+
+import pytest
+
+from outboxq import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, Outbox, TaskContext, UnknownTask
+from outboxq.uuid7 import uuid7
+
+
+def module_level(order_id: int, *, note: str = "") -> str:
+    return f"{order_id}{note}"
+
+
+def test_a_task_is_still_a_plain_function():
+    task = Outbox().task(module_level)
+    assert task(3, note="!") == "3!"
+
+
+def test_its_name_is_where_it_lives():
+    assert Outbox().task(module_level).name == f"{__name__}.module_level"
+
+
+def test_what_a_worker_could_not_find_again_needs_a_name():
+    def local() -> None: ...
+
+    for function in (local, lambda: None):
+        with pytest.raises(ConfigurationError, match="name="):
+            Outbox().task(function)
+
+
+def test_a_name_means_one_task_within_one_outbox():
+    outbox = Outbox()
+    outbox.task(module_level)
+    with pytest.raises(ConfigurationError, match="two tasks"):
+        outbox.task(name=f"{__name__}.module_level")(lambda: None)
+    Outbox().task(module_level)  # another outbox is another world
+
+
+@pytest.mark.parametrize("bad", [lambda *args: None, lambda a, /: None, lambda **rest: None])
+def test_parameters_that_cannot_be_stored_by_name_are_refused(bad):
+    with pytest.raises(ConfigurationError):
+        Outbox().task(name="t")(bad)
+
+
+def test_an_async_function_is_refused():
+    async def handler() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="write a plain one"):
+        Outbox().task(name="t")(handler)
+
+
+def test_an_option_in_the_functions_place_is_refused():
+    with pytest.raises(ConfigurationError, match="queue='mail'"):
+        Outbox().task("mail")
+
+
+def test_bare_enqueue_names_using():
+    with pytest.raises(InvalidTarget, match=r"using\(session\)"):
+        Outbox().task(module_level).enqueue(1)
+
+
+def test_delay_and_run_after_exclude_each_other():
+    task = Outbox().task(module_level)
+    with pytest.raises(InvalidArgument, match="not both"):
+        task.using(sqlite3.connect(":memory:"), delay=1, run_after=datetime.now().astimezone())
+
+
+@pytest.mark.parametrize("delay", ["5", None.__class__, True, float("nan"), float("inf"), 1e30])
+def test_a_delay_is_a_span_of_time(delay):
+    with pytest.raises(InvalidArgument, match="delay"):
+        Outbox().task(module_level).using(None, delay=delay)
+
+
+def test_arguments_that_do_not_fit_are_a_type_error_in_the_caller():
+    task = Outbox().task(module_level)
+    with pytest.raises(TypeError, match="missing a required argument: 'order_id'"):
+        task.using(sqlite3.connect(":memory:")).enqueue()
+    with pytest.raises(InvalidCall, match="its parameters are: order_id, note"):
+        task.using(sqlite3.connect(":memory:")).enqueue(1, colour="red")
+
+
+def test_a_call_in_a_batch_is_a_sequence_or_a_mapping():
+    task = Outbox().task(module_level)
+    for bad in (["1"], ["ab"], [7]):
+        with pytest.raises(InvalidCall, match="tuple"):
+            task.using(sqlite3.connect(":memory:")).enqueue_many(bad)
+
+
+def test_an_unbound_outbox_says_how_to_bind_it(monkeypatch):
+    monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
+    outbox = Outbox()
+    assert not outbox.is_bound
+    for use in (outbox.upgrade, lambda: outbox.store.stats(), lambda: outbox.worker().start()):
+        with pytest.raises(ConfigurationError, match="bind"):
+            use()
+
+
+def test_the_environment_binds_an_outbox(monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "sqlite:///elsewhere.db")
+    assert Outbox().is_bound
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nonsense", "not a database URL"),
+        ("mysql://root@localhost/x", "PostgreSQL and SQLite"),
+        ("postgresql+psycopg2://localhost/x", "psycopg 3"),
+        ("sqlite://", "in-memory"),
+        ("sqlite:///:memory:", "in-memory"),
+    ],
+)
+def test_a_database_that_cannot_be_ours_is_refused(url, words):
+    with pytest.raises(ConfigurationError, match=words):
+        Outbox(url).store.stats()
+
+
+def test_an_sqlite_too_old_is_refused(monkeypatch):
+    from outboxq.dialects import dialect_for
+
+    dialect_for.cache_clear()
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with pytest.raises(ConfigurationError, match="SQLite 3.35"):
+        dialect_for("sqlite")
+    dialect_for.cache_clear()
+
+
+@pytest.mark.parametrize("schema", ["Upper", "with space", 'quo"te', "x" * 49, "1st", ""])
+def test_a_schema_that_needs_quoting_is_refused(schema):
+    with pytest.raises(ConfigurationError):
+        Outbox(schema=schema)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0},
+        {"concurrency": True},
+        {"queues": "mail"},
+        {"queues": []},
+        {"poll": 0},
+        {"heartbeat": -1},
+        {"recover_every": timedelta(0)},
+    ],
+)
+def test_a_worker_that_cannot_work_is_refused(options):
+    with pytest.raises(InvalidArgument):
+        Outbox().worker(**options)
+
+
+def test_a_lease_must_be_longer_than_two_heartbeats():
+    outbox = Outbox()
+    outbox.task(name="short", lease=20)(lambda: None)
+    with pytest.raises(ConfigurationError, match="two heartbeats"):
+        outbox.worker(heartbeat=10)
+    outbox.worker(heartbeat=9.9)
+
+
+def test_the_registry_says_what_is_missing():
+    with pytest.raises(UnknownTask, match="import the module"):
+        Outbox().tasks.get("mail.send")
+
+
+def test_a_context_parameter_is_known_by_its_annotation():
+    def with_context(ctx: TaskContext, a: int) -> None: ...
+    def with_text(ctx: "TaskContext", a: int) -> None: ...
+    def without(ctx: int) -> None: ...
+
+    outbox = Outbox()
+    asked = [outbox.task(name=str(n))(f).takes_context for n, f in enumerate((with_context, with_text, without))]
+    assert asked == [True, True, False]
+
+
+def test_ids_grow_within_a_process_and_are_version_7():
+    ids = [uuid7() for _ in range(10_000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 10_000
+    assert {one.version for one in ids} == {7}
+    assert {one.variant for one in ids} == {"specified in RFC 4122"}

@@ -1,0 +1,97 @@
+"""Build the wheel, install it into an environment of its own, and use it from an empty directory: `python tests/wheel.py DIR`.
+
+The tests run it without a network: `--dependencies` lends the new environment those of another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def build(directory: Path) -> Path:
+    """The wheel, made of the checkout by the build backend of this environment."""
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", directory], cwd=ROOT)
+    (wheel,) = directory.glob("outboxq-*.whl")
+    return wheel
+
+
+def install(wheel: Path, directory: Path, *, dependencies: Path | None) -> Path:
+    """A new environment with the wheel; returns its Python. `dependencies` None: from the index."""
+    pip = importlib.util.find_spec("pip") is not None  # ours takes half the time of a new one, but uv makes none
+    venv.create(directory, with_pip=not pip)
+    python = directory / "bin" / "python"
+    installer = [sys.executable, "-m", "pip", "--python", python] if pip else [python, "-m", "pip"]
+    offline = ["--no-deps", "--no-index"] if dependencies else []
+    run([*installer, "install", "-q", "--disable-pip-version-check", *offline, wheel], cwd=directory)
+    if dependencies:
+        # Only the path: the .pth files over there, an editable install's among them, are not read.
+        packages = sysconfig.get_path("purelib", vars={"base": str(directory), "platbase": str(directory)})
+        Path(packages, "dependencies.pth").write_text(f"{dependencies}\n")
+    return python
+
+
+def check(python: Path, directory: Path, *, demo: bool) -> None:
+    """Use it as somebody would who has nothing but the wheel."""
+    outboxq = python.parent / "outboxq"
+    where = "import outboxq, pathlib; print(pathlib.Path(outboxq.__file__).parent)"
+    package = Path(run([python, "-c", where], cwd=directory).strip())
+    assert package.is_relative_to(python.parent.parent), f"another outboxq was imported: {package}"
+    assert (package / "py.typed").is_file(), "py.typed is missing, so no type checker will look into the package"
+
+    run([outboxq, "--version"], cwd=directory)
+    run([outboxq, "upgrade", "sqlite:///x.db"], cwd=directory)
+    assert "every invariant holds" in run([outboxq, "verify", "--url", "sqlite:///x.db"], cwd=directory)
+    assert "every invariant holds" in run([outboxq, "verify"], cwd=directory), "the embedded file"
+
+    ini = package / "_migrations" / "alembic.ini"
+    run([python, "-m", "alembic", "-c", ini, "-x", "url=sqlite:///y.db", "upgrade", "head"], cwd=directory)
+    run([python, "-m", "alembic", "-c", ini, "-x", "url=sqlite:///y.db", "check"], cwd=directory)
+    assert "every invariant holds" in run([outboxq, "verify", "--url", "sqlite:///y.db"], cwd=directory)
+    if demo:
+        print(run([outboxq, "demo"], cwd=directory))
+
+
+def run(command: list[str | Path], *, cwd: Path) -> str:
+    """What the command says; an error with it if it fails. Nothing of this process's environment helps it."""
+    hidden = ("PYTHON", "OUTBOXQ", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--dependencies", type=Path, help="The site-packages of an environment that has them.")
+    parser.add_argument("--demo", action=argparse.BooleanOptionalAction, default=True)
+    given = parser.parse_args(arguments)
+    directory = given.directory.resolve()
+    for name in ("dist", "empty"):
+        (directory / name).mkdir(parents=True)
+    wheel = build(directory / "dist")
+    python = install(wheel, directory / "venv", dependencies=given.dependencies)
+    check(python, directory / "empty", demo=given.demo)
+    print(f"{wheel.name} works on its own")
+
+
+if __name__ == "__main__":
+    main()
