@@ -136,7 +136,8 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 def _check_transaction(connection: Connection) -> None:
     """Drivers that cannot be a task's target, as asyncpg's inside run_sync(), begin as SQLAlchemy does."""
-    if isinstance(connection.connection.dbapi_connection, sqlite3.Connection | psycopg.Connection):
+    raw: Any = connection.connection.dbapi_connection
+    if isinstance(raw, sqlite3.Connection | psycopg.Connection):
         try:
             SqlalchemyTarget(connection, None).check()
         except InvalidTarget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -106,6 +107,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if databases_of(item) == set(DATABASES) - {wanted}]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test is called the same in every process of a parallel run, even where an object without a name is a parameter."""
+    item._nodeid = re.sub(r" at 0x[0-9a-f]+", "", item.nodeid)
 
 
 def databases_of(item: pytest.Item) -> set[str]:

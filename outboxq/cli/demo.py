@@ -22,6 +22,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from .. import migrations
+from ..errors import TaskNotFound
 from ..model import EventType, TaskStatus
 from ..store import QueueCount
 from . import shop
@@ -54,10 +55,10 @@ def run(url: str | None, *, orders: int, workers: int) -> int:
         if url is None:
             migrations.upgrade(database)
         shop.outbox.bind(database)
-        shop.outbox.store.ensure_current()
-        shop.metadata.drop_all(shop.engine())
-        shop.metadata.create_all(shop.engine())
         try:
+            shop.outbox.store.ensure_current()
+            shop.metadata.drop_all(shop.engine())
+            shop.metadata.create_all(shop.engine())
             day = _work(database, orders=orders, workers=workers)
             return _report(day)
         finally:
@@ -138,6 +139,13 @@ def _counts() -> QueueCount:
     return next((q for q in shop.outbox.store.stats() if q.queue == shop.QUEUE), QueueCount(queue=shop.QUEUE))
 
 
+def _status(task_id: UUID) -> TaskStatus | None:
+    try:
+        return shop.outbox.store.get(task_id).status
+    except TaskNotFound:
+        return None
+
+
 def _unfinished() -> bool:
     counts = _counts()
     return counts.ready + counts.delayed + counts.running > 0
@@ -205,7 +213,7 @@ def _report(day: Day) -> int:
 def _checks(day: Day) -> list[tuple[bool, str]]:
     store = shop.outbox.store
     happened = Counter(event.event_type for task_id in day.tasks for event in store.history(task_id))
-    ended = Counter(store.get(task_id).status for task_id in day.tasks)
+    ended = Counter(map(_status, day.tasks))
     with shop.engine().connect() as connection:
         stored = set(connection.execute(select(shop.orders.c.number)).scalars())
         receipts = connection.execute(select(func.count()).select_from(shop.receipts)).scalar()

@@ -13,7 +13,7 @@ import click
 from ..model import TaskStatus
 from ..outbox import Outbox
 from ..store import Store
-from .console import EMBEDDED, EXIT_USAGE, database_options, fail, span, speaking_plainly, table
+from .console import EMBEDDED, EXIT_USAGE, checked, database_options, fail, span, speaking_plainly, table
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -35,7 +35,7 @@ def demo(url: str | None, orders: int, workers: int) -> None:
     from .demo import run
 
     with speaking_plainly():
-        sys.exit(run(url, orders=orders, workers=workers))
+        sys.exit(run(url and checked(url), orders=orders, workers=workers))
 
 
 @main.command()
@@ -50,11 +50,12 @@ def upgrade(url: str | None, schema: str | None, revision: str, *, sql: bool) ->
     from .. import migrations
 
     with speaking_plainly():
+        database = checked(url)
         if sql:
-            click.echo(migrations.sql(url or EMBEDDED, revision, schema=schema))
+            click.echo(migrations.sql(database, revision, schema=schema))
             return
-        migrations.upgrade(url or EMBEDDED, revision, schema=schema)
-        click.echo(f"the schema is now {migrations.current(url or EMBEDDED, schema=schema)}", err=True)
+        migrations.upgrade(database, revision, schema=schema)
+        click.echo(f"the schema is now {migrations.current(database, schema=schema)}", err=True)
 
 
 @main.command()
@@ -84,7 +85,11 @@ def worker(app: str, queues: tuple[str, ...], concurrency: int, drain_timeout: t
         if not outbox.is_bound:
             outbox.bind(EMBEDDED)
             outbox.upgrade()
-        sys.exit(outbox.worker(queues=queues or None, concurrency=concurrency, drain_timeout=drain_timeout).run())
+        try:
+            sys.exit(outbox.worker(queues=queues or None, concurrency=concurrency, drain_timeout=drain_timeout).run())
+        finally:
+            if outbox.store.engine is not None:
+                outbox.store.engine.dispose()
 
 
 @main.command()

@@ -114,14 +114,14 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             last_error=func.coalesce(given.error, execution.last_error),
             result=given.result,
         )
-        .returning(*(execution[name] for name in follow.CARRIED), execution.attempt)
+        .returning(*(execution[name] for name in follow.CARRIED), execution.status, execution.attempt)
     )
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     rows = r["ended"].join(r["given"], ended.id == given.id)
-    return follow.entry(g, ended, rows, ready=_is_ready(given), due=_due(g, given))
+    return follow.entry(g, ended, rows, ready=_is_ready(ended), due=_due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
@@ -145,8 +145,8 @@ def _event(g: Grammar, r: Relations) -> Statement:
     )
 
 
-def _is_ready(given: Any) -> ColumnElement[bool]:
-    return given.status == word(TaskStatus.READY)  # type: ignore[no-any-return]
+def _is_ready(row: Any) -> ColumnElement[bool]:
+    return row.status == word(TaskStatus.READY)  # type: ignore[no-any-return]
 
 
 def _is_retry(given: Any) -> ColumnElement[bool]:

@@ -91,9 +91,7 @@ def stuck(database: Database, call: Callable[[], Any]) -> Iterator[Future[Any]]:
         if statement == "BEGIN IMMEDIATE":
             asked.set()
 
-    waits = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     with ThreadPoolExecutor(1) as pool:
         if database.name == "sqlite":
             event.listen(database.engine, "before_cursor_execute", see)

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from datetime import timedelta
+from itertools import chain
 from uuid import uuid4
 
 import pytest
@@ -286,7 +287,7 @@ def test_many_threads_claim_every_task_exactly_once(database):
 
     shares = helpers.at_once(*[work] * 5)
     assert all(isinstance(share, list) for share in shares), shares
-    assert sorted(sum(shares, [])) == sorted(ids(handles))
+    assert sorted(chain.from_iterable(shares)) == sorted(ids(handles))
     assert database.counts() == (200, 400, 0)
 
 
@@ -316,7 +317,7 @@ def test_many_processes_claim_every_task_exactly_once(database):
         process.stdin.flush()
     shares = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
-    assert sorted(sum(shares, [])) == sorted(handle.id.hex for handle in handles)
+    assert sorted(chain.from_iterable(shares)) == sorted(handle.id.hex for handle in handles)
 
 
 def test_claims_beside_enqueues_and_completions_lose_and_double_nothing(database):
@@ -335,4 +336,4 @@ def test_claims_beside_enqueues_and_completions_lose_and_double_nothing(database
 
     first, second, *shares = helpers.at_once(enqueue, enqueue, *[work] * workers)
     assert all(isinstance(share, list) for share in shares), shares
-    assert sorted(sum(shares, [])) == sorted(first + second)
+    assert sorted(chain.from_iterable(shares)) == sorted(first + second)

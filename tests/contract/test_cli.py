@@ -22,6 +22,7 @@ from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.tables import VERSION_TABLE
 from tests.contract.helpers import everything, types
+from tests.terminal import shown
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -300,14 +301,17 @@ WRONG_URLS = {
 @pytest.mark.parametrize("wrong", WRONG_URLS)
 def test_no_error_prints_the_password(wrong):
     url, code = WRONG_URLS[wrong]
-    for command in (("upgrade", url), ("status", "--url", url), ("upgrade", "--sql", url)):
-        if "--sql" in command and code == 69:
-            continue
+    for command in (("upgrade", url), ("status", "--url", url), ("demo", "--url", url)):
         result = CliRunner().invoke(main, command, catch_exceptions=True)
         assert CANARY not in result.output
         assert CANARY not in repr(result.exception)
         assert result.exit_code == code, result.output
         assert CANARY not in sentence(result)
+
+
+@pytest.mark.parametrize("url", [f"host=x password={CANARY}", f"postgresql://user:{CANARY}@host:port/database"])
+def test_the_script_is_not_made_for_what_is_no_url(url):
+    assert CANARY not in sentence(outboxq("upgrade", "--sql", url, exit_code=1))
 
 
 def test_the_script_for_a_database_with_a_password_does_not_show_it():
@@ -322,10 +326,10 @@ def cells(result: Result) -> list[list[str]]:
 
 
 def test_status_counts_each_queue_tab_separated_in_a_pipe(database):
-    database.add(database.store, queue="mail")
-    database.add(database.store, queue="mail", delay=timedelta(hours=1))
     completed(database, queue="ledger")
     failed(database, queue="ledger")
+    database.add(database.store, queue="mail")
+    database.add(database.store, queue="mail", delay=timedelta(hours=1))
     head, *rows = cells(outboxq("status", url=database.url))
     assert head == ["queue", "ready", "delayed", "running", "completed", "failed", "cancelled", "oldest ready"]
     assert sorted(row[:7] for row in rows) == [
@@ -346,11 +350,11 @@ def test_without_a_url_the_embedded_file_is_made_and_used(directory):
 
 def test_show_prints_a_task_and_its_history_but_no_arguments(database):
     task_id = completed(database, args='{"card": "4111"}')
-    shown = outboxq("task", "show", task_id, url=database.url)
-    assert ["status", "Completed"] in cells(shown)
-    assert [row[1] for row in cells(shown)[-3:]] == ["task_created", "task_claimed", "task_completed"]
-    assert "4111" not in shown.output
-    assert "the result" not in shown.output
+    seen = outboxq("task", "show", task_id, url=database.url)
+    assert ["status", "Completed"] in cells(seen)
+    assert [row[1] for row in cells(seen)[-3:]] == ["task_created", "task_claimed", "task_completed"]
+    assert "4111" not in seen.output
+    assert "the result" not in seen.output
 
     told = outboxq("task", "show", "--show-args", task_id, url=database.url)
     assert ["arguments", '{"card": "4111"}'] in cells(told)
@@ -360,26 +364,19 @@ def test_show_prints_a_task_and_its_history_but_no_arguments(database):
 HOSTILE = "\x1b[31mred\x1b]0;title\x07\ttab\nline\r\u202eright-to-left\x9b2J"
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_nothing_from_the_database_speaks_to_the_terminal(database, terminal, monkeypatch):
+@pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
+def test_nothing_from_the_database_speaks_to_the_terminal(database, terminal):
     handle = database.add(database.store, task_name=HOSTILE, queue=f"[red]:smile:{HOSTILE}", args='{"a": "\x1b"}')
-    if terminal:
-        monkeypatch.setattr("outboxq.cli.console.sys.stdout", Terminal(sys.stdout))
-    for command in (("status",), ("task", "show", "--show-args", handle.id)):
-        printed = outboxq(*command, url=database.url).output
+    for command in (("status",), ("task", "show", "--show-args", str(handle.id))):
+        if terminal:
+            program = [sys.executable, "-m", "outboxq", *command, "--url", database.url]
+            code, printed = shown(program, env={**os.environ, "TERM": "dumb"}, columns=400)
+            assert code == 0, printed
+            assert "\t" not in printed
+        else:
+            printed = outboxq(*command, url=database.url).stdout
         assert not set("\x1b\x07\r\u202e\x9b") & set(printed)
-        assert "[red]:smile:" in printed.replace("\n", "")
-        assert "\\x1b[31mred" in printed
-
-
-class Terminal:
-    """A stand-in, for the table of a terminal without its colours; tests/contract/test_demo.py has a real one."""
-
-    def __init__(self, stream: object) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
+        assert "[red]:smile:\\x1b[31mred\\x1b]0;title\\x07\\ttab\\nline" in printed
 
 
 def test_help_imports_neither_alembic_nor_rich():

@@ -142,7 +142,9 @@ class Walk:
     def do_enqueue(self):
         for _ in range(self.dice.randint(1, 3)):
             delay = self.dice.choice([0, 0, 5, 60.25])
-            task = Task(uuid7(), self.dice.choice("ab"), self.dice.choice([-1, 0, 5]), self.dice.choice([5, 30.5]), None)
+            task = Task(
+                uuid7(), self.dice.choice("ab"), self.dice.choice([-1, 0, 5]), self.dice.choice([5, 30.5]), None
+            )
             task.due = self.clock.now + timedelta(seconds=delay)
             self.database.add(
                 id=task.id,
@@ -182,7 +184,9 @@ class Walk:
         if not self.claims:
             return
         worker = self.dice.choice(self.workers)
-        mine = {claim.id: claim for claim in self.dice.sample(self.claims, len(self.claims)) if claim.worker_id == worker}
+        mine = {
+            claim.id: claim for claim in self.dice.sample(self.claims, len(self.claims)) if claim.worker_id == worker
+        }
         kinds = [
             EventType.COMPLETED,
             EventType.FAILED,

@@ -133,12 +133,15 @@ def test_every_attempts_error_can_be_read_from_the_events(database):
     database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="error 3", data=data)])
     task, events = database.frozen.get(claim.id), database.frozen.history(claim.id)
     assert (task.status, task.attempt, task.last_error) == (TaskStatus.FAILED, 3, "error 3")
-    told = [(event.event_data["error"], event.event_data["traceback"]) for event in events if "error" in event.event_data]
+    told = [
+        (event.event_data["error"], event.event_data["traceback"]) for event in events if "error" in event.event_data
+    ]
     assert told == [(f"error {attempt}", f"at line {attempt}") for attempt in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "two\nlines", "nul \0 inside", "lone \ud800 surrogate", "%s :name {x} '\"; --", "\x1b]0;x\a", "ü" * 5000]
+    "text",
+    ["", "two\nlines", "nul \0 inside", "lone \ud800 surrogate", "%s :name {x} '\"; --", "\x1b]0;x\a", "ü" * 5000],
 )
 def test_whatever_says_why_a_task_failed_can_be_stored(database, text):
     claim = helpers.claimed(database)

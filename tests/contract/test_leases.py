@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import chain
 from uuid import uuid4
 
 import pytest
@@ -272,7 +273,7 @@ def test_recoveries_at_once_take_each_task_back_once(database):
         return got
 
     shares = helpers.at_once(*[recover] * 4)
-    assert sorted(sum(shares, [])) == sorted(handle.id for handle in handles)
+    assert sorted(chain.from_iterable(shares)) == sorted(handle.id for handle in handles)
     assert database.rows("SELECT DISTINCT recovery_attempts FROM task_executions") == [(1,)]
 
 

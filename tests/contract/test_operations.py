@@ -49,7 +49,11 @@ def test_a_running_task_is_asked_and_stays_its_workers(database):
     assert database.frozen.cancel(claim.id, reason="stop") is TaskStatus.RUNNING
     task, event = database.frozen.get(claim.id), database.frozen.history(claim.id)[-1]
     assert (task.status, task.cancel_requested_at) == (TaskStatus.RUNNING, database.clock.now)
-    assert (event.event_type, event.lease_token, event.event_data) == ("task_cancel_requested", None, {"reason": "stop"})
+    assert (event.event_type, event.lease_token, event.event_data) == (
+        "task_cancel_requested",
+        None,
+        {"reason": "stop"},
+    )
     database.frozen.complete(claim)
     assert database.frozen.get(claim.id).status is TaskStatus.COMPLETED
 

@@ -148,22 +148,22 @@ CORRUPTIONS = [
 ]
 
 
+def only_this_task(statement):
+    """The end of a statement that would else change the others too."""
+    if not statement.startswith(("UPDATE", "DELETE")):
+        return ""
+    key = "id" if statement.startswith("UPDATE task_executions") else "task_execution_id"
+    return f" {'AND' if 'WHERE' in statement else 'WHERE'} {key} = '{{id}}'"
+
+
 def corrupt(database, state, statements):
     database.corrupted = True
     for _ in range(2):  # healthy company
         completed(database)
     task_id = state(database) if state else uuid4()
-    others = " AND task_execution_id = '{id}'"
     assert database.store.verify() == []
     for statement in statements:
-        # Only the task concerned is touched.
-        if statement.startswith("UPDATE task_executions"):
-            statement += " WHERE id = '{id}'"
-        elif statement.startswith("UPDATE execution_events"):
-            statement += others
-        elif statement.startswith(("DELETE", "UPDATE")):
-            statement += " WHERE task_execution_id = '{id}'"
-        database.run(statement.format(id=task_id.hex))
+        database.run((statement + only_this_task(statement)).format(id=task_id.hex))
     return task_id
 
 
@@ -320,7 +320,12 @@ def test_repair_beside_writers_breaks_nothing(database):
     def repair():
         found = []
         try:
-            for name in ("ready_without_entry", "entry_without_ready", "running_without_lease", "lease_without_running"):
+            for name in (
+                "ready_without_entry",
+                "entry_without_ready",
+                "running_without_lease",
+                "lease_without_running",
+            ):
                 for _ in range(3):
                     statement = database.store.dialect.statements.repairs[name]
                     found += database.store._run(

@@ -34,7 +34,7 @@ FROM freed))) AND task_executions.id = given.id AND task_executions.lease_token 
     task_executions.worker_id = %(worker_id)s::UUID AND task_executions.status = 'Running'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.queue, task_executions.priority,
     task_executions.partition_key, task_executions.position, task_executions.event_type, task_executions.expires_at,
-    task_executions.attempt),
+    task_executions.status, task_executions.attempt),
 entry AS
 (INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
     available_at, created_at) SELECT ended.id AS id, ended.queue AS queue, ended.priority AS priority,
@@ -43,7 +43,7 @@ entry AS
 FROM clock) + given.delay_seconds * interval '1 second') AS TIMESTAMP WITH TIME ZONE) AS coalesce_1, (SELECT clock.now
 FROM clock) AS anon_1
 FROM ended JOIN given ON ended.id = given.id
-WHERE given.status = 'Ready'),
+WHERE ended.status = 'Ready'),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT ended.pipeline_execution_id AS pipeline_execution_id, ended.id AS id, given.event_type AS
@@ -57,5 +57,5 @@ FROM clock) + given.delay_seconds * interval '1 second') END)) AS TEXT) END AS a
 FROM clock) AS anon_4
 FROM ended JOIN given ON ended.id = given.id)
   SELECT ended.id, ended.pipeline_execution_id, ended.queue, ended.priority, ended.partition_key, ended.position,
-      ended.event_type, ended.expires_at, ended.attempt
+      ended.event_type, ended.expires_at, ended.status, ended.attempt
 FROM ended

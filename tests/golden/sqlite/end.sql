@@ -46,7 +46,7 @@ SET status=given.status, attempt=(task_executions.attempt + CASE WHEN (given.eve
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = :worker_id AND task_executions.status = 'Running'
-RETURNING id, pipeline_execution_id, queue, priority, partition_key, position, event_type, expires_at, attempt;
+RETURNING id, pipeline_execution_id, queue, priority, partition_key, position, event_type, expires_at, status, attempt;
 
 -- entry
 WITH ended AS MATERIALIZED
@@ -54,7 +54,7 @@ WITH ended AS MATERIALIZED
     '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS queue, json_extract(ended_rows.value,
     '$[3]') AS priority, json_extract(ended_rows.value, '$[4]') AS partition_key, json_extract(ended_rows.value, '$[5]')
     AS position, json_extract(ended_rows.value, '$[6]') AS event_type, json_extract(ended_rows.value, '$[7]') AS
-    expires_at, json_extract(ended_rows.value, '$[8]') AS attempt
+    expires_at, json_extract(ended_rows.value, '$[8]') AS status, json_extract(ended_rows.value, '$[9]') AS attempt
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -72,7 +72,7 @@ FROM json_each(:given) AS given_rows)
       :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds *
       :delay_seconds_1) AS INTEGER)) % 1000000)) AS TEXT) AS coalesce_1, :now AS anon_1
 FROM ended JOIN given ON ended.id = given.id
-WHERE given.status = 'Ready';
+WHERE ended.status = 'Ready';
 
 -- event
 WITH ended AS MATERIALIZED
@@ -80,7 +80,7 @@ WITH ended AS MATERIALIZED
     '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS queue, json_extract(ended_rows.value,
     '$[3]') AS priority, json_extract(ended_rows.value, '$[4]') AS partition_key, json_extract(ended_rows.value, '$[5]')
     AS position, json_extract(ended_rows.value, '$[6]') AS event_type, json_extract(ended_rows.value, '$[7]') AS
-    expires_at, json_extract(ended_rows.value, '$[8]') AS attempt
+    expires_at, json_extract(ended_rows.value, '$[8]') AS status, json_extract(ended_rows.value, '$[9]') AS attempt
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,

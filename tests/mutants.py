@@ -1,0 +1,204 @@
+"""Break the code on purpose and see the tests notice: `nox -s mutants`.
+
+Each mutant is one mistake that a queue is known to be written with. It is made in a copy of the repository; at least one of
+the named tests must fail there. A mutant that survives, or whose text is no longer found, fails the run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    mistake: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    tests: tuple[str, ...]
+
+
+MUTANTS = (
+    Mutant(
+        "the fence does not check the token",
+        "outboxq/statements/ends.py",
+        (
+            ("            lease.lease_token == given.lease_token,\n", ""),
+            ("            execution.lease_token == given.lease_token,\n", ""),
+        ),
+        ("tests/contract/test_finish.py",),
+    ),
+    Mutant(
+        "the fence does not check the worker",
+        "outboxq/statements/ends.py",
+        (
+            ("            lease.worker_id == worker_id,\n", ""),
+            ("            execution.worker_id == worker_id,\n", ""),
+        ),
+        ("tests/contract/test_finish.py",),
+    ),
+    Mutant(
+        "IN (… LIMIT) instead of a list evaluated once",
+        "outboxq/dialects/postgresql.py",
+        (
+            (
+                '        .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))\n',
+                '        .where(literal_column("ctid").in_(ctids))\n',
+            ),
+        ),
+        ("tests/dialects/test_plans.py",),
+    ),
+    Mutant(
+        "a deferred transaction instead of BEGIN IMMEDIATE",
+        "outboxq/dialects/sqlite.py",
+        (('Begin.WRITE: "BEGIN IMMEDIATE"', 'Begin.WRITE: "BEGIN DEFERRED"'),),
+        ("tests/dialects/test_claim_locks.py", "tests/contract/test_host_engine.py"),
+    ),
+    Mutant(
+        "two transactions instead of one: the task is committed before the caller's rows",
+        "outboxq/store/enqueue.py",
+        (
+            (
+                "        return self._run(lambda target: self._enqueue(target, tasks), using=using)\n",
+                "        return self._run(lambda target: self._enqueue(target, tasks))\n",
+            ),
+        ),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a transition in two transactions: what a claim took is committed before it is recorded",
+        "outboxq/dialects/sqlite.py",
+        (
+            (
+                "            found = list(execute(step.sql, step.bind(bound)))\n",
+                "            found = list(execute(step.sql, step.bind(bound)))\n"
+                '            if name in ("taken", "entry"):\n'
+                '                execute("COMMIT", {})\n'
+                '                execute("BEGIN IMMEDIATE", {})\n',
+            ),
+        ),
+        ("tests/contract/test_claim.py", "tests/contract/test_enqueue.py"),
+    ),
+    Mutant(
+        "recovery forgets the outbox entry",
+        "outboxq/statements/recovery.py",
+        (('            "entry": lambda r: _entry(g, r),\n', ""),),
+        ("tests/contract/test_leases.py",),
+    ),
+    Mutant(
+        "recovery acts on the leases it picked instead of those it deleted",
+        "outboxq/statements/recovery.py",
+        (
+            (
+                "    return (\n        delete(task_leases)\n"
+                '        .where(g.among(lease.task_execution_id, r["expired"].c.id))\n'
+                '        .returning(lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
+                "lease.lease_expires_at)\n    )\n",
+                '    return select(\n        lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
+                "lease.lease_expires_at\n"
+                '    ).where(g.among(lease.task_execution_id, r["expired"].c.id))\n',
+            ),
+        ),
+        ("tests/contract/test_leases.py",),
+    ),
+    Mutant(
+        "a task moved by hand is taken for granted instead of proved by what was deleted",
+        "outboxq/statements/by_hand.py",
+        (
+            (
+                'and_(execution.status == word(TaskStatus.READY), execution.id.in_(select(r["gone"].c.id))),',
+                "execution.status == word(TaskStatus.READY),",
+            ),
+            (
+                'and_(execution.status == word(TaskStatus.RUNNING), execution.id.in_(select(r["freed"].c.id))),',
+                "execution.status == word(TaskStatus.RUNNING),",
+            ),
+        ),
+        ("tests/contract/test_retry.py", "tests/contract/test_operations.py", "tests/contract/test_verify.py"),
+    ),
+    Mutant(
+        "a claim runs stale entries too",
+        "outboxq/statements/claim.py",
+        ((", execution.status == word(TaskStatus.READY))", ")"),),
+        ("tests/contract/test_claim.py",),
+    ),
+    Mutant(
+        "batches lock in whatever order the planner likes, and heartbeats meet completions",
+        "outboxq/statements/ends.py",
+        (("        .order_by(lease.task_execution_id)\n", "        .order_by(func.random())\n"),),
+        ("tests/dialects/test_claim_locks.py",),
+    ),
+    Mutant(
+        "no savepoint around the statements of one enqueue on SQLite",
+        "outboxq/target.py",
+        (
+            (
+                "        if self.dialect.one_statement:\n            yield\n            return\n",
+                "        yield\n        return\n",
+            ),
+        ),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "the time bound is a bare volatile function, so no index condition",
+        "outboxq/dialects/postgresql.py",
+        (
+            (
+                "        return select(self.clock.c.now).scalar_subquery()\n",
+                "        return func.clock_timestamp(type_=Instant)\n",
+            ),
+        ),
+        ("tests/dialects/test_plans.py",),
+    ),
+)
+
+
+def main(*wanted: str) -> int:
+    survivors = []
+    for mutant in MUTANTS:
+        if wanted and not any(word in mutant.mistake for word in wanted):
+            continue
+        caught = _caught_by(mutant)
+        print(
+            f"{'caught ' if caught else 'SURVIVED'}  {mutant.mistake}\n          {caught or 'no test failed'}",
+            flush=True,
+        )
+        if not caught:
+            survivors.append(mutant)
+    print(f"{len(survivors)} survived")
+    return 1 if survivors else 0
+
+
+def _caught_by(mutant: Mutant) -> str:
+    """The first test that failed on a copy of the repository with the mistake in it."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / "outboxq"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", ".nox", ".*_cache", "__pycache__"))
+        target = copy / mutant.file
+        text = target.read_text()
+        for old, new in mutant.changes:
+            assert old in text, f"{mutant.mistake}: the text to break is not in {mutant.file} any more"
+            text = text.replace(old, new)
+        target.write_text(text)
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
+            cwd=copy,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    if run.returncode > 1 or (run.returncode == 1 and not failed):
+        raise RuntimeError(f"{mutant.mistake}: the tests could not run\n{run.stdout[-3000:]}\n{run.stderr[-2000:]}")
+    return failed[0].partition(" - ")[0] if failed else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
