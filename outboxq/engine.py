@@ -22,12 +22,7 @@ def make_engine(url: str | URL) -> Engine:
 
     Raises ConfigurationError for a text that is no URL, UnsupportedDatabase for a database outboxq does not run on.
     """
-    try:
-        parsed = make_url(url)
-    except ArgumentError:
-        raise ConfigurationError(
-            "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database"
-        ) from None
+    parsed = parse_url(url)
     dialect_for(parsed.get_backend_name())
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
@@ -41,6 +36,19 @@ def make_engine(url: str | URL) -> Engine:
     if parsed.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _set_pragmas)
     return engine
+
+
+def parse_url(url: str | URL) -> URL:
+    """Raises ConfigurationError for what is no URL, or would be taken apart so that a piece of the password becomes the host."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database"
+        ) from None
+    if "@" in (parsed.host or ""):
+        raise ConfigurationError("the database URL has more than one @; inside a password it is written %40")
+    return parsed
 
 
 def configure_sqlite(engine: Engine) -> Engine:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 
 from .dialects import Begin, check_schema_name, dialect_for
-from .engine import make_engine
+from .engine import make_engine, parse_url
 from .errors import InvalidTarget
 from .tables import VERSION_TABLE, Xid8, metadata
 from .target import SqlalchemyTarget
@@ -69,7 +69,7 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
     """The migrations as one SQL script, for people who apply it themselves. Connects to nothing."""
     from alembic import command
 
-    output, parsed = StringIO(), make_url(url)
+    output, parsed = StringIO(), parse_url(url)
     dialect_for(parsed.get_backend_name(), schema=schema)
     text = parsed.render_as_string(hide_password=False)
     command.upgrade(_config(schema=schema, url=text, output=output), revision, sql=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
 
 import tenacity
 from sqlalchemy import Engine
@@ -19,10 +19,10 @@ from .engine import make_engine
 from .errors import ConfigurationError
 from .retry import RetryPolicy
 from .store import Store
-from .task import DEFAULT_LEASE, P, R, Registry, Settings, Task, duration, name_of
+from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, duration, name_of, takes_context
 
 if TYPE_CHECKING:
-    from .worker import Worker
+    from .worker import Worker, WorkerOptions
 
 
 class Outbox:
@@ -69,7 +69,7 @@ class Outbox:
         self,
         function: Callable[Concatenate[TaskContext, P], R],
         /,
-    ) -> Task[P, R]: ...
+    ) -> ContextTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
@@ -114,7 +114,8 @@ class Outbox:
             timeout=None if timeout is None else duration(timeout, "timeout"),
         )
         name = name or name_of(function)
-        task: Task[..., Any] = Task(function, name=name, settings=settings, retry=RetryPolicy.of(retry), holder=self)
+        kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
+        task = kind(function, name=name, settings=settings, retry=RetryPolicy.of(retry), holder=self)
         self.tasks.add(task)
         return task
 
@@ -122,7 +123,7 @@ class Outbox:
         """Create or upgrade the tables. Raises ConfigurationError while the outbox is unbound."""
         migrations.upgrade(self._engine(), schema=self.schema)
 
-    def worker(self, **options: Any) -> Worker:
+    def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker for this outbox's tasks; see `Worker` for the options."""
         from .worker import Worker
 
@@ -138,6 +139,6 @@ class Declaring(Protocol):
     """`@outbox.task(…)`, waiting for its function."""
 
     @overload
-    def __call__(self, function: Callable[Concatenate[TaskContext, P], R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

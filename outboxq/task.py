@@ -49,7 +49,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.settings = settings
         self.retry = retry
-        self.takes_context = _takes_context(function)
+        self.takes_context = takes_context(function)
         self.parameters = Parameters(function, name=name, context=self.takes_context)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
@@ -103,6 +103,13 @@ class Task(Generic[P, R]):
             f"{self.name}.enqueue() does not know which transaction the task belongs to; write "
             f"{self.__name__}.using(session).enqueue(…), or .using(outbox) for a transaction of its own"
         )
+
+
+class ContextTask(Task[P, R]):
+    """A task whose function is given the context: called here and now it takes one, enqueued it does not."""
+
+    def __call__(self, ctx: TaskContext, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+        return self.function(ctx, *args, **kwargs)
 
 
 class Enqueuing(Generic[P]):
@@ -190,7 +197,7 @@ def duration(value: timedelta | float, name: str) -> timedelta:
         raise InvalidArgument(f"{name}={value!r} is not a span of time") from None
 
 
-def _takes_context(function: Callable[..., object]) -> bool:
+def takes_context(function: Callable[..., object]) -> bool:
     """Whether the first parameter is annotated TaskContext."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].annotation is inspect.Parameter.empty:

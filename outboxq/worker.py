@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from types import FrameType
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID, uuid4
 
 from .context import TaskContext
@@ -31,6 +31,20 @@ DRAIN_TIMEOUT = timedelta(seconds=25)
 RECOVER_EVERY = timedelta(seconds=5)
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What `Worker` takes, and `Outbox.worker()` passes on."""
+
+    queues: Sequence[str] | None
+    concurrency: int
+    poll: timedelta | float
+    drain_timeout: timedelta | float
+    heartbeat: timedelta | float | None
+    recover_every: timedelta | float
+    unknown_task_delay: timedelta | float
+    unknown_task_limit: timedelta | float
+    label: str | None
 
 
 class Worker:

@@ -13,7 +13,7 @@ import click
 from ..model import TaskStatus
 from ..outbox import Outbox
 from ..store import Store
-from .console import EMBEDDED, EXIT_USAGE, checked, database_options, fail, span, speaking_plainly, table
+from .console import EMBEDDED, EXIT_USAGE, database_options, fail, span, speaking_plainly, table
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -35,7 +35,7 @@ def demo(url: str | None, orders: int, workers: int) -> None:
     from .demo import run
 
     with speaking_plainly():
-        sys.exit(run(url and checked(url), orders=orders, workers=workers))
+        sys.exit(run(url, orders=orders, workers=workers))
 
 
 @main.command()
@@ -50,7 +50,7 @@ def upgrade(url: str | None, schema: str | None, revision: str, *, sql: bool) ->
     from .. import migrations
 
     with speaking_plainly():
-        database = checked(url)
+        database = url or EMBEDDED
         if sql:
             click.echo(migrations.sql(database, revision, schema=schema))
             return

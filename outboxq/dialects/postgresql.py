@@ -74,7 +74,8 @@ class PostgresGrammar:
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         # As an array of known rows, not a join: the plan is an index look-up even where it was made, and kept, while the
-        # table was empty (vacuumed tables of an idle queue are).
+        # table was empty (vacuumed tables of an idle queue are). And it is evaluated once: IN (SELECT …) of what a CTE deleted
+        # would be asked again for a row that changed while we waited for it ("ModifyTable … during EvalPlanQual").
         return column == func.any(func.array(select(ids).scalar_subquery()))
 
     def position(self, given: FromClause) -> ColumnElement[int]:  # noqa: ARG002 - drawn row by row
@@ -96,7 +97,7 @@ class PostgresDialect(Dialect):
     begin: ClassVar = {
         Begin.WRITE: f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}",
         Begin.READ: f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_limits}",
-        Begin.SNAPSHOT: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        Begin.SNAPSHOT: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off",
     }
     reads_before_writing = False
     one_statement = True

@@ -17,7 +17,6 @@ from sqlalchemy import (
     func,
     null,
     or_,
-    select,
     update,
 )
 
@@ -122,8 +121,8 @@ def _moved(g: Grammar, r: Relations) -> Statement:
             g.among(execution.id, given.id),
             execution.id == given.id,
             or_(
-                and_(execution.status == word(TaskStatus.READY), execution.id.in_(select(r["gone"].c.id))),
-                and_(execution.status == word(TaskStatus.RUNNING), execution.id.in_(select(r["freed"].c.id))),
+                and_(execution.status == word(TaskStatus.READY), g.among(execution.id, r["gone"].c.id)),
+                and_(execution.status == word(TaskStatus.RUNNING), g.among(execution.id, r["freed"].c.id)),
                 and_(execution.status == word(TaskStatus.FAILED), _from_failed),
             ),
         )

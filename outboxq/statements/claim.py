@@ -32,7 +32,6 @@ _CLAIM_COLUMNS = (
     "max_attempts",
     "recovery_attempts",
     "lease_token",
-    "lease_seconds",
     "timeout_seconds",
     "created_at",
     "first_started_at",
@@ -126,6 +125,7 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
 
 def _claimed(g: Grammar, r: Relations) -> Statement:
     execution, taken = task_executions.c, r["taken"].c
+    lease = func.coalesce(lease_seconds, execution.lease_seconds)
     return (
         update(task_executions)
         .where(g.among(execution.id, taken.id), execution.status == word(TaskStatus.READY))
@@ -140,7 +140,8 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
         )
         .returning(
             *(execution[name] for name in _CLAIM_COLUMNS),
-            g.later(g.now, func.coalesce(lease_seconds, execution.lease_seconds)).label("lease_expires_at"),
+            lease.label("lease_seconds"),
+            g.later(g.now, lease).label("lease_expires_at"),
         )
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from types import NoneType
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -14,6 +16,7 @@ from sqlalchemy import Engine
 
 from ..dialects import Begin, Dialect, dialect_for
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
+from ..payload import sanitize
 from ..tables import iso
 from ..target import SqlalchemyTarget, Target, target_of
 
@@ -158,6 +161,30 @@ def identifier(task_id: object) -> UUID:
             f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)"
         )
     return task_id
+
+
+def queue_names(queues: Sequence[str] | None) -> list[str] | None:
+    """Raises InvalidArgument for an empty list, and for a string, which would be a list of letters."""
+    if queues is None:
+        return None
+    if isinstance(queues, str) or not queues or not all(isinstance(name, str) for name in queues):
+        raise InvalidArgument("queues takes a list of at least one queue's name; None stands for all")
+    return list(dict.fromkeys(queues))
+
+
+def event_data(data: Mapping[str, Any]) -> str | None:
+    """JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
+    return json.dumps(_storable(data)) if data else None
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return sanitize(value)
+    if isinstance(value, Mapping):
+        return {sanitize(str(key)): _storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item) for item in value]
+    return value if isinstance(value, bool | int | NoneType) else sanitize(str(value))
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,10 +12,10 @@ from sqlalchemy import Text
 
 from ..dialects import Begin
 from ..errors import InvalidArgument, LeaseLost
-from ..model import MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
+from ..model import ENDS_CLAIM, MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
 from ..payload import sanitize
 from ..target import Target
-from .base import Transactions, identifier, positive
+from .base import Transactions, event_data, identifier, positive, queue_names
 
 _TEXT = Text()
 
@@ -58,9 +57,7 @@ class Claims(Transactions):
         identifier(worker_id)
         if lease is not None and lease <= timedelta(0):
             raise InvalidArgument("the lease must be longer than nothing")
-        names = None if queues is None else list(dict.fromkeys(queues))
-        if names == []:
-            raise InvalidArgument("queues must name at least one queue; None stands for all")
+        names = queue_names(queues)
         seconds = None if lease is None else lease.total_seconds()
 
         def work(target: Target) -> list[Claim]:
@@ -71,7 +68,9 @@ class Claims(Transactions):
             else:
                 values |= target.dialect.pack("queues", {"queue": _TEXT}, [(name,) for name in names])
                 plan = statements.claim_from_one if len(names) == 1 else statements.claim_from_given
-            return [_claim(row, worker_id) for row in sorted(plan.run(target.execute, values), key=_order)]
+            with target.atomic():
+                rows = plan.run(target.execute, values)
+            return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
 
         if using is None and self.dialect.reads_before_writing and not self._any_due(names):
             return []
@@ -101,6 +100,8 @@ class Claims(Transactions):
             return frozenset()
         if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
             raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
+        if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
+            raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
         tries = 0
 
         def work(target: Target) -> frozenset[UUID]:
@@ -121,6 +122,8 @@ class Claims(Transactions):
         """Extend the leases of these claims of one worker by their own length from now; a missing id was lost."""
         if not claims:
             return {}
+        if len({claim.worker_id for claim in claims}) > 1:
+            raise InvalidArgument("heartbeat() takes the claims of one worker")
         rows = [(claim.id, claim.lease_token, claim.lease_seconds) for claim in claims]
 
         def work(target: Target) -> dict[UUID, Beat]:
@@ -193,11 +196,6 @@ class Claims(Transactions):
         )
 
 
-def _storable(value: object) -> object:
-    """What says why a task failed must itself always be storable, or the task could not end."""
-    return sanitize(value) if isinstance(value, str) else value
-
-
 def _order(row: dict[str, Any]) -> tuple[int, datetime, int]:
     return -row["priority"], row["available_at"], row["entry_id"]
 
@@ -217,5 +215,5 @@ def _end(outcome: Outcome) -> tuple[object, ...]:
         outcome.delay.total_seconds(),
         None if outcome.error is None else sanitize(outcome.error),
         outcome.result,
-        json.dumps({name: _storable(value) for name, value in outcome.data.items()}) if outcome.data else None,
+        event_data(outcome.data),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import NoReturn
 from uuid import UUID
@@ -10,7 +9,7 @@ from uuid import UUID
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EventType, TaskStatus
 from ..target import Target
-from .base import Transactions, aware, identifier
+from .base import Transactions, aware, event_data, identifier
 
 _LOOKS = 10
 """How often a task may change its status between our look and our write before we give up."""
@@ -38,7 +37,7 @@ class Operations(Transactions):
         and the task stays Running until the worker answers; with `force` it is Cancelled at once and its worker fenced.
         Raises TaskNotFound; InvalidTransition on a task that has ended.
         """
-        data = json.dumps({"reason": reason}) if reason else None
+        data = event_data({"reason": reason} if reason else {})
         row = (task_id, EventType.CANCELLED, TaskStatus.CANCELLED, None, None, data)
         allowed = {TaskStatus.READY, TaskStatus.RUNNING} if force else {TaskStatus.READY}
         return self._move(row, using, allowed=frozenset(allowed), ask=not force)
@@ -70,8 +69,10 @@ class Operations(Transactions):
                 status = _status(target, task_id)
                 if ask and status is TaskStatus.RUNNING:
                     with target.atomic():
-                        statements.request_cancel.run(target.execute, values, [(task_id, given[-1])])
-                    return status
+                        asked = statements.request_cancel.run(target.execute, values, [(task_id, given[-1])])
+                    if asked or _was_asked(target, task_id):
+                        return status
+                    continue  # it ended, or was given back, meanwhile
                 if status not in allowed:
                     _refuse(task_id, status, event_type)
             raise InvalidTransition(
@@ -86,6 +87,11 @@ def _status(target: Target, task_id: UUID) -> TaskStatus:
     if not found:
         raise TaskNotFound(f"there is no task {task_id}")
     return TaskStatus(found[0]["status"])
+
+
+def _was_asked(target: Target, task_id: UUID) -> bool:
+    found = target.dialect.statements.get.run(target.execute, {"task_id": task_id})
+    return bool(found) and found[0]["status"] == TaskStatus.RUNNING and found[0]["cancel_requested_at"] is not None
 
 
 def _refuse(task_id: UUID, status: TaskStatus, event_type: object) -> NoReturn:

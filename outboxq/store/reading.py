@@ -15,7 +15,7 @@ from ..dialects import Begin
 from ..errors import TaskNotFound
 from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus
 from ..target import Target
-from .base import Transactions, identifier, positive
+from .base import Transactions, identifier, positive, queue_names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,12 +77,13 @@ class Reading(Transactions):
 
     def next_available_at(self, queues: Sequence[str] | None = None, *, using: object = None) -> datetime | None:
         """The next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
+        names = queue_names(queues)
 
         def work(target: Target) -> Any:
             statements, values = target.dialect.statements, self._values(target)
-            if queues is None:
+            if names is None:
                 return statements.next_available_at.run(target.execute, values)[0]["available_at"]
-            values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in queues])
+            values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names])
             return statements.next_available_at_given.run(target.execute, values)[0]["available_at"]
 
         return self._run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from ..dialects import Begin
@@ -12,6 +12,7 @@ from ..model import TERMINAL, TaskStatus
 from .base import Transactions, positive
 
 _NIL = UUID(int=0)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Retention(Transactions):
@@ -38,7 +39,7 @@ class Retention(Transactions):
         before = self._run(
             lambda t: t.dialect.statements.now.run(t.execute, self._values(t))[0]["now"], begin=Begin.READ
         )
-        before -= older_than
+        before -= min(older_than, before - _EPOCH)
         values = {
             "before": before,
             "from_id": _NIL,

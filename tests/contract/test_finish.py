@@ -14,15 +14,6 @@ from outboxq.model import EventType, Outcome, TaskStatus
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
-ENDS = {
-    "complete": lambda store, claim: store.complete(claim, '"done"'),
-    "fail": lambda store, claim: store.fail(claim, "broken"),
-    "release": lambda store, claim: store.release(claim),
-    "retry": lambda store, claim: end(store, claim, EventType.RETRY_SCHEDULED, delay=HOUR),
-    "snooze": lambda store, claim: end(store, claim, EventType.SNOOZED, delay=HOUR),
-    "cancel": lambda store, claim: end(store, claim, EventType.CANCELLED),
-}
-FENCED = {**ENDS, "heartbeat": lambda store, claim: beat(store, claim)}
 
 
 def end(store, claim, event_type, **fields):
@@ -33,6 +24,17 @@ def end(store, claim, event_type, **fields):
 def beat(store, claim):
     if claim.id not in store.heartbeat([claim]):
         raise LeaseLost
+
+
+ENDS = {
+    "complete": lambda store, claim: store.complete(claim, '"done"'),
+    "fail": lambda store, claim: store.fail(claim, "broken"),
+    "release": lambda store, claim: store.release(claim),
+    "retry": lambda store, claim: end(store, claim, EventType.RETRY_SCHEDULED, delay=HOUR),
+    "snooze": lambda store, claim: end(store, claim, EventType.SNOOZED, delay=HOUR),
+    "cancel": lambda store, claim: end(store, claim, EventType.CANCELLED),
+}
+FENCED = {**ENDS, "heartbeat": beat}
 
 
 @pytest.fixture(params=ENDS)

@@ -128,8 +128,10 @@ CORRUPTIONS = [
         "recovered_early",
         reset,
         [
-            f'UPDATE execution_events SET event_data = \'{{{{"available_at": "{NOW}", "lease_expires_at": "{LATER}"}}}}\' '
-            "WHERE event_type = 'task_reset'"
+            (
+                f'UPDATE execution_events SET event_data = \'{{{{"available_at": "{NOW}", "lease_expires_at": "{LATER}"}}}}\' '
+                "WHERE event_type = 'task_reset'"
+            )
         ],
     ),
     (
@@ -141,8 +143,10 @@ CORRUPTIONS = [
         "key_without_task",
         None,
         [
-            "INSERT INTO idempotency_keys (scope, key, task_execution_id, created_at) VALUES "
-            f"('tests.work', 'k', '{{id}}', '{NOW}')"
+            (
+                "INSERT INTO idempotency_keys (scope, key, task_execution_id, created_at) VALUES "
+                f"('tests.work', 'k', '{{id}}', '{NOW}')"
+            )
         ],
     ),
 ]

@@ -68,6 +68,16 @@ def an_enqueue_takes_the_arguments_of_the_function() -> None:
     without_arguments.using(session).enqueue(1)  # type: ignore[call-arg]
 
 
+def a_task_with_a_context_is_called_with_one(ctx: TaskContext) -> None:
+    assert_type(bare_with_context(ctx, 1), int)
+    bare_with_context(1)  # type: ignore[call-arg,arg-type]
+
+
+def a_worker_takes_its_options_by_name() -> None:
+    assert_type(outbox.worker(concurrency=4, queues=["mail"]), Worker)
+    outbox.worker(concurency=4)  # type: ignore[call-arg]
+
+
 def the_context_is_no_argument_of_an_enqueue() -> None:
     takes_an_int: list[Task[[int], int]] = [bare_with_context]
     takes_both: list[Task[[TaskContext, int], int]] = [bare_with_context]  # type: ignore[list-item]
