@@ -19,13 +19,14 @@ from uuid import uuid4
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
 from outboxq import migrations
 from outboxq.engine import configure_sqlite, make_engine
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
-from sqlalchemy import create_engine
-from sqlalchemy.orm import Session
 from tests import postgres
 
 BATCH = 100
@@ -59,9 +60,7 @@ def measure(url: str, tasks: int) -> dict[str, float]:
             1000, lambda: [store.enqueue(task(), using=session) for _ in range(1000)]
         )
         session.commit()
-    figures["enqueue_many, 10 000 at once"] = rate(
-        10_000, lambda: store.enqueue_many([task() for _ in range(10_000)])
-    )
+    figures["enqueue_many, 10 000 at once"] = rate(10_000, lambda: store.enqueue_many([task() for _ in range(10_000)]))
     store.enqueue_many([task() for _ in range(tasks)])
 
     def claim_and_complete(limit: int, queues: list[str] | None) -> int:

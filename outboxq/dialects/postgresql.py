@@ -95,7 +95,8 @@ class PostgresDialect(Dialect):
         "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
     )
     begin: ClassVar = {
-        Begin.WRITE: f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}",
+        # A batch joins its CTEs by hash: the planner takes them for ten rows, and would compare each with each.
+        Begin.WRITE: f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}; SET LOCAL enable_nestloop = off",
         Begin.READ: f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_limits}",
         Begin.SNAPSHOT: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off",
     }

@@ -73,7 +73,9 @@ def test_a_failing_task_is_retried_and_then_a_dead_letter_with_every_error(outbo
     assert attempts == [1, 2, 3]
     errors = [event.event_data["error"] for event in outbox.store.history(handle.id) if "error" in event.event_data]
     assert errors == ["ValueError: attempt 1", "ValueError: attempt 2", "ValueError: attempt 3"]
-    assert all("Traceback" in e.event_data["traceback"] for e in outbox.store.history(handle.id) if "error" in e.event_data)
+    assert all(
+        "Traceback" in e.event_data["traceback"] for e in outbox.store.history(handle.id) if "error" in e.event_data
+    )
 
 
 def test_snooze_uses_no_attempt_and_cancel_ends_it(outbox, work):

@@ -18,7 +18,12 @@ def started_by(directory):
 def waiting_task(database, directory, **fields):
     args = json.dumps({"directory": str(directory)})
     return database.add(
-        database.store, task_name="faults.wait", queue="faults", args=args, lease=fields.pop("lease", _seconds(1)), **fields
+        database.store,
+        task_name="faults.wait",
+        queue="faults",
+        args=args,
+        lease=fields.pop("lease", _seconds(1)),
+        **fields,
     )
 
 

@@ -399,7 +399,6 @@ def test_a_function_in_a_policy_sees_a_retrying_with_the_same_rules():
         {"retry": retry_if_exception_type},
         {"retry": stop_after_attempt(3)},
     ],
-    ids=repr,
 )
 def test_a_wrong_argument_is_refused_at_once_by_name(arguments):
     (name,) = arguments
@@ -425,7 +424,7 @@ def test_a_coroutine_function_is_refused_for_it_would_always_be_true(name, rule)
         RetryPolicy.of(AsyncRetrying(**{name: rule}))
 
 
-@pytest.mark.parametrize("value", [5, "never", Retrying, stop_after_attempt(3), tenacity.retry(len)], ids=repr)
+@pytest.mark.parametrize("value", [5, "never", Retrying, stop_after_attempt(3), tenacity.retry(len)])
 def test_what_is_not_a_policy_is_refused_with_what_to_pass(value):
     with pytest.raises(InvalidArgument, match=r"is not a retry policy: pass .*tenacity\.Retrying\(\)"):
         RetryPolicy.of(value)

@@ -26,10 +26,10 @@ SET status=given.status, attempt=coalesce(given.attempt, task_executions.attempt
 FROM clock) END, updated_at=(SELECT clock.now
 FROM clock) FROM given
 WHERE task_executions.id = any(array((SELECT given.id
-FROM given))) AND task_executions.id = given.id AND (task_executions.status = 'Ready' AND task_executions.id IN (SELECT
-    gone.id
-FROM gone) OR task_executions.status = 'Running' AND task_executions.id IN (SELECT freed.id
-FROM freed) OR task_executions.status = 'Failed' AND %(from_failed)s)
+FROM given))) AND task_executions.id = given.id AND (task_executions.status = 'Ready' AND task_executions.id =
+    any(array((SELECT gone.id
+FROM gone))) OR task_executions.status = 'Running' AND task_executions.id = any(array((SELECT freed.id
+FROM freed))) OR task_executions.status = 'Failed' AND %(from_failed)s)
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.queue, task_executions.priority,
     task_executions.partition_key, task_executions.position, task_executions.event_type, task_executions.expires_at,
     task_executions.status, task_executions.attempt, task_executions.recovery_attempts),

@@ -79,8 +79,9 @@ FROM taken))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
     task_executions.priority, task_executions.args, task_executions.headers, task_executions.attempt,
     task_executions.max_attempts, task_executions.recovery_attempts, task_executions.lease_token,
-    task_executions.lease_seconds, task_executions.timeout_seconds, task_executions.created_at,
-    task_executions.first_started_at, task_executions.started_at, (SELECT clock.now
+    task_executions.timeout_seconds, task_executions.created_at, task_executions.first_started_at,
+    task_executions.started_at, coalesce(%(lease_seconds)s, task_executions.lease_seconds) AS lease_seconds, (SELECT
+    clock.now
 FROM clock) + coalesce(%(lease_seconds)s, task_executions.lease_seconds) * interval '1 second' AS lease_expires_at),
 lease AS
 (INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at) SELECT claimed.id AS id,
@@ -98,6 +99,6 @@ FROM clock) AS anon_3
 FROM claimed)
   SELECT claimed.id, claimed.pipeline_execution_id, claimed.task_name, claimed.queue, claimed.priority, claimed.args,
       claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token,
-      claimed.lease_seconds, claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at,
+      claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_seconds,
       claimed.lease_expires_at, taken.available_at, taken.entry_id
 FROM claimed JOIN taken ON taken.id = claimed.id

@@ -39,12 +39,13 @@ SET status='Running', lease_token=(task_executions.lease_token + :lease_token_1)
 WHERE task_executions.id IN (SELECT taken.id
 FROM taken) AND task_executions.status = 'Ready'
 RETURNING id, pipeline_execution_id, task_name, queue, priority, args, headers, attempt, max_attempts,
-    recovery_attempts, lease_token, lease_seconds, timeout_seconds, created_at, first_started_at, started_at,
-    strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 +
+    recovery_attempts, lease_token, timeout_seconds, created_at, first_started_at, started_at, coalesce(:lease_seconds,
+    lease_seconds) AS lease_seconds, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
+    :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+    CAST(round(coalesce(:lease_seconds, lease_seconds) * :coalesce_1) AS INTEGER)) / 1000000, :strftime_3) ||
+    printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 +
     CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(coalesce(:lease_seconds, lease_seconds) *
-    :coalesce_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now,
-    :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round(coalesce(:lease_seconds, lease_seconds) * :coalesce_1) AS INTEGER)) % 1000000) AS lease_expires_at;
+    :coalesce_1) AS INTEGER)) % 1000000) AS lease_expires_at;
 
 -- lease
 WITH claimed AS MATERIALIZED
