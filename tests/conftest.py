@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from outboxq.model import Claim, Handle, NewTask
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests import postgres
+from tests.reuse import Reused
 
 DATABASES = ("sqlite", "postgresql")
 
@@ -109,11 +109,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(others)]
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test is called the same in every process of a parallel run, even where an object without a name is a parameter."""
-    item._nodeid = re.sub(r" at 0x[0-9a-f]+", "", item.nodeid)
-
-
 def databases_of(item: pytest.Item) -> set[str]:
     """Those that its fixtures and parameters name; a `cluster` is PostgreSQL's."""
     _, _, parameters = item.name.partition("[")
@@ -152,11 +147,18 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+@pytest.fixture(scope="session")
+def reused_postgresql(cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[Reused]:
+    """The database that this process's tests share."""
+    reused = Reused(cluster, migrated_postgresql)
+    yield reused
+    reused.drop()
+
+
 @pytest.fixture
-def postgresql_url(cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[str]:
-    url = cluster.create_database(template=migrated_postgresql)
-    yield url
-    cluster.drop_database(url)
+def postgresql_url(reused_postgresql: Reused) -> Iterator[str]:
+    yield reused_postgresql.take()
+    reused_postgresql.give_back()
 
 
 @pytest.fixture
