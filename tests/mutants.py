@@ -77,10 +77,12 @@ MUTANTS = (
         (
             (
                 "            found = list(execute(step.sql, step.bind(bound)))\n",
-                "            found = list(execute(step.sql, step.bind(bound)))\n"
-                '            if name in ("taken", "entry"):\n'
-                '                execute("COMMIT", {})\n'
-                '                execute("BEGIN IMMEDIATE", {})\n',
+                (
+                    "            found = list(execute(step.sql, step.bind(bound)))\n"
+                    '            if name in ("taken", "entry"):\n'
+                    '                execute("COMMIT", {})\n'
+                    '                execute("BEGIN IMMEDIATE", {})\n'
+                ),
             ),
         ),
         ("tests/contract/test_claim.py", "tests/contract/test_enqueue.py"),
@@ -96,13 +98,17 @@ MUTANTS = (
         "outboxq/statements/recovery.py",
         (
             (
-                "    return (\n        delete(task_leases)\n"
-                '        .where(g.among(lease.task_execution_id, r["expired"].c.id))\n'
-                '        .returning(lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
-                "lease.lease_expires_at)\n    )\n",
-                '    return select(\n        lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
-                "lease.lease_expires_at\n"
-                '    ).where(g.among(lease.task_execution_id, r["expired"].c.id))\n',
+                (
+                    "    return (\n        delete(task_leases)\n"
+                    '        .where(g.among(lease.task_execution_id, r["expired"].c.id))\n'
+                    '        .returning(lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
+                    "lease.lease_expires_at)\n    )\n"
+                ),
+                (
+                    '    return select(\n        lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
+                    "lease.lease_expires_at\n"
+                    '    ).where(g.among(lease.task_execution_id, r["expired"].c.id))\n'
+                ),
             ),
         ),
         ("tests/contract/test_leases.py",),

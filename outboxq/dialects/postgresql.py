@@ -222,7 +222,7 @@ def _outcome(transition: Transition, relations: Relations) -> Select[Any]:
     for name in transition.completed_by:
         other = relations[name]
         columns |= {c.key: c for c in other.c if c.key != "id"}
-        rows = rows.join(other, other.c.id == returned.c.id)
+        rows = rows.outerjoin(other, other.c.id == returned.c.id)
     return select(*columns.values()).select_from(rows)
 
 

@@ -195,7 +195,8 @@ class Script:
             return []
         found = {row["id"]: row for row in outcome[self._transition.returns]}
         for name in self._transition.completed_by:
-            for row in outcome[name]:
-                if row["id"] in found:
-                    found[row["id"]] |= row
+            nothing = dict.fromkeys(self._steps[name].columns)
+            known = {row["id"]: row for row in outcome[name]}
+            for key, row in found.items():
+                row |= {**(known.get(key) or nothing), "id": key}
         return list(found.values())

@@ -42,7 +42,8 @@ _CLAIM_COLUMNS = (
 def claim(g: Grammar, name: str, take: Callable[[], Statement]) -> Transition:
     """`take` deletes due entries and returns `taken()`; those whose execution is Ready begin to run, all else is stale.
 
-    A stale entry (its execution is finished, running or gone) was deleted by `take` and ends there.
+    A stale entry (its execution is finished, running or gone) was deleted by `take` and ends there; it is returned without
+    a lease token.
     """
     return Transition(
         name=name,
@@ -53,8 +54,8 @@ def claim(g: Grammar, name: str, take: Callable[[], Statement]) -> Transition:
             "event": lambda r: _event(g, r),
         },
         passes={"claimed": ("id", "pipeline_execution_id", "attempt", "lease_token", "lease_expires_at")},
-        returns="claimed",
-        completed_by=("taken",),
+        returns="taken",
+        completed_by=("claimed",),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Double, Text, Uuid, case, delete, func, null, select, update
+from sqlalchemy import BigInteger, ColumnElement, Double, Text, Uuid, and_, case, delete, func, null, select, update
 
 from ..model import EventType, TaskStatus
 from ..tables import Instant, task_executions, task_leases
@@ -92,8 +92,10 @@ def _freed(g: Grammar, r: Relations) -> Statement:
 
 
 def _ended(g: Grammar, r: Relations) -> Statement:
+    """What was asked to stop does not come back: instead of to the outbox, it goes to its end."""
     execution, given = task_executions.c, r["given"].c
-    ready, retry = _is_ready(given), _is_retry(given)
+    ready = and_(_is_ready(given), execution.cancel_requested_at.is_(None))
+    retry = and_(_is_retry(given), execution.cancel_requested_at.is_(None))
     return (
         update(task_executions)
         .where(
@@ -104,7 +106,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             execution.status == word(TaskStatus.RUNNING),
         )
         .values(
-            status=given.status,
+            status=case((ready, given.status), (_is_ready(given), word(TaskStatus.CANCELLED)), else_=given.status),
             worker_id=null(),
             attempt=execution.attempt + case((retry, 1), else_=0),
             retry_at=case((retry, _due(g, given)), else_=null()),
@@ -127,17 +129,18 @@ def _entry(g: Grammar, r: Relations) -> Statement:
 def _event(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     due = _due(g, given)
+    stopped = ended.status != given.status
     said = g.json(
         given.data,
         attempt=ended.attempt,
-        available_at=case((_is_ready(given), due)),
-        retry_at=case((_is_retry(given), due)),
+        available_at=case((_is_ready(ended), due)),
+        retry_at=case((and_(_is_ready(ended), _is_retry(given)), due)),
     )
     return follow.event(
         g,
         ended,
         r["ended"].join(r["given"], ended.id == given.id),
-        event_type=given.event_type,
+        event_type=case((stopped, word(EventType.CANCELLED)), else_=given.event_type),
         # Completed is the hot end, and its type says everything.
         data=case((given.status == word(TaskStatus.COMPLETED), given.data), else_=said),
         worker_id=worker_id,

@@ -39,7 +39,7 @@ class Transition:
     returns: str | None = None
     """The step whose rows are the outcome; None: nobody asks."""
     completed_by: tuple[str, ...] = ()
-    """Further steps, whose columns of the same `id` complete each row of the outcome."""
+    """Further steps, whose columns of the same `id` complete each row of the outcome; None where they have no such row."""
 
 
 class Grammar(Protocol):

@@ -53,12 +53,25 @@ class Transactions:
         with self._transaction(Begin.READ) as target:
             self._check_schema(target)
 
-    def _run(self, work: Callable[[Target], T], *, using: object = None, begin: Begin = Begin.WRITE) -> T:
-        """Run `work` in the caller's transaction, or in one of our own, again where that may help."""
+    def _run(
+        self,
+        work: Callable[[Target], T],
+        *,
+        using: object = None,
+        begin: Begin = Begin.WRITE,
+        done: Callable[[Target], T | None] = lambda _: None,
+    ) -> T:
+        """Run `work` in the caller's transaction, or in one of our own, again where that may help.
+
+        A connection that is lost during COMMIT leaves open whether it happened. So before `work` is run again, `done` says
+        from the tables what it returned, had it been committed; None: it was not.
+        """
         if using is not None:
             return work(self._joined(using))
         for attempt in self._attempts():
             with attempt, self._transaction(begin) as target:
+                if attempt.retry_state.attempt_number > 1 and (found := done(target)) is not None:
+                    return found
                 return work(target)
         raise AssertionError("tenacity reraises the last error")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ from ..target import Target
 from .base import Transactions, event_data, identifier, positive, queue_names
 
 _TEXT = Text()
+log = logging.getLogger("outboxq.store")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +70,13 @@ class Claims(Transactions):
             else:
                 values |= target.dialect.pack("queues", {"queue": _TEXT}, [(name,) for name in names])
                 plan = statements.claim_from_one if len(names) == 1 else statements.claim_from_given
-            with target.atomic():
-                rows = plan.run(target.execute, values)
-            return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
+            while True:
+                with target.atomic():
+                    taken = plan.run(target.execute, values)
+                claimed = [row for row in taken if row["lease_token"] is not None]
+                if claimed or not taken:
+                    return [_claim(row, worker_id) for row in sorted(claimed, key=_order)]
+                log.warning("deleted %d outbox entries of tasks that were not Ready", len(taken))
 
         if using is None and self.dialect.reads_before_writing and not self._any_due(names):
             return []
@@ -102,21 +108,19 @@ class Claims(Transactions):
             raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
         if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
             raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
-        tries = 0
 
         def work(target: Target) -> frozenset[UUID]:
-            nonlocal tries
-            tries += 1
             values = self._values(target, worker_id=outcomes[0].claim.worker_id)
             rows = [_end(outcome) for outcome in outcomes]
             with target.atomic():
                 ended = {row["id"] for row in target.dialect.statements.end.run(target.execute, values, rows)}
-            lost = [outcome for outcome in outcomes if outcome.claim.id not in ended]
-            if tries > 1:  # an earlier try may have been committed, and only its answer lost
-                lost = [outcome for outcome in lost if not self._has_ended(target, outcome)]
-            return frozenset(outcome.claim.id for outcome in lost)
+            return frozenset(outcome.claim.id for outcome in outcomes) - ended
 
-        return self._run(work, using=using)
+        def done(target: Target) -> frozenset[UUID] | None:
+            lost = frozenset(outcome.claim.id for outcome in outcomes if not self._has_ended(target, outcome))
+            return lost if len(lost) < len(outcomes) else None
+
+        return self._run(work, using=using, done=done)
 
     def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
         """Extend the leases of these claims of one worker by their own length from now; a missing id was lost."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import NoneType
 from typing import TypeGuard
@@ -10,7 +10,6 @@ from uuid import UUID
 
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask
-from ..statements.enqueue import KEYED, NEW_TASK
 from ..target import Target
 from .base import Transactions, aware
 
@@ -38,34 +37,49 @@ class Enqueue(Transactions):
             _check(task)
         if not tasks:
             return []
-        return self._run(lambda target: self._enqueue(target, tasks), using=using)
+        return self._run(
+            lambda target: self._enqueue(target, tasks), using=using, done=lambda target: self._enqueued(target, tasks)
+        )
 
     def _enqueue(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
-        statements = target.dialect.statements
-        values = self._values(target)
+        statements, values = target.dialect.statements, self._values(target)
         with target.atomic():
             if not any(task.idempotency_key is not None for task in tasks):
                 statements.enqueue.run(target.execute, values, [_row(task) for task in tasks])
-                return [Handle(id=task.id) for task in tasks]
+                return _handles(tasks, {})
             rows = [(*_row(task), task.idempotency_key) for task in tasks]
             created = {row["id"] for row in statements.enqueue_keyed.run(target.execute, values, rows)}
-        refused = {(t.task_name, t.idempotency_key) for t in tasks if t.id not in created}
-        holders: dict[tuple[str, str | None], UUID] = {}
-        if refused:
-            # A second statement, for its snapshot sees what the first one waited for.
-            held = statements.keyed_tasks.run(target.execute, values, sorted(refused, key=str))
-            holders = {(row["scope"], row["key"]): row["id"] for row in held}
-        gone = [t for t in tasks if t.id not in created and (t.task_name, t.idempotency_key) not in holders]
-        if gone:  # pruned between the two statements: their keys are free now
+        refused = [task for task in tasks if task.id not in created]
+        # A second statement, for its snapshot sees what the first one waited for.
+        holders = self._holders(target, refused)
+        if gone := [task for task in refused if _key(task) not in holders]:
+            # Pruned between the two statements: their keys are free now.
             again = self._enqueue(target, gone)
-            created |= {handle.id for handle in again if handle.created}
-            holders |= {(t.task_name, t.idempotency_key): h.id for t, h in zip(gone, again, strict=True)}
-        return [
-            Handle(id=task.id)
-            if task.id in created
-            else Handle(id=holders[task.task_name, task.idempotency_key], created=False)
-            for task in tasks
-        ]
+            holders |= {_key(task): handle.id for task, handle in zip(gone, again, strict=True)}
+        return _handles(tasks, holders)
+
+    def _enqueued(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
+        """The handles of tasks that an earlier try wrote, all of them together; None if it wrote none."""
+        handles = _handles(tasks, self._holders(target, [task for task in tasks if task.idempotency_key is not None]))
+        for handle in handles:
+            if handle.created:
+                return handles if target.dialect.statements.get.run(target.execute, {"task_id": handle.id}) else None
+        return None
+
+    def _holders(self, target: Target, tasks: Sequence[NewTask]) -> dict[tuple[str, str | None], UUID]:
+        """Which task has the key, for those of the tasks' keys that are taken."""
+        keys = sorted({_key(task) for task in tasks}, key=str)
+        held = target.dialect.statements.keyed_tasks.run(target.execute, self._values(target), keys) if keys else []
+        return {(row["scope"], row["key"]): row["id"] for row in held}
+
+
+def _handles(tasks: Sequence[NewTask], holders: Mapping[tuple[str, str | None], UUID]) -> list[Handle]:
+    found = [(task, holders.get(_key(task), task.id)) for task in tasks]
+    return [Handle(id=holder, created=holder == task.id) for task, holder in found]
+
+
+def _key(task: NewTask) -> tuple[str, str | None]:
+    return task.task_name, task.idempotency_key
 
 
 def _row(task: NewTask) -> tuple[object, ...]:
@@ -83,9 +97,6 @@ def _row(task: NewTask) -> tuple[object, ...]:
         task.available_at,
         task.delay.total_seconds(),
     )
-
-
-assert len(NEW_TASK) + 1 == len(KEYED)
 
 
 def _check(task: NewTask) -> None:  # noqa: C901 - one case a field

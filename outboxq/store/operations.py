@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import NoReturn
 from uuid import UUID
@@ -79,7 +80,7 @@ class Operations(Transactions):
                 f"task {task_id} changes its status faster than it can be changed by hand; try again"
             )
 
-        return self._run(work, using=using)
+        return self._run(work, using=using, done=lambda target: _moved_already(target, task_id, row))
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:
@@ -87,6 +88,20 @@ def _status(target: Target, task_id: UUID) -> TaskStatus:
     if not found:
         raise TaskNotFound(f"there is no task {task_id}")
     return TaskStatus(found[0]["status"])
+
+
+def _moved_already(target: Target, task_id: UUID, row: tuple[object, ...]) -> TaskStatus | None:
+    """The status a task was moved to, if the last thing that happened to it is just what was asked for."""
+    _, event_type, status, attempt, available_at, _ = row
+    history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
+    if not history or history[-1]["event_type"] != event_type:
+        return None
+    data = json.loads(history[-1]["event_data"])
+    if attempt not in (None, data["attempt"]):
+        return None
+    if available_at is not None and datetime.fromisoformat(data["available_at"]) != available_at:
+        return None
+    return TaskStatus(str(status))
 
 
 def _was_asked(target: Target, task_id: UUID) -> bool:

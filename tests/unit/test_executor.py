@@ -148,7 +148,7 @@ def test_arguments_that_cannot_be_read_fail_the_attempt_with_a_reason():
 
 
 def test_a_result_that_is_no_json_fails_the_task_and_is_not_run_again():
-    outcome = outcome_of(lambda: object())
+    outcome = outcome_of(object)
     assert outcome.event_type is EventType.FAILED
     assert "PayloadError" in outcome.error
 

@@ -522,7 +522,7 @@ ROUND_TRIPS: list[tuple[Any, object]] = [
     (dict[UUID, list[date]], {ONE: [date(2024, 1, 1)]}),
     (dict[Colour, int], {Colour.RED: 1}),
     (Mapping[str, Any], {"a": [1, {"b": None}]}),
-    (Literal["a", 1, None], 1),
+    ((Literal["a", 1] | None), 1),
     (Literal[Colour.RED, "x"], Colour.RED),
     (Literal["a"] | str, "b"),
     (int | str, "a"),

@@ -94,7 +94,7 @@ def test_an_unbound_outbox_says_how_to_bind_it(monkeypatch):
     monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
     outbox = Outbox()
     assert not outbox.is_bound
-    for use in (outbox.upgrade, lambda: outbox.store.stats(), lambda: outbox.worker().start()):
+    for use in (outbox.upgrade, outbox.store.stats, lambda: outbox.worker().start()):
         with pytest.raises(ConfigurationError, match="bind"):
             use()
 

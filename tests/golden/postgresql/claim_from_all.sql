@@ -102,8 +102,8 @@ event AS
     %(worker_id)s::UUID AS anon_3, claimed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_4
 FROM claimed)
-  SELECT claimed.id, claimed.pipeline_execution_id, claimed.task_name, claimed.queue, claimed.priority, claimed.args,
-      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token,
-      claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_seconds,
-      claimed.lease_expires_at, taken.available_at, taken.entry_id
-FROM claimed JOIN taken ON taken.id = claimed.id
+  SELECT taken.id, taken.available_at, taken.entry_id, claimed.pipeline_execution_id, claimed.task_name, claimed.queue,
+      claimed.priority, claimed.args, claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts,
+      claimed.lease_token, claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at,
+      claimed.lease_seconds, claimed.lease_expires_at
+FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

@@ -21,12 +21,15 @@ clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
 ended AS
 (UPDATE task_executions
-SET status=given.status, attempt=(task_executions.attempt + CASE WHEN (given.event_type = 'task_retry_scheduled') THEN
+SET status=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN given.status WHEN
+    (given.status = 'Ready') THEN 'Cancelled' ELSE given.status END, attempt=(task_executions.attempt + CASE WHEN
+    (given.event_type = 'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN
     %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END), worker_id=NULL, retry_at=CASE WHEN (given.event_type =
-    'task_retry_scheduled') THEN coalesce(given.available_at, (SELECT clock.now
-FROM clock) + given.delay_seconds * interval '1 second') ELSE NULL END, started_at=CASE WHEN (given.status = 'Ready')
-    THEN NULL ELSE task_executions.started_at END, completed_at=CASE WHEN (given.status = 'Ready') THEN NULL ELSE
-    (SELECT clock.now
+    'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN coalesce(given.available_at, (SELECT
+    clock.now
+FROM clock) + given.delay_seconds * interval '1 second') ELSE NULL END, started_at=CASE WHEN (given.status = 'Ready' AND
+    task_executions.cancel_requested_at IS NULL) THEN NULL ELSE task_executions.started_at END, completed_at=CASE WHEN
+    (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN NULL ELSE (SELECT clock.now
 FROM clock) END, updated_at=(SELECT clock.now
 FROM clock), last_error=coalesce(given.error, task_executions.last_error), result=given.result FROM given
 WHERE task_executions.id = any(array((SELECT freed.id
@@ -46,15 +49,16 @@ FROM ended JOIN given ON ended.id = given.id
 WHERE ended.status = 'Ready'),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
-    created_at) SELECT ended.pipeline_execution_id AS pipeline_execution_id, ended.id AS id, given.event_type AS
-    event_type, CASE WHEN (given.status = 'Completed') THEN given.data ELSE CAST(coalesce(CAST(given.data AS JSONB),
-    '{}') || jsonb_strip_nulls(jsonb_build_object('attempt', ended.attempt, 'available_at', CASE WHEN (given.status =
-    'Ready') THEN coalesce(given.available_at, (SELECT clock.now
-FROM clock) + given.delay_seconds * interval '1 second') END, 'retry_at', CASE WHEN (given.event_type =
-    'task_retry_scheduled') THEN coalesce(given.available_at, (SELECT clock.now
-FROM clock) + given.delay_seconds * interval '1 second') END)) AS TEXT) END AS anon_2, %(worker_id)s::UUID AS anon_3,
+    created_at) SELECT ended.pipeline_execution_id AS pipeline_execution_id, ended.id AS id, CASE WHEN (ended.status !=
+    given.status) THEN 'task_cancelled' ELSE given.event_type END AS anon_2, CASE WHEN (given.status = 'Completed') THEN
+    given.data ELSE CAST(coalesce(CAST(given.data AS JSONB), '{}') || jsonb_strip_nulls(jsonb_build_object('attempt',
+    ended.attempt, 'available_at', CASE WHEN (ended.status = 'Ready') THEN coalesce(given.available_at, (SELECT
+    clock.now
+FROM clock) + given.delay_seconds * interval '1 second') END, 'retry_at', CASE WHEN (ended.status = 'Ready' AND
+    given.event_type = 'task_retry_scheduled') THEN coalesce(given.available_at, (SELECT clock.now
+FROM clock) + given.delay_seconds * interval '1 second') END)) AS TEXT) END AS anon_3, %(worker_id)s::UUID AS anon_4,
     given.lease_token AS lease_token, (SELECT clock.now
-FROM clock) AS anon_4
+FROM clock) AS anon_5
 FROM ended JOIN given ON ended.id = given.id)
   SELECT ended.id, ended.pipeline_execution_id, ended.queue, ended.priority, ended.partition_key, ended.position,
       ended.event_type, ended.expires_at, ended.status, ended.attempt

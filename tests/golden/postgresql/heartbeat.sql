@@ -23,4 +23,4 @@ FROM task_executions
 WHERE task_executions.id = any(array((SELECT beaten.id
 FROM beaten))))
   SELECT beaten.id, beaten.lease_expires_at, request.cancel_requested_at
-FROM beaten JOIN request ON request.id = beaten.id
+FROM beaten LEFT OUTER JOIN request ON request.id = beaten.id

@@ -33,16 +33,19 @@ freed AS MATERIALIZED
 (SELECT freed_rows."key" AS ordinal, json_extract(freed_rows.value, '$[0]') AS id
 FROM json_each(:freed) AS freed_rows)
   UPDATE task_executions
-SET status=given.status, attempt=(task_executions.attempt + CASE WHEN (given.event_type = 'task_retry_scheduled') THEN
-    :param_1 ELSE :param_2 END), worker_id=NULL, retry_at=CASE WHEN (given.event_type = 'task_retry_scheduled') THEN
-    coalesce(given.available_at, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2))
-    AS INTEGER) * :param_3 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds *
-    :delay_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now,
-    :substr_1, :substr_2)) AS INTEGER) * :param_3 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) % 1000000)) ELSE NULL END, started_at=CASE WHEN
-    (given.status = 'Ready') THEN NULL ELSE task_executions.started_at END, completed_at=CASE WHEN (given.status =
-    'Ready') THEN NULL ELSE :now END, updated_at=:now, last_error=coalesce(given.error, task_executions.last_error),
-    result=given.result FROM given
+SET status=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN given.status WHEN
+    (given.status = 'Ready') THEN 'Cancelled' ELSE given.status END, attempt=(task_executions.attempt + CASE WHEN
+    (given.event_type = 'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN :param_1 ELSE
+    :param_2 END), worker_id=NULL, retry_at=CASE WHEN (given.event_type = 'task_retry_scheduled' AND
+    task_executions.cancel_requested_at IS NULL) THEN coalesce(given.available_at, strftime(:strftime_1,
+    (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_3 + CAST(substr(:now,
+    :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) / 1000000,
+    :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) *
+    :param_3 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1)
+    AS INTEGER)) % 1000000)) ELSE NULL END, started_at=CASE WHEN (given.status = 'Ready' AND
+    task_executions.cancel_requested_at IS NULL) THEN NULL ELSE task_executions.started_at END, completed_at=CASE WHEN
+    (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN NULL ELSE :now END, updated_at=:now,
+    last_error=coalesce(given.error, task_executions.last_error), result=given.result FROM given
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = :worker_id AND task_executions.status = 'Running'
@@ -90,18 +93,19 @@ given AS MATERIALIZED
     json_extract(given_rows.value, '$[8]') AS data
 FROM json_each(:given) AS given_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT ended.pipeline_execution_id, ended.id, given.event_type, CASE WHEN (given.status =
-      'Completed') THEN given.data ELSE json_patch(coalesce(given.data, '{}'), json_object('attempt', ended.attempt,
-      'available_at', CASE WHEN (given.status = 'Ready') THEN coalesce(given.available_at, strftime(:strftime_1,
-      (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now,
-      :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) / 1000000,
-      :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) *
-      :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds *
-      :delay_seconds_1) AS INTEGER)) % 1000000)) END, 'retry_at', CASE WHEN (given.event_type = 'task_retry_scheduled')
-      THEN coalesce(given.available_at, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
-      :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+      lease_token, created_at) SELECT ended.pipeline_execution_id, ended.id, CASE WHEN (ended.status != given.status)
+      THEN 'task_cancelled' ELSE given.event_type END AS anon_1, CASE WHEN (given.status = 'Completed') THEN given.data
+      ELSE json_patch(coalesce(given.data, '{}'), json_object('attempt', ended.attempt, 'available_at', CASE WHEN
+      (ended.status = 'Ready') THEN coalesce(given.available_at, strftime(:strftime_1, (CAST(strftime(:strftime_2,
+      substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
       CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1,
       (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now,
       :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) % 1000000))
-      END)) END AS anon_1, :worker_id AS anon_2, given.lease_token, :now AS anon_3
+      END, 'retry_at', CASE WHEN (ended.status = 'Ready' AND given.event_type = 'task_retry_scheduled') THEN
+      coalesce(given.available_at, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2))
+      AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds *
+      :delay_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2,
+      substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+      CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) % 1000000)) END)) END AS anon_2, :worker_id AS
+      anon_3, given.lease_token, :now AS anon_4
 FROM ended JOIN given ON ended.id = given.id

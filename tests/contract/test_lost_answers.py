@@ -1,0 +1,130 @@
+"""The connection is lost during COMMIT: what was done is not done twice, and not reported as refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from outboxq.model import EventType, NewTask, TaskStatus
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+
+
+def types(database, handle):
+    return [event.event_type for event in database.frozen.history(handle.id)]
+
+
+def failed(database):
+    handle = database.add()
+    database.frozen.fail(database.claim()[0], "E")
+    return handle
+
+
+def test_a_task_is_enqueued_once(database, monkeypatch):
+    handle = database.add(helpers.lossy(database, monkeypatch))
+    assert handle.created
+    assert database.counts() == (1, 1, 1)
+
+
+def test_a_task_with_a_key_knows_that_the_key_is_its_own(database, monkeypatch):
+    handle = database.add(helpers.lossy(database, monkeypatch), idempotency_key="k")
+    assert handle.created
+    assert database.add(idempotency_key="k").id == handle.id
+    assert database.counts() == (1, 1, 1)
+
+
+def test_a_batch_is_told_which_of_its_keys_were_taken(database, monkeypatch):
+    first = database.add(idempotency_key="taken")
+    tasks = [
+        NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key=key) for key in ("taken", "free", None)
+    ]
+    handles = helpers.lossy(database, monkeypatch).enqueue_many(tasks)
+    assert [handle.created for handle in handles] == [False, True, True]
+    assert handles[0].id == first.id
+    assert database.counts()[0] == 3
+
+
+def test_a_batch_whose_keys_were_all_taken_is_told_so(database, monkeypatch):
+    first = database.add(idempotency_key="taken")
+    again = database.add(helpers.lossy(database, monkeypatch), idempotency_key="taken")
+    assert (again.id, again.created) == (first.id, False)
+
+
+def test_a_retry_is_scheduled_once(database, monkeypatch):
+    handle = database.add()
+    at = database.clock.now + timedelta(hours=1)
+    helpers.lossy(database, monkeypatch).schedule_retry(handle.id, at, 4)
+    assert types(database, handle) == [EventType.CREATED, EventType.RETRY_SCHEDULED]
+    assert database.frozen.get(handle.id).attempt == 4
+
+
+def test_an_older_retry_of_another_time_is_not_taken_for_this_one(database, monkeypatch):
+    handle = database.add()
+    at = database.clock.now + timedelta(hours=1)
+    database.frozen.schedule_retry(handle.id, at, 2)
+    store = helpers.lossy(database, monkeypatch)
+    monkeypatch.setattr(
+        store.dialect.statements.by_hand, "run", _failing_once(database, store.dialect.statements.by_hand)
+    )
+    store.schedule_retry(handle.id, at + timedelta(hours=1), 2)
+    assert database.frozen.get(handle.id).retry_at == at + timedelta(hours=1)
+
+
+def test_a_cancellation_is_not_refused_for_its_own_sake(database, monkeypatch):
+    handle = database.add()
+    assert helpers.lossy(database, monkeypatch).cancel(handle.id) is TaskStatus.CANCELLED
+    assert types(database, handle) == [EventType.CREATED, EventType.CANCELLED]
+
+
+def test_a_redrive_is_not_refused_for_its_own_sake(database, monkeypatch):
+    handle = failed(database)
+    helpers.lossy(database, monkeypatch).redrive(handle.id)
+    assert types(database, handle).count(EventType.REQUEUED) == 1
+
+
+def _failing_once(database, plan):
+    """A statement that the server refuses the first time, before anything is committed."""
+    real, failures = plan.run, []
+
+    def run(*args, **kwargs):
+        if not failures:
+            failures.append(1)
+            raise helpers.lost_connection(database)
+        return real(*args, **kwargs)
+
+    return run
+
+
+@pytest.mark.parametrize("ends", ["retry", "snooze", "release", "fail", "complete"])
+def test_what_was_asked_to_stop_does_not_come_back(database, ends):
+    from outboxq.model import Outcome
+
+    kind = {
+        "retry": EventType.RETRY_SCHEDULED,
+        "snooze": EventType.SNOOZED,
+        "release": EventType.RELEASED,
+        "fail": EventType.FAILED,
+        "complete": EventType.COMPLETED,
+    }[ends]
+    handle = database.add()
+    claim = database.claim()[0]
+    database.frozen.cancel(handle.id)
+    database.frozen.finish([Outcome(claim=claim, event_type=kind)])
+    task = database.frozen.get(handle.id)
+    expected = {"fail": TaskStatus.FAILED, "complete": TaskStatus.COMPLETED}.get(ends, TaskStatus.CANCELLED)
+    assert (task.status, task.attempt, task.retry_at) == (expected, 1, None)
+    assert types(database, handle)[-1] is (kind if ends in ("fail", "complete") else EventType.CANCELLED)
+
+
+def test_stale_entries_do_not_hide_what_is_due(database):
+    done = database.add(priority=50)
+    database.frozen.complete(database.claim()[0])
+    due = database.add()
+    database.run(
+        "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
+        "SELECT id, queue, 50, position, created_at, created_at FROM task_executions WHERE task_name = 'tests.work' "
+        "AND status = 'Completed'"
+    )
+    assert [claim.id for claim in database.claim(1)] == [due.id]
+    assert done.id != due.id
