@@ -1,4 +1,4 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `plans`, `bench`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `mutants`, `plans`, `bench`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -54,6 +54,13 @@ def faults(session: nox.Session) -> None:
     """8 processes × 20 000 tasks on each database, with kills."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests/faults", *session.posargs)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Break the code on purpose; every mistake must be caught by a test."""
+    session.install("-e", ".[test]")
+    session.run("python", "tests/mutants.py", *session.posargs)
 
 
 @nox.session

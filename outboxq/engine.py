@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Any
-
-import tenacity
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from .dialects import dialect_for
-from .errors import ConfigurationError, UnsupportedDatabase
-
-BUSY_TIMEOUT_SECONDS = 30
-"""How long an SQLite writer waits for its turn. The queue for the one writer's lock is not fair, so the bound is long."""
+from .errors import ConfigurationError
 
 
 def make_engine(url: str | URL) -> Engine:
@@ -23,18 +16,9 @@ def make_engine(url: str | URL) -> Engine:
     Raises ConfigurationError for a text that is no URL, UnsupportedDatabase for a database outboxq does not run on.
     """
     parsed = parse_url(url)
-    dialect_for(parsed.get_backend_name())
-    if parsed.drivername in ("postgresql", "postgres"):
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed.get_backend_name() == "postgresql" and parsed.get_driver_name() != "psycopg":
-        raise UnsupportedDatabase(
-            f"outboxq uses psycopg 3, not {parsed.get_driver_name()}; write postgresql+psycopg://… for its own engine"
-        )
-    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
-    engine = create_engine(parsed, isolation_level="AUTOCOMMIT", hide_parameters=True)
-    if parsed.get_backend_name() == "sqlite":
-        event.listen(engine, "connect", _set_pragmas)
+    dialect = dialect_for(parsed.get_backend_name())
+    engine = create_engine(dialect.own_url(parsed), isolation_level="AUTOCOMMIT", hide_parameters=True)
+    dialect.set_up(engine)
     return engine
 
 
@@ -62,39 +46,5 @@ def configure_sqlite(engine: Engine) -> Engine:
 
     Call it once, before the engine is used. Returns the engine. Raises ConfigurationError for another database.
     """
-    if engine.dialect.name != "sqlite":
-        raise ConfigurationError(f"configure_sqlite() is for SQLite engines; this one is for {engine.dialect.name}")
-    event.listen(engine, "connect", _begin_by_hand)
-    event.listen(engine, "connect", _set_pragmas)
-    event.listen(engine, "begin", _begin)
+    dialect_for(engine.dialect.name).begin_for_real(engine)
     return engine
-
-
-def _begin_by_hand(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None
-
-
-def _set_pragmas(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_SECONDS * 1000}")
-    _switch_to_wal(connection)
-    connection.execute("PRAGMA journal_size_limit = 67108864")  # a long reader must not leave a huge log behind
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """On a file that is not in WAL mode yet this takes a lock for which SQLite does not wait, whatever the busy timeout."""
-    attempts = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(dialect_for("sqlite").is_transient),
-        wait=tenacity.wait_random(0.001, 0.05),
-        stop=tenacity.stop_after_delay(BUSY_TIMEOUT_SECONDS),
-        reraise=True,
-    )
-    attempts(connection.execute, "PRAGMA journal_mode = WAL")
-
-
-def _begin(connection: Any) -> None:
-    options = connection.get_execution_options()
-    if options.get("isolation_level") != "AUTOCOMMIT":
-        # SQLAlchemy gives the driver its own way of beginning back after every AUTOCOMMIT use of a pooled connection.
-        connection.connection.dbapi_connection.isolation_level = None
-        mode = "DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "IMMEDIATE"
-        connection.exec_driver_sql(f"BEGIN {mode}")

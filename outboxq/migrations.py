@@ -17,10 +17,11 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
 
+from .column_types import Xid8
 from .dialects import Begin, check_schema_name, dialect_for
 from .engine import make_engine, parse_url
 from .errors import InvalidTarget
-from .tables import VERSION_TABLE, Xid8, metadata
+from .tables import VERSION_TABLE, metadata
 from .target import SqlalchemyTarget
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -20,22 +21,22 @@ ANY_KIND = frozenset({"null", "boolean", "number", "string", "array", "object"})
 Verb = Callable[[Any, Walk], object]
 
 
-class Codec:
+class Codec(ABC):
     """``plain`` says that values are the same in Python and in JSON."""
 
     label: str
     kinds: frozenset[str]
     plain: bool = False
 
+    @abstractmethod
     def fits(self, value: object) -> bool:
         """Whether a value is of the annotated type, looking no further than the value itself."""
-        raise NotImplementedError
 
-    def encode(self, value: Any, walk: Walk) -> object:
-        raise NotImplementedError
+    @abstractmethod
+    def encode(self, value: Any, walk: Walk) -> object: ...
 
-    def decode(self, value: Any, walk: Walk) -> object:
-        raise NotImplementedError
+    @abstractmethod
+    def decode(self, value: Any, walk: Walk) -> object: ...
 
     def expect(self, value: object) -> None:
         if self.fits(value):

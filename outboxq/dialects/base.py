@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from sqlalchemy import Dialect as SqlalchemyDialect
-from sqlalchemy import FromClause, Select
+from sqlalchemy import Engine, FromClause, Select
 from sqlalchemy.engine import URL
 
+from ..errors import ConfigurationError
 from ..statements import by_hand, checks, claim, ends, enqueue, reading, recovery, retention
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import VERSION_TABLE
@@ -92,6 +93,17 @@ class Dialect(ABC):
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same transaction may well succeed when run again from its start."""
+
+    @abstractmethod
+    def own_url(self, url: URL) -> URL:
+        """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
+
+    def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
+        """Make an engine's connections fit for us."""
+
+    def begin_for_real(self, engine: Engine) -> None:
+        """Have a caller's engine begin real transactions. Raises ConfigurationError where the driver does so anyway."""
+        raise ConfigurationError(f"configure_sqlite() is for SQLite engines; this one is for {engine.dialect.name}")
 
     def prepare(self, statement: Statement) -> Prepared:
         return Prepared(statement, self.compiler, self.schema)

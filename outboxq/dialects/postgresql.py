@@ -26,9 +26,11 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
+from ..column_types import Instant
+from ..errors import UnsupportedDatabase
 from ..statements import claim
 from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
-from ..tables import Instant, task_outbox, task_position
+from ..tables import task_outbox, task_position
 from .base import Begin, Dialect, Plan
 from .prepared import Execute, Prepared, Row
 
@@ -180,6 +182,15 @@ class PostgresDialect(Dialect):
 
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
+
+    def own_url(self, url: URL) -> URL:
+        if "+" not in url.drivername:
+            return url.set(drivername="postgresql+psycopg")
+        if url.get_driver_name() != "psycopg":
+            raise UnsupportedDatabase(
+                f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
+            )
+        return url
 
     def moment(self, clock: datetime | None) -> datetime | None:
         return clock

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy import (
     ColumnElement,
+    Engine,
     FromClause,
     Integer,
     Select,
@@ -30,9 +31,12 @@ from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
+from ..column_types import Instant
+from ..errors import ConfigurationError
 from ..statements import claim
 from ..statements.grammar import Columns, Grammar, Statement, Transition
-from ..tables import Instant, task_outbox
+from ..tables import task_outbox
+from . import sqlite_engine
 from .base import Begin, Dialect, Plan
 from .prepared import Execute, Prepared, Row
 
@@ -137,6 +141,18 @@ class SqliteDialect(Dialect):
 
     def database_name(self, url: URL) -> str | None:
         return str(Path(url.database).resolve()) if url.database and not url.database.startswith("file:") else None
+
+    def own_url(self, url: URL) -> URL:
+        if url.database in (None, "", ":memory:"):
+            raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
+        return url
+
+    def set_up(self, engine: Engine) -> None:
+        sqlite_engine.set_up(engine, self.is_transient)
+
+    def begin_for_real(self, engine: Engine) -> None:
+        sqlite_engine.begin_for_real(engine)
+        self.set_up(engine)
 
     def moment(self, clock: datetime | None) -> datetime | None:
         return datetime.now(UTC) if clock is None else clock

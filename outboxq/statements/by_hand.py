@@ -20,8 +20,9 @@ from sqlalchemy import (
     update,
 )
 
+from ..column_types import Instant
 from ..model import EventType, TaskStatus
-from ..tables import Instant, task_executions, task_leases, task_outbox
+from ..tables import task_executions, task_leases, task_outbox
 from . import follow
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 

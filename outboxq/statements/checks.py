@@ -11,8 +11,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, delete, func, or_, select
 
+from ..column_types import Instant
 from ..model import ENDS_CLAIM, STATUS_AFTER, TERMINAL, EventType, TaskStatus
-from ..tables import Instant, execution_events, idempotency_keys, task_executions, task_leases, task_outbox
+from ..tables import execution_events, idempotency_keys, task_executions, task_leases, task_outbox
 from .grammar import Grammar, Relations, Statement, Transition, word
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Double, Text, Uuid, and_, case, delete, func, null, select, update
 
+from ..column_types import Instant
 from ..model import EventType, TaskStatus
-from ..tables import Instant, task_executions, task_leases
+from ..tables import task_executions, task_leases
 from . import follow
 from .claim import worker_id
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word

@@ -17,8 +17,9 @@ from sqlalchemy import (
 )
 from sqlalchemy import insert as plain_insert
 
+from ..column_types import Instant
 from ..model import EventType, TaskStatus
-from ..tables import Instant, idempotency_keys, task_executions, task_outbox
+from ..tables import idempotency_keys, task_executions, task_outbox
 from . import follow
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 

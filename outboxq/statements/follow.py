@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Insert, cast, insert, select
 
-from ..tables import Instant, execution_events, task_outbox
+from ..column_types import Instant
+from ..tables import execution_events, task_outbox
 from .grammar import Grammar
 
 CARRIED = ("id", "pipeline_execution_id", "queue", "priority", "partition_key", "position", "event_type", "expires_at")

@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, Select, Uuid, bindparam, delete, func, select
 
+from ..column_types import Instant
 from ..model import TaskStatus
-from ..tables import Instant, execution_events, idempotency_keys, task_executions
+from ..tables import execution_events, idempotency_keys, task_executions
 from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, word
 

@@ -14,10 +14,10 @@ from uuid import UUID
 import tenacity
 from sqlalchemy import Engine
 
+from ..column_types import iso
 from ..dialects import Begin, Dialect, dialect_for
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
 from ..payload import sanitize
-from ..tables import iso
 from ..target import SqlalchemyTarget, Target, target_of
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Transactions:
 
     def _check_database(self, target: Target) -> None:
         ours = self._bound()
-        if target.dialect.name != self.dialect.name:
+        if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
                 "written where its business rows are"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from ..dialects import Begin
+from ..dialects import Begin, Row
 from ..target import Target
 from .base import Transactions
 
@@ -28,18 +28,17 @@ class Violation:
 
 
 class Verification(Transactions):
-    def verify(self, *, repair: bool = False) -> list[Violation]:
+    def verify(self, *, repair: bool = False, using: object = None) -> list[Violation]:
         """Check every invariant in one snapshot of a running system; empty if all hold. Reads all tables, so it takes time.
 
         With `repair`, what can be put right without guessing is: a lost outbox entry comes back, due when the last event
         says; a stale entry or lease goes; a Running task without a lease gets one that has run out, for `recover` to find.
+        With `using` the snapshot is that of the connection's transaction.
         """
-        broken = self._broken()
-        if not repair:
-            return broken
-        return [self._repair(violation) for violation in broken]
+        broken = self._broken(using)
+        return [self._repair(violation, using) for violation in broken] if repair else broken
 
-    def _broken(self) -> list[Violation]:
+    def _broken(self, using: object) -> list[Violation]:
         def work(target: Target) -> list[Violation]:
             found = []
             for name, check in target.dialect.statements.checks.items():
@@ -49,13 +48,16 @@ class Verification(Transactions):
                     found.append(Violation(name=name, meaning=check.meaning, count=len(rows), examples=examples))
             return found
 
-        return self._run(work, begin=Begin.SNAPSHOT)
+        return self._run(work, using=using, begin=Begin.SNAPSHOT)
 
-    def _repair(self, violation: Violation) -> Violation:
-        repairs = self.dialect.statements.repairs
-        if violation.name not in repairs:
+    def _repair(self, violation: Violation, using: object) -> Violation:
+        def work(target: Target) -> list[Row] | None:
+            repair = target.dialect.statements.repairs.get(violation.name)
+            return None if repair is None else repair.run(target.execute, self._values(target))
+
+        rows = self._run(work, using=using)
+        if rows is None:
             return violation
-        rows = self._run(lambda target: repairs[violation.name].run(target.execute, self._values(target)))
         for row in rows:
             log.warning("repaired task %s: %s", row["id"], violation.meaning)
         return Violation(

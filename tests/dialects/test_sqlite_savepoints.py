@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 import outboxq
-from outboxq.engine import BUSY_TIMEOUT_SECONDS, configure_sqlite, make_engine
+from outboxq.engine import configure_sqlite, make_engine
 from outboxq.errors import ConfigurationError, InvalidTarget
 from outboxq.model import NewTask
 from outboxq.uuid7 import uuid7
@@ -191,7 +191,7 @@ def test_every_new_connection_waits_for_its_turn_and_writes_ahead(sqlite: Databa
                 raw = it.connection.dbapi_connection
                 seen.add(id(raw))
                 pragmas = [raw.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS]
-                assert pragmas == [BUSY_TIMEOUT_SECONDS * 1000, "wal", 67108864]
+                assert pragmas == [30_000, "wal", 67108864]
         engine.dispose()
     assert len(seen) >= 2
 

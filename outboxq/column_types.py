@@ -1,0 +1,66 @@
+"""Column types that mean the same on both databases."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, DateTime, Dialect, Enum, Integer, Text
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
+
+from .errors import InvalidArgument
+from .model import TaskStatus
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """`timestamptz`, read back in UTC whatever the session's time zone is."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else value.astimezone(UTC)
+
+
+class IsoDateTime(TypeDecorator[datetime]):
+    """ISO text in UTC, always to the microsecond, so that text order is time order.
+
+    SQLite's own DateTime type silently drops the offset of what it is given.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else iso(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else datetime.fromisoformat(value)
+
+
+class Xid8(UserDefinedType[int]):
+    """PostgreSQL's 64-bit transaction id."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid8"
+
+
+def iso(moment: datetime) -> str:
+    """The one text form of an instant, on SQLite and in event data. Raises InvalidArgument for a naive datetime."""
+    if moment.utcoffset() is None:
+        raise InvalidArgument(f"{moment!r} is naive, so it names no instant; add a time zone, e.g. datetime.now(UTC)")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+Instant: TypeEngine[datetime] = UtcDateTime().with_variant(IsoDateTime(), "sqlite")
+BigId = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
+Status: TypeEngine[Any] = Enum(
+    TaskStatus,
+    name="status",
+    native_enum=False,
+    create_constraint=True,
+    length=16,
+    values_callable=lambda members: [member.value for member in members],
+)
