@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -19,6 +19,7 @@ log = logging.getLogger("outboxq.worker")
 BEATS_PER_LEASE = 3
 RECOVERY_BATCH = 100
 _LONGEST_PAUSE = 60.0
+_PATIENCE = 5.0  # for a loop that waits for a database which does not answer
 
 
 @dataclass(kw_only=True)
@@ -30,6 +31,8 @@ class Held:
     deadline: float
     """By `time.monotonic()`, counted from before the claim or beat was sent: never later than the database's own."""
     next_beat: float
+    ending: bool = False
+    """Its outcome is on the way to the database: that its lease is gone is no news then."""
 
 
 class Leases:
@@ -53,11 +56,15 @@ class Leases:
             self._held[claim.id] = one
         self.changed()
 
+    def ending(self, claim: Claim) -> None:
+        """The claim's outcome is about to be written; it is beaten for until it is dropped."""
+        if (one := self._own(claim)) is not None:
+            one.ending = True
+
     def drop(self, claim: Claim) -> None:
-        with self._lock:
-            held = self._held.get(claim.id)
-            if held is not None and held.claim.lease_token == claim.lease_token:
-                del self._held[claim.id]
+        if self._own(claim) is not None:
+            with self._lock:
+                self._held.pop(claim.id, None)
 
     def held(self) -> list[Held]:
         with self._lock:
@@ -88,7 +95,7 @@ class Leases:
             beat = beats.get(one.claim.id)
             if beat is None:
                 one.next_beat = float("inf")
-                if self._is_held(one):  # otherwise it ended while the heartbeat was on its way
+                if not one.ending and self._own(one.claim) is one:
                     self._lose(one, "another worker may run it")
                 continue
             one.deadline, one.next_beat = sent + one.claim.lease_seconds, sent + self._every(one.claim)
@@ -98,9 +105,11 @@ class Leases:
     def _every(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._bound)
 
-    def _is_held(self, one: Held) -> bool:
+    def _own(self, claim: Claim) -> Held | None:
+        """What is held for just this claim, not for a later one of the same task."""
         with self._lock:
-            return self._held.get(one.claim.id) is one
+            one = self._held.get(claim.id)
+        return one if one is not None and one.claim.lease_token == claim.lease_token else None
 
     def _lose(self, one: Held, why: str) -> None:
         if not one.context.lost:
@@ -113,7 +122,6 @@ class Recovery:
     """Takes back expired leases. Every worker runs it: no registry, no leader."""
 
     store: Store
-    recovered: int = field(default=0, init=False)
 
     def run_once(self) -> int:
         """One bounded batch; returns how many tasks were taken back."""
@@ -121,7 +129,6 @@ class Recovery:
         for one in found:
             level = logging.ERROR if one.status is TaskStatus.FAILED else logging.WARNING
             log.log(level, "task %s lost its worker: now %s, recovery %d", one.id, one.status, one.recovery_attempts)
-        self.recovered += len(found)
         return len(found)
 
 
@@ -160,4 +167,4 @@ class Loop(threading.Thread):
         self._stopped = True
         self.look()
         if self.is_alive():
-            self.join()
+            self.join(_PATIENCE)

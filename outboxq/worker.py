@@ -198,7 +198,10 @@ class Worker:
         try:
             self._idle.release()
             while (taken := self._claimed.get()) is not None:
-                self._run_one(*taken)
+                try:
+                    self._run_one(*taken)
+                except Exception:
+                    log.exception("task %s could not be handled; its lease runs out and it is recovered", taken[0].id)
                 self._idle.release()
         except BaseException as error:
             self._die(error)
@@ -221,6 +224,7 @@ class Worker:
             began = time.monotonic()
             outcome = execute(claim, task, context)
             _log_outcome(outcome, task, time.monotonic() - began)
+            self._leases.ending(claim)
             self._finish(outcome)
         finally:
             self._leases.drop(claim)
@@ -248,19 +252,18 @@ class Worker:
         return unknown(claim, since=since, limit=self._unknown_task_limit, delay=self._unknown_task_delay)
 
     def _give_back(self) -> int:
-        """Release what still runs, which fences it. Returns how many tasks that were."""
+        """Release what still runs, which fences it. Returns how many tasks that were; some may have ended meanwhile."""
         held = self._leases.held()
         data = {"reason": "the worker stopped"}
         outcomes = [Outcome(claim=one.claim, event_type=EventType.RELEASED, data=data) for one in held]
         for one in held:
             one.context.lose()
             log.warning("task %s (%s) did not finish in time and is given back", one.claim.id, one.claim.task_name)
-        if outcomes:
-            try:
-                self._store.finish(outcomes)
-            except Exception:
-                log.exception("could not give back %d tasks; their leases will run out", len(outcomes))
-        return len(outcomes)
+        try:
+            return len(outcomes) - len(self._store.finish(outcomes))
+        except Exception:
+            log.exception("could not give back %d tasks; their leases will run out", len(outcomes))
+            return len(outcomes)
 
     def _give_up_now(self) -> None:
         """A second signal: give back what runs and end the process, whatever its threads do."""
