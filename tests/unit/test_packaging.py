@@ -9,17 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheel import build
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=target)
-    assert done.returncode == 0, done.stdout + done.stderr
-    [built] = target.glob("outboxq-*.whl")
-    return built
+    return build(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
