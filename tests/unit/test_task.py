@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from datetime import datetime, timedelta
 
@@ -13,6 +14,12 @@ from outboxq.uuid7 import uuid7
 
 def module_level(order_id: int, *, note: str = "") -> str:
     return f"{order_id}{note}"
+
+
+@pytest.fixture
+def memory():
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        yield connection
 
 
 def test_a_task_is_still_a_plain_function():
@@ -63,10 +70,10 @@ def test_bare_enqueue_names_using():
         Outbox().task(module_level).enqueue(1)
 
 
-def test_delay_and_run_after_exclude_each_other():
+def test_delay_and_run_after_exclude_each_other(memory):
     task = Outbox().task(module_level)
     with pytest.raises(InvalidArgument, match="not both"):
-        task.using(sqlite3.connect(":memory:"), delay=1, run_after=datetime.now().astimezone())
+        task.using(memory, delay=1, run_after=datetime.now().astimezone())
 
 
 @pytest.mark.parametrize("delay", ["5", None.__class__, True, float("nan"), float("inf"), 1e30])
@@ -75,19 +82,19 @@ def test_a_delay_is_a_span_of_time(delay):
         Outbox().task(module_level).using(None, delay=delay)
 
 
-def test_arguments_that_do_not_fit_are_a_type_error_in_the_caller():
+def test_arguments_that_do_not_fit_are_a_type_error_in_the_caller(memory):
     task = Outbox().task(module_level)
     with pytest.raises(TypeError, match="missing a required argument: 'order_id'"):
-        task.using(sqlite3.connect(":memory:")).enqueue()
+        task.using(memory).enqueue()
     with pytest.raises(InvalidCall, match="its parameters are: order_id, note"):
-        task.using(sqlite3.connect(":memory:")).enqueue(1, colour="red")
+        task.using(memory).enqueue(1, colour="red")
 
 
-def test_a_call_in_a_batch_is_a_sequence_or_a_mapping():
+def test_a_call_in_a_batch_is_a_sequence_or_a_mapping(memory):
     task = Outbox().task(module_level)
     for bad in (["1"], ["ab"], [7]):
         with pytest.raises(InvalidCall, match="tuple"):
-            task.using(sqlite3.connect(":memory:")).enqueue_many(bad)
+            task.using(memory).enqueue_many(bad)
 
 
 def test_an_unbound_outbox_says_how_to_bind_it(monkeypatch):
