@@ -201,7 +201,7 @@ def _caught_by(mutant: Mutant) -> str:
             check=False,
         )
     failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if run.returncode > 1 or (run.returncode == 1 and not failed):
+    if run.returncode != 0 and not failed:
         raise RuntimeError(f"{mutant.mistake}: the tests could not run\n{run.stdout[-3000:]}\n{run.stderr[-2000:]}")
     return failed[0].partition(" - ")[0] if failed else ""
 
