@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import datetime, timedelta
 from typing import NoReturn
 from uuid import UUID
@@ -17,6 +18,8 @@ class TaskContext:
         self._claim = claim
         self._stopping = stopping
         self._lost = threading.Event()
+        self.deadline = float("inf")
+        """By `time.monotonic()`: when the lease ends unless it is extended. Kept by the worker."""
         self._cancel = threading.Event()
         self.max_attempts = max_attempts
         """The attempt after which a failure is final; None: the policy's `stop` alone decides."""
@@ -55,7 +58,7 @@ class TaskContext:
     @property
     def lost(self) -> bool:
         """The lease is over: another worker may run the task now, and what this handler returns is discarded."""
-        return self._lost.is_set()
+        return self._lost.is_set() or time.monotonic() > self.deadline
 
     @property
     def cancel_requested(self) -> bool:
@@ -75,9 +78,11 @@ class TaskContext:
         """End this attempt here and run again after `delay`; no attempt is used."""
         raise Snooze(delay)
 
-    def lose(self) -> None:
-        """Called by the worker."""
+    def lose(self) -> bool:
+        """Called by the worker; False if the handler was told already."""
+        told = self._lost.is_set()
         self._lost.set()
+        return not told
 
     def request_cancel(self) -> None:
         """Called by the worker."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import weakref
+
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -19,7 +22,19 @@ def make_engine(url: str | URL) -> Engine:
     dialect = dialect_for(parsed.get_backend_name())
     engine = create_engine(dialect.own_url(parsed), isolation_level="AUTOCOMMIT", hide_parameters=True)
     dialect.set_up(engine)
+    _forget_in_children(engine)
     return engine
+
+
+def _forget_in_children(engine: Engine) -> None:
+    """A forked child must not speak on its parent's connections; it makes its own."""
+    alive = weakref.ref(engine)
+
+    def forget() -> None:
+        if (ours := alive()) is not None:
+            ours.dispose(close=False)
+
+    os.register_at_fork(after_in_child=forget)
 
 
 def parse_url(url: str | URL) -> URL:

@@ -35,6 +35,13 @@ def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome
     """
     began = time.monotonic()
     try:
+        return _run(claim, task, context, began)
+    except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
+        return _dead(claim, _describe(error))
+
+
+def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float) -> Outcome:
+    try:
         arguments = task.parameters.load(claim.args)
         result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
         if isinstance(result, Snooze | Cancel | Retry):

@@ -24,12 +24,10 @@ _PATIENCE = 5.0  # for a loop that waits for a database which does not answer
 
 @dataclass(kw_only=True)
 class Held:
-    """A claim this process holds, and until when it may believe so."""
+    """A claim this process holds."""
 
     claim: Claim
     context: TaskContext
-    deadline: float
-    """By `time.monotonic()`, counted from before the claim or beat was sent: never later than the database's own."""
     next_beat: float
     ending: bool = False
     """Its outcome is on the way to the database: that its lease is gone is no news then."""
@@ -49,9 +47,9 @@ class Leases:
 
     def hold(self, claim: Claim, context: TaskContext, *, sent: float) -> None:
         """`sent`: `time.monotonic()` before the claim was sent."""
-        one = Held(
-            claim=claim, context=context, deadline=sent + claim.lease_seconds, next_beat=sent + self._every(claim)
-        )
+        one = Held(claim=claim, context=context, next_beat=sent + self._every(claim))
+        # Counted from before the claim was sent: never later than the database's own.
+        context.deadline = sent + claim.lease_seconds
         with self._lock:
             self._held[claim.id] = one
         self.changed()
@@ -60,6 +58,11 @@ class Leases:
         """The claim's outcome is about to be written; it is beaten for until it is dropped."""
         if (one := self._own(claim)) is not None:
             one.ending = True
+
+    def lose(self, claim: Claim) -> None:
+        """The claim is given up: tell its handler."""
+        if (one := self._own(claim)) is not None:
+            one.context.lose()
 
     def drop(self, claim: Claim) -> None:
         if self._own(claim) is not None:
@@ -88,7 +91,7 @@ class Leases:
             log.exception("heartbeat for %d tasks failed; trying again", len(held))
             for one in held:
                 one.next_beat = sent + self._every(one.claim) / 4
-                if time.monotonic() > one.deadline:
+                if one.context.lost:
                     self._lose(one, "the database could not be reached before its lease ended")
             return
         for one in held:
@@ -98,7 +101,7 @@ class Leases:
                 if not one.ending and self._own(one.claim) is one:
                     self._lose(one, "another worker may run it")
                 continue
-            one.deadline, one.next_beat = sent + one.claim.lease_seconds, sent + self._every(one.claim)
+            one.context.deadline, one.next_beat = sent + one.claim.lease_seconds, sent + self._every(one.claim)
             if beat.cancel_requested:
                 one.context.request_cancel()
 
@@ -112,9 +115,8 @@ class Leases:
         return one if one is not None and one.claim.lease_token == claim.lease_token else None
 
     def _lose(self, one: Held, why: str) -> None:
-        if not one.context.lost:
+        if one.context.lose():
             log.warning("lost the lease of task %s (%s): %s", one.claim.id, one.claim.task_name, why)
-        one.context.lose()
 
 
 @dataclass(kw_only=True)
@@ -138,13 +140,19 @@ class Loop(threading.Thread):
     An error is logged and the loop goes on: the database may be away for a while. `look()` has it ask `pause()` anew.
     """
 
-    def __init__(self, name: str, once: Callable[[], object], pause: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        once: Callable[[], object],
+        pause: Callable[[], float],
+        died: Callable[[BaseException], None],
+    ) -> None:
         super().__init__(name=f"outboxq-{name}", daemon=True)
         self._once = once
         self._pause = pause
+        self._died = died
         self._stopped = False
         self._looking = threading.Event()
-        self.died: BaseException | None = None
 
     def run(self) -> None:
         try:
@@ -157,7 +165,7 @@ class Loop(threading.Thread):
                 except Exception:
                     log.exception("%s failed; going on", self.name)
         except BaseException as error:
-            self.died = error
+            self._died(error)
             raise
 
     def look(self) -> None:

@@ -6,6 +6,7 @@ The history is our own (`outboxq_alembic_version`), so it never meets the host a
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -31,6 +32,9 @@ __all__ = ["LOCK", "VERSION_TABLE", "current", "downgrade", "not_ours", "ours", 
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """One migration at a time; released with the transaction. On SQLite, BEGIN IMMEDIATE is that lock."""
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Alembic keeps what it is doing in module globals: two threads would run in each other's connections."""
 
 _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
 
@@ -98,7 +102,7 @@ def script_location() -> Path:
 
 def _run(command: Any, database: str | URL | Engine | Connection, schema: str | None) -> None:
     check_schema_name(schema)
-    with _connected(database, Begin.WRITE) as connection:
+    with _ONE_AT_A_TIME, _connected(database, Begin.WRITE) as connection:
         dialect_for(connection.dialect.name, schema=schema)
         with _outer_proxies():
             command(_config(connection=connection, schema=schema))

@@ -227,6 +227,18 @@ class Fold:
     """When it is due; None unless Ready."""
 
 
+def duration(value: timedelta | float, name: str) -> timedelta:
+    """A timedelta, or seconds. Raises InvalidArgument for anything else."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"{name} takes a timedelta or seconds, not {type(value).__name__}")
+    try:
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        raise InvalidArgument(f"{name}={value!r} is not a span of time") from None
+
+
 def fold(events: Iterable[ExecutionEvent]) -> Fold:
     """Replay the events of one task, oldest first. Raises ValueError where they do not begin with its creation."""
     state: Fold | None = None
@@ -269,7 +281,7 @@ class Cancel(Exception):
     """Raise it in a handler: this task is pointless now. It ends Cancelled, with the reason, and is not retried."""
 
     def __init__(self, reason: str = "") -> None:
-        self.reason = reason
+        self.reason = str(reason)
         super().__init__(reason)
 
 

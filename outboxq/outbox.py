@@ -15,11 +15,13 @@ from sqlalchemy.engine import URL
 from . import migrations
 from .context import TaskContext
 from .dialects import check_schema_name, dialect_for
-from .engine import make_engine
+from .engine import make_engine, parse_url
 from .errors import ConfigurationError
+from .model import NewTask, duration
 from .retry import RetryPolicy
-from .store import Store
-from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, duration, name_of, takes_context
+from .store import Store, check
+from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context
+from .uuid7 import uuid7
 
 if TYPE_CHECKING:
     from .worker import Worker, WorkerOptions
@@ -39,7 +41,7 @@ class Outbox:
         self.tasks = Registry()
         self._database: str | URL | Engine | None = None
         self._store: Store | None = None
-        database = database or os.environ.get("OUTBOXQ_DATABASE_URL")
+        database = database or os.environ.get("OUTBOXQ_DATABASE_URL") or None
         if database is not None:
             self.bind(database)
 
@@ -49,6 +51,9 @@ class Outbox:
             raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
         if isinstance(database, Engine):
             dialect_for(database.dialect.name, schema=self.schema)
+        else:
+            url = parse_url(database)
+            dialect_for(url.get_backend_name(), schema=self.schema).own_url(url)
         self._database = database
         self._store = None
 
@@ -81,7 +86,6 @@ class Outbox:
         priority: int = 0,
         retry: RetryPolicy | tenacity.BaseRetrying | None = None,
         lease: timedelta | float = DEFAULT_LEASE,
-        timeout: timedelta | float | None = None,
     ) -> Declaring: ...
 
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
@@ -103,7 +107,6 @@ class Outbox:
         priority: int = 0,
         retry: RetryPolicy | tenacity.BaseRetrying | None = None,
         lease: timedelta | float = DEFAULT_LEASE,
-        timeout: timedelta | float | None = None,
     ) -> Task[..., Any]:
         if not callable(function):
             raise ConfigurationError("@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')")
@@ -111,9 +114,10 @@ class Outbox:
             queue=queue,
             priority=priority,
             lease=duration(lease, "lease"),
-            timeout=None if timeout is None else duration(timeout, "timeout"),
         )
         name = name or name_of(function)
+        # Said here, and not by the first request that enqueues it.
+        check(NewTask(id=uuid7(), task_name=name, args="{}", queue=queue, priority=priority, lease=settings.lease))
         kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
         task = kind(function, name=name, settings=settings, retry=RetryPolicy.of(retry), holder=self)
         self.tasks.add(task)

@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, UnknownTask
-from .model import Handle, NewTask
+from .model import Handle, NewTask, duration
 from .payload import Parameters
 from .retry import RetryPolicy
 from .store import Store
@@ -36,7 +36,6 @@ class Settings:
     queue: str = "default"
     priority: int = 0
     lease: timedelta = DEFAULT_LEASE
-    timeout: timedelta | None = None
 
 
 class Task(Generic[P, R]):
@@ -79,6 +78,10 @@ class Task(Generic[P, R]):
         or the outbox itself, for a transaction of its own. `delay` (a timedelta or seconds) or `run_after` (aware) say when
         the task is due. Raises InvalidArgument.
         """
+        if target is None:
+            raise InvalidTarget(
+                f"{self.name}: using(None) names no transaction; pass the session, or the outbox for a transaction of its own"
+            )
         if delay is not None and run_after is not None:
             raise InvalidArgument(f"{self.name}: give delay= or run_after=, not both")
         settings = self.settings
@@ -92,7 +95,6 @@ class Task(Generic[P, R]):
             delay=duration(0 if delay is None else delay, "delay"),
             max_attempts=max_attempts,
             lease=settings.lease,
-            timeout=settings.timeout,
             idempotency_key=idempotency_key,
         )
         return Enqueuing(self.parameters, self._holder.store, None if target is self._holder else target, task)
@@ -183,18 +185,6 @@ def name_of(function: Callable[..., object]) -> str:
             f"{name} is not a name that a worker could find again; give the task one: @outbox.task(name='…')"
         )
     return name
-
-
-def duration(value: timedelta | float, name: str) -> timedelta:
-    """A timedelta, or seconds. Raises InvalidArgument for anything else."""
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument(f"{name} takes a timedelta or seconds, not {type(value).__name__}")
-    try:
-        return timedelta(seconds=value)
-    except (OverflowError, ValueError):
-        raise InvalidArgument(f"{name}={value!r} is not a span of time") from None
 
 
 def takes_context(function: Callable[..., object]) -> bool:

@@ -20,9 +20,9 @@ from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument
 from .executor import UNKNOWN, context_of, execute, unknown
 from .maintenance import Leases, Loop, Recovery
-from .model import Claim, EventType, ExecutionEvent, Outcome
-from .store import Store
-from .task import Registry, Task, duration
+from .model import Claim, EventType, ExecutionEvent, Outcome, duration
+from .store import Store, queue_names
+from .task import Registry, Task
 
 log = logging.getLogger("outboxq.worker")
 
@@ -31,6 +31,8 @@ DRAIN_TIMEOUT = timedelta(seconds=25)
 RECOVER_EVERY = timedelta(seconds=5)
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
+_LAST_WORDS = timedelta(seconds=3)
+"""How long a worker that was told to stop twice may take to give back what runs."""
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -75,13 +77,11 @@ class Worker:
         """
         if type(concurrency) is not int or concurrency < 1:
             raise InvalidArgument(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
-        if isinstance(queues, str) or (queues is not None and not queues):
-            raise InvalidArgument("queues takes a list of at least one queue's name; None stands for all")
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self.label = label or f"{socket.gethostname()}:{os.getpid()}"
         self._store = store
         self._tasks = tasks
-        self._queues = queues
+        self._queues = queue_names(queues)
         self._poll = _positive(poll, "poll")
         self._drain_timeout = duration(drain_timeout, "drain_timeout")
         self._unknown_task_delay = duration(unknown_task_delay, "unknown_task_delay")
@@ -102,8 +102,8 @@ class Worker:
         self._claimer = threading.Thread(target=self._claim, name="outboxq-claimer", daemon=True)
         # Spread out, so that workers started together do not look for the dead together.
         self._loops = [
-            Loop("heartbeat", self._leases.beat, self._leases.pause),
-            Loop("recovery", self._recovery.run_once, lambda: every * random.uniform(0.5, 1.0)),  # noqa: S311
+            Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
+            Loop("recovery", self._recovery.run_once, lambda: every * random.uniform(0.5, 1.0), self._die),  # noqa: S311
         ]
         self._leases.changed = self._loops[0].look
         self._died: BaseException | None = None
@@ -115,24 +115,29 @@ class Worker:
         Returns the exit code: 0 after a clean stop, 1 if tasks had to be abandoned or a thread of the worker died. Must be
         called in the main thread. Raises SchemaOutOfDate.
         """
-        signalled = threading.Event()
+        signals: list[int] = []  # a handler that took a lock could wait for the very thread it interrupts
 
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            if signalled.is_set():
+        def stop(number: int, _frame: FrameType | None) -> None:
+            signals.append(number)
+            if len(signals) > 1:
                 self._give_up_now()
-            signalled.set()
 
         previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start()
-            while not signalled.wait(0.2):
-                if self._has_died():
-                    break
+            pause = threading.Event()
+            while not signals and self.is_healthy:
+                pause.wait(0.1)
             clean = self.stop()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        return 0 if clean and not self._has_died() else 1
+        return 0 if clean and self.is_healthy else 1
+
+    @property
+    def is_healthy(self) -> bool:
+        """False once a thread of the worker itself has died: it claims nothing more, and is to be stopped."""
+        return self._died is None
 
     def start(self) -> None:
         """Begin to work, in threads of this process. Raises SchemaOutOfDate; ConfigurationError when started twice."""
@@ -160,11 +165,11 @@ class Worker:
             self._claimed.put(None)
         for handler in self._handlers:
             handler.join(max(0.0, deadline - time.monotonic()))
-        left = self._give_back()
+        left = self._give_back([one.claim for one in self._leases.held()])
         for loop in self._loops:
             loop.stop()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
-        return left == 0
+        return left == 0 and not self._claimer.is_alive()
 
     def _claim(self) -> None:
         """The claim loop: as many tasks as there are idle threads, at once again while work comes back full."""
@@ -182,6 +187,9 @@ class Worker:
                     failures += 1
                     log.exception("claiming failed; no task was started")
                     claims = []
+                if self._stopping.is_set():  # the threads may be gone already
+                    self._give_back(claims)
+                    return
                 for claim in claims:
                     self._claimed.put((claim, self._hold(claim, sent)))
                 if idle > len(claims):
@@ -251,14 +259,13 @@ class Worker:
             since = _unknown_since(self._store.history(claim.id), claim.started_at)
         return unknown(claim, since=since, limit=self._unknown_task_limit, delay=self._unknown_task_delay)
 
-    def _give_back(self) -> int:
-        """Release what still runs, which fences it. Returns how many tasks that were; some may have ended meanwhile."""
-        held = self._leases.held()
+    def _give_back(self, claims: Sequence[Claim]) -> int:
+        """Release claims, which fences their handlers. Returns how many they were; some may have ended meanwhile."""
         data = {"reason": "the worker stopped"}
-        outcomes = [Outcome(claim=one.claim, event_type=EventType.RELEASED, data=data) for one in held]
-        for one in held:
-            one.context.lose()
-            log.warning("task %s (%s) did not finish in time and is given back", one.claim.id, one.claim.task_name)
+        outcomes = [Outcome(claim=claim, event_type=EventType.RELEASED, data=data) for claim in claims]
+        for claim in claims:
+            self._leases.lose(claim)
+            log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
         try:
             return len(outcomes) - len(self._store.finish(outcomes))
         except Exception:
@@ -267,12 +274,15 @@ class Worker:
 
     def _give_up_now(self) -> None:
         """A second signal: give back what runs and end the process, whatever its threads do."""
+        limit = threading.Timer(_LAST_WORDS.total_seconds(), os._exit, (1,))  # the database may not answer
+        limit.daemon = True
+        limit.start()
         threading.Thread(target=self._abandon, name="outboxq-abandon", daemon=True).start()
 
     def _abandon(self) -> None:
         self._stopping.set()
         log.warning("told to stop twice; giving back what runs")
-        self._give_back()
+        self._give_back([one.claim for one in self._leases.held()])
         os._exit(1)
 
     def _die(self, error: BaseException) -> None:
@@ -280,9 +290,7 @@ class Worker:
         log.critical("a worker thread died; stopping", exc_info=error)
         self._died = error
         self._stopping.set()
-
-    def _has_died(self) -> bool:
-        return self._died is not None or any(loop.died is not None for loop in self._loops)
+        self._idle.release()
 
     def _check_leases(self, heartbeat: timedelta | None) -> None:
         for task in self._tasks:

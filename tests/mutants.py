@@ -65,8 +65,8 @@ MUTANTS = (
         "outboxq/store/enqueue.py",
         (
             (
-                "        return self._run(lambda target: self._enqueue(target, tasks), using=using)\n",
-                "        return self._run(lambda target: self._enqueue(target, tasks))\n",
+                "lambda target: self._enqueue(target, tasks), using=using, done",
+                "lambda target: self._enqueue(target, tasks), done",
             ),
         ),
         ("tests/contract/test_enqueue.py",),
@@ -118,11 +118,11 @@ MUTANTS = (
         "outboxq/statements/by_hand.py",
         (
             (
-                'and_(execution.status == word(TaskStatus.READY), execution.id.in_(select(r["gone"].c.id))),',
+                'and_(execution.status == word(TaskStatus.READY), g.among(execution.id, r["gone"].c.id)),',
                 "execution.status == word(TaskStatus.READY),",
             ),
             (
-                'and_(execution.status == word(TaskStatus.RUNNING), execution.id.in_(select(r["freed"].c.id))),',
+                'and_(execution.status == word(TaskStatus.RUNNING), g.among(execution.id, r["freed"].c.id)),',
                 "execution.status == word(TaskStatus.RUNNING),",
             ),
         ),

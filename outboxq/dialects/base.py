@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from sqlalchemy import Connection, Engine, FromClause, Select
 from sqlalchemy import Dialect as SqlalchemyDialect
-from sqlalchemy import Engine, FromClause, Select
 from sqlalchemy.engine import URL
 
 from ..errors import ConfigurationError
@@ -97,6 +97,10 @@ class Dialect(ABC):
     @abstractmethod
     def own_url(self, url: URL) -> URL:
         """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
+
+    def start(self, connection: Connection, begin: Begin) -> None:
+        """Begin a transaction of our own on a connection that is in none."""
+        connection.exec_driver_sql(self.begin[begin])
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Make an engine's connections fit for us."""

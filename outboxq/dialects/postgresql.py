@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from sqlalchemy import (
     ARRAY,
     ColumnElement,
+    Connection,
     FromClause,
     Select,
     Table,
@@ -182,6 +183,15 @@ class PostgresDialect(Dialect):
 
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
+
+    def start(self, connection: Connection, begin: Begin) -> None:
+        raw: Any = connection.connection.dbapi_connection
+        # Several commands cannot be prepared, and a host may have asked for everything to be.
+        threshold, raw.prepare_threshold = raw.prepare_threshold, None
+        try:
+            super().start(connection, begin)
+        finally:
+            raw.prepare_threshold = threshold
 
     def own_url(self, url: URL) -> URL:
         if "+" not in url.drivername:

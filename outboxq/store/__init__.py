@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from .base import queue_names
 from .claims import Claims
-from .enqueue import Enqueue
+from .enqueue import Enqueue, check
 from .operations import Operations
 from .reading import QueueCount, Reading
 from .retention import Retention
 from .verification import Verification, Violation
 
-__all__ = ["QueueCount", "Store", "Violation"]
+__all__ = ["QueueCount", "Store", "Violation", "check", "queue_names"]
 
 
 class Store(Enqueue, Claims, Operations, Reading, Retention, Verification):

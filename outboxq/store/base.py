@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import NoneType
@@ -93,7 +93,7 @@ class Transactions:
             if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                 target.execute("ROLLBACK", {})
             try:
-                target.execute(target.dialect.begin[begin], {})
+                target.dialect.start(connection, begin)
                 yield target
             except BaseException:
                 # SQLAlchemy may be told not to roll back what it believes to be autocommit; the transaction is ours.
@@ -176,13 +176,14 @@ def identifier(task_id: object) -> UUID:
     return task_id
 
 
-def queue_names(queues: Sequence[str] | None) -> list[str] | None:
+def queue_names(queues: Iterable[str] | None) -> list[str] | None:
     """Raises InvalidArgument for an empty list, and for a string, which would be a list of letters."""
     if queues is None:
         return None
-    if isinstance(queues, str) or not queues or not all(isinstance(name, str) for name in queues):
+    names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
+    if not names or not all(isinstance(name, str) for name in names):
         raise InvalidArgument("queues takes a list of at least one queue's name; None stands for all")
-    return list(dict.fromkeys(queues))
+    return names
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:

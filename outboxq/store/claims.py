@@ -13,7 +13,7 @@ from sqlalchemy import Text
 
 from ..dialects import Begin
 from ..errors import InvalidArgument, LeaseLost
-from ..model import ENDS_CLAIM, MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus
+from ..model import ENDS_CLAIM, MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus, duration
 from ..payload import sanitize
 from ..target import Target
 from .base import Transactions, event_data, identifier, positive, queue_names
@@ -47,7 +47,7 @@ class Claims(Transactions):
         *,
         worker_id: UUID,
         queues: Sequence[str] | None = None,
-        lease: timedelta | None = None,
+        lease: timedelta | float | None = None,
         using: object = None,
     ) -> list[Claim]:
         """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
@@ -57,10 +57,10 @@ class Claims(Transactions):
         """
         positive(limit)
         identifier(worker_id)
-        if lease is not None and lease <= timedelta(0):
+        seconds = None if lease is None else duration(lease, "lease").total_seconds()
+        if seconds is not None and seconds <= 0:
             raise InvalidArgument("the lease must be longer than nothing")
         names = queue_names(queues)
-        seconds = None if lease is None else lease.total_seconds()
 
         def work(target: Target) -> list[Claim]:
             statements = target.dialect.statements
@@ -91,10 +91,12 @@ class Claims(Transactions):
         data = {"error": error}
         self._finish_one(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
 
-    def release(self, claim: Claim, *, delay: timedelta = timedelta(0), reason: str = "", using: object = None) -> None:
+    def release(self, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None) -> None:
         """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
         data = {"reason": reason} if reason else {}
-        self._finish_one(Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data=data), using)
+        self._finish_one(
+            Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data), using
+        )
 
     def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]:
         """End many claims of one worker, each in its own way, as one statement.

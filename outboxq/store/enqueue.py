@@ -34,7 +34,7 @@ class Enqueue(Transactions):
         A task whose idempotency key is taken is not written; its handle names the task that has the key.
         """
         for task in tasks:
-            _check(task)
+            check(task)
         if not tasks:
             return []
         return self._run(
@@ -99,7 +99,7 @@ def _row(task: NewTask) -> tuple[object, ...]:
     )
 
 
-def _check(task: NewTask) -> None:  # noqa: C901 - one case a field
+def check(task: NewTask) -> None:  # noqa: C901 - one case a field
     """What the database would refuse, said before it could abort the caller's transaction."""
     name = f"task {task.task_name!r}"
     for key in ("task_name", "queue", "idempotency_key"):
@@ -110,6 +110,8 @@ def _check(task: NewTask) -> None:  # noqa: C901 - one case a field
         raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")
     if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
         raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
+    if task.id.version != 7:
+        raise InvalidArgument(f"the id of {name} must be made by uuid7(): old tasks are found by the time in it")
     if type(task.priority) is not int or not -100 <= task.priority <= 100:
         raise InvalidArgument(f"priority of {name} must be a whole number from -100 to 100")
     if task.max_attempts is not None and (type(task.max_attempts) is not int or not 1 <= task.max_attempts < 2**31):

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ..dialects import Begin, Row
 from ..errors import InvalidArgument
-from ..model import TERMINAL, TaskStatus
+from ..model import TERMINAL, TaskStatus, duration
 from ..target import Target
 from .base import Transactions, positive
 
@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Retention(Transactions):
     def prune(
         self,
-        older_than: timedelta,
+        older_than: timedelta | float,
         *,
         statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
         batch: int = 1000,
@@ -35,6 +35,7 @@ class Retention(Transactions):
         """
         positive(batch, "batch")
         wanted = set(statuses)
+        older_than = duration(older_than, "older_than")
         if older_than < timedelta(0):
             raise InvalidArgument("older_than must not be negative")
         if not wanted <= TERMINAL:

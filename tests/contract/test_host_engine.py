@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -235,3 +236,31 @@ def test_a_worker_on_a_serializable_engine_is_not_stopped_by_one_that_claims_bes
         theirs = postgresql.claim(4, Store(engine))
         it.exec_driver_sql("COMMIT")
     assert len({claim.id for claim in [*mine, *theirs]}) == 4
+
+
+def test_a_host_that_prepares_every_statement_is_served(postgresql):
+    engine = postgresql.own(create_engine(postgresql.url, connect_args={"prepare_threshold": 0}))
+    store = Store(engine)
+    handle = postgresql.add(store)
+    assert [claim.id for claim in postgresql.claim(1, store)] == [handle.id]
+    with engine.connect() as connection:
+        assert connection.connection.dbapi_connection.prepare_threshold == 0
+
+
+def test_a_forked_child_makes_connections_of_its_own(postgresql):
+    assert postgresql.store.now()
+    parent = backend(postgresql)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, str(backend(postgresql)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert int(os.read(read, 32)) != parent
+    assert backend(postgresql) == parent
+    os.close(read)
+    os.close(write)
+
+
+def backend(database):
+    return database.rows("SELECT pg_backend_pid()")[0][0]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -663,3 +664,17 @@ def test_an_emptied_schema_counts_as_none(empty):
     migrations.downgrade(empty.url, "base")
     with pytest.raises(SchemaOutOfDate, match="has no outboxq tables"):
         Store(empty.engine).ensure_current()
+
+
+def test_threads_may_upgrade_at_once(tmp_path):
+    """Alembic keeps what it is doing in globals of its modules."""
+    urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(migrations.upgrade, urls))
+    assert [migrations.current(url) for url in urls] == ["0001"] * 4
+
+
+def test_the_alembic_commands_schema_is_in_the_name_of_the_channel(cluster):
+    command = [sys.executable, "-m", "alembic", "-x", "url=postgresql+psycopg://x/y", "-x", "schema=elsewhere"]
+    done = subprocess.run([*command, "upgrade", "head", "--sql"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "outboxq_notify('task_ready_elsewhere')" in done.stdout

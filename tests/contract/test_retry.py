@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, TaskNotFound
 from outboxq.model import NewTask, TaskStatus
+from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 
 MICROSECOND = timedelta(microseconds=1)
@@ -235,7 +236,7 @@ def test_not_found_on_the_callers_connection_leaves_it_usable(database, retry_at
     with helpers.transaction(database) as connection:
         with pytest.raises(TaskNotFound):
             database.frozen.schedule_retry(uuid4(), retry_at, 2, using=connection)
-        handle = database.frozen.enqueue(NewTask(id=uuid4(), task_name="later", args="{}"), using=connection)
+        handle = database.frozen.enqueue(NewTask(id=uuid7(), task_name="later", args="{}"), using=connection)
         connection.commit()
     assert database.frozen.get(handle.id).status is TaskStatus.READY
 

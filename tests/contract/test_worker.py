@@ -259,6 +259,64 @@ def test_what_does_not_finish_in_time_is_given_back_and_fenced(outbox, work):
     assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
+def test_a_claim_that_comes_back_after_the_stop_is_given_back(outbox, work, monkeypatch):
+    @outbox.task(name="late")
+    def late() -> None: ...
+
+    real, asked, answer = outbox.store.claim_ready_task, threading.Event(), threading.Event()
+
+    def slow(*args, **kwargs):
+        asked.set()
+        answer.wait(10)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(outbox.store, "claim_ready_task", slow)
+    handle = late.using(outbox).enqueue()
+    worker = work()
+    assert asked.wait(10)
+    assert worker.stop(timeout=0.05) is False
+    answer.set()
+    until(lambda: EventType.RELEASED in types(outbox, handle))
+    assert outbox.store.get(handle.id).status is TaskStatus.READY
+
+
+def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(outbox, work, monkeypatch):
+    heard = threading.Event()
+
+    @outbox.task(name="cut.off", lease=0.6)
+    def cut_off(ctx: TaskContext) -> None:
+        until(lambda: ctx.lost)
+        heard.set()
+
+    silence = threading.Event()
+    monkeypatch.setattr(outbox.store, "heartbeat", lambda claims: silence.wait(10) and {})
+    cut_off.using(outbox).enqueue()
+    work(recover_every=60)
+    assert heard.wait(10)
+    silence.set()
+
+
+def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
+    def broken(_claims):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(threading, "excepthook", lambda _args: None)
+    monkeypatch.setattr(outbox.store, "heartbeat", broken)
+    gate = threading.Event()
+
+    @outbox.task(name="beating", lease=0.3)
+    def beating() -> None:
+        gate.wait(10)
+
+    beating.using(outbox).enqueue()
+    worker = work(recover_every=60)
+    until(lambda: not worker.is_healthy)
+    after = beating.using(outbox).enqueue()
+    gate.set()
+    until(lambda: not worker._claimer.is_alive())
+    assert outbox.store.get(after.id).status is TaskStatus.READY
+
+
 def test_the_worker_outlives_a_database_that_is_away(outbox, work, monkeypatch, caplog):
     @outbox.task(name="survivor")
     def survivor() -> None: ...
@@ -285,7 +343,7 @@ def test_a_dead_thread_stops_the_worker_with_an_error(outbox, work, monkeypatch,
     monkeypatch.setattr(outbox.store, "claim_ready_task", broken)
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)
     worker = work()
-    until(worker._has_died)
+    until(lambda: not worker.is_healthy)
     assert "a worker thread died" in caplog.text
 
 

@@ -23,7 +23,7 @@ def bare(order_id: int, note: str = "") -> str:
     return f"{order_id} {note}"
 
 
-@outbox.task(name="typing.declared", queue="mail", retry=RetryPolicy(max_attempts=5), lease=60, timeout=timedelta(1))
+@outbox.task(name="typing.declared", queue="mail", retry=RetryPolicy(max_attempts=5), lease=60)
 def declared(order_id: int, *, amounts: list[int] | None = None) -> None:
     del order_id, amounts
 

@@ -106,6 +106,10 @@ def test_a_handler_may_raise_or_return_what_shall_happen(how, asked, event_type)
     assert outcome_of(raising(asked) if how == "raised" else lambda: asked).event_type is event_type
 
 
+def test_a_reason_that_is_no_text_is_recorded_as_text():
+    assert outcome_of(raising(Cancel(ValueError("gone")))).data == {"reason": "gone"}
+
+
 def test_a_snooze_waits_as_long_as_asked_and_no_longer_than_a_date_can_be():
     assert outcome_of(raising(Snooze(30))).delay == timedelta(seconds=30)
     assert outcome_of(raising(Snooze(timedelta.max))).delay == timedelta(days=3650)

@@ -47,6 +47,30 @@ def test_a_name_means_one_task_within_one_outbox():
     Outbox().task(module_level)  # another outbox is another world
 
 
+def test_no_target_is_not_a_transaction_of_its_own():
+    with pytest.raises(InvalidTarget, match="the outbox"):
+        Outbox().task(module_level).using(None)
+
+
+@pytest.mark.parametrize(
+    "options", [{"lease": 0}, {"priority": 101}, {"queue": ""}, {"lease": timedelta.max}, {"name": "x" * 201}]
+)
+def test_what_could_never_be_enqueued_is_refused_where_it_is_declared(options):
+    with pytest.raises(InvalidArgument):
+        Outbox().task(**options)(module_level)
+
+
+@pytest.mark.parametrize("url", ["mysql://x/y", "garbage", "postgresql://u:p@a@host/x", "sqlite://"])
+def test_a_url_that_cannot_be_ours_is_refused_where_it_is_given(url):
+    with pytest.raises(ConfigurationError):
+        Outbox(url)
+
+
+def test_an_sqlite_outbox_has_no_schema():
+    with pytest.raises(ConfigurationError, match="schemas"):
+        Outbox("sqlite:///x.db", schema="a")
+
+
 @pytest.mark.parametrize("bad", [lambda *args: None, lambda a, /: None, lambda **rest: None])
 def test_parameters_that_cannot_be_stored_by_name_are_refused(bad):
     with pytest.raises(ConfigurationError):
@@ -79,7 +103,7 @@ def test_delay_and_run_after_exclude_each_other(memory):
 @pytest.mark.parametrize("delay", ["5", None.__class__, True, float("nan"), float("inf"), 1e30])
 def test_a_delay_is_a_span_of_time(delay):
     with pytest.raises(InvalidArgument, match="delay"):
-        Outbox().task(module_level).using(None, delay=delay)
+        Outbox().task(module_level).using(Outbox(), delay=delay)
 
 
 def test_arguments_that_do_not_fit_are_a_type_error_in_the_caller(memory):
@@ -149,6 +173,7 @@ def test_a_schema_that_needs_quoting_is_refused(schema):
         {"concurrency": True},
         {"queues": "mail"},
         {"queues": []},
+        {"queues": [1]},
         {"poll": 0},
         {"heartbeat": -1},
         {"recover_every": timedelta(0)},
