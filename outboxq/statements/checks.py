@@ -27,7 +27,7 @@ class Check:
 
 
 def checks() -> Mapping[str, Check]:
-    """Every invariant by its name. `reliability` numbers: I3 to I8, I11, I12 and the two halves of I4."""
+    """Every invariant by its name."""
     return {
         "ready_without_entry": Check(
             meaning="a Ready task has no outbox entry, so no worker will ever claim it", broken=_ready_without_entry
