@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from outboxq.model import Claim
 from outboxq.store import Store
 from tests.conftest import Database
+from tests.waiting import until
 
 TABLES = {
     "task_executions": "id",
@@ -50,13 +50,6 @@ def recovered(database: Database, claim: Claim) -> None:
     """Let the lease run out and take it back."""
     database.clock.advance(claim.lease_seconds + 1)
     assert [task.id for task in database.frozen.recover()] == [claim.id]
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.002)
 
 
 def at_once(*calls: Callable[[], Any]) -> list[Any]:

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,6 +14,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from tests import postgres
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,6 +99,7 @@ def test_a_server_of_the_environment_is_used_but_not_controlled(
 KILLED = """
 import os, signal
 from tests import postgres
+from tests.waiting import until
 if os.geteuid() == 0:
     import pwd
     nobody = pwd.getpwnam("nobody")
@@ -118,7 +119,7 @@ def test_an_ordinary_user_who_is_killed_leaves_nothing_behind() -> None:
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     url, data = done.stdout.split()
-    eventually(lambda: not Path(data).parent.exists())
+    until(lambda: not Path(data).parent.exists())
     with pytest.raises(psycopg.OperationalError, match="refused"):
         connect(url)
 
@@ -132,10 +133,3 @@ def ask(url: str, query: str) -> object:
         row = connection.execute(query).fetchone()
     assert row is not None
     return row[0]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
