@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import threading
 import time
+from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 from uuid import UUID
 
-from .model import Claim, Retry, Snooze
+from .errors import InvalidTarget
+from .model import Cancel, Claim, Retry, Snooze
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+
+class Unit(Protocol):
+    """The one transaction of a transactional task."""
+
+    @property
+    def connection(self) -> Connection: ...
+
+    @property
+    def session(self) -> Session: ...
 
 
 class TaskContext:
     """Given to a task whose first parameter is annotated with it."""
 
-    def __init__(self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event) -> None:
+    def __init__(
+        self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, holder: object = None
+    ) -> None:
         self._claim = claim
         self._stopping = stopping
-        self._lost = threading.Event()
+        self._lost = self._cancel = False
+        self._began: float | None = None
+        self._unit: Unit | None = None
         self.deadline = float("inf")
         """By `time.monotonic()`: when the lease ends unless it is extended. Kept by the worker."""
-        self._cancel = threading.Event()
+        self.holder = holder
+        """The outbox whose task this is."""
         self.max_attempts = max_attempts
         """The attempt after which a failure is final; None: the policy's `stop` alone decides."""
 
@@ -58,17 +79,53 @@ class TaskContext:
     @property
     def lost(self) -> bool:
         """The lease is over: another worker may run the task now, and what this handler returns is discarded."""
-        return self._lost.is_set() or time.monotonic() > self.deadline
+        return self._lost or time.monotonic() > self.deadline
 
     @property
     def cancel_requested(self) -> bool:
         """Somebody asked for this task to stop; `raise Cancel()` agrees."""
-        return self._cancel.is_set()
+        return self._cancel
+
+    @property
+    def timed_out(self) -> bool:
+        """The handler has run for longer than the task's `timeout`. Nobody interrupts it: it is to look, and to end."""
+        limit = self._claim.timeout_seconds
+        return limit is not None and self._began is not None and time.monotonic() > self._began + limit
 
     @property
     def should_stop(self) -> bool:
-        """The worker is stopping, the lease is lost, or a cancellation was asked for: a long handler ends at a good place."""
-        return self.lost or self.cancel_requested or self._stopping.is_set()
+        """The worker is stopping, the lease is lost, the time is over, or somebody asked: a long handler ends at a good place."""
+        return self.lost or self.cancel_requested or self.timed_out or self._stopping.is_set()
+
+    def checkpoint(self) -> None:
+        """End here if there is a reason to: for a loop that may run long.
+
+        Raises TimeoutError past the task's `timeout` (a failed attempt as any other), Cancel where that was asked for, Snooze
+        where the worker stops (the task runs again at once elsewhere, no attempt is used) or the lease is lost.
+        """
+        if self.timed_out:
+            raise TimeoutError(f"the handler ran for longer than its timeout of {self._claim.timeout_seconds:g} s")
+        if self.cancel_requested:
+            raise Cancel("as asked")
+        if self.should_stop:
+            raise Snooze(0)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self._unit is not None
+
+    @property
+    def connection(self) -> Connection:
+        """Of a transactional task: what is written here is committed together with its completion, or not at all.
+
+        Raises InvalidTarget in a task that is not declared `transactional=True`.
+        """
+        return self._joined().connection
+
+    @property
+    def session(self) -> Session:
+        """The same transaction for the ORM. Its `commit()` ends a savepoint: the transaction is the task's."""
+        return self._joined().session
 
     def retry_at(self, moment: datetime) -> NoReturn:
         """End this attempt here and try again at `moment` (aware), whatever the policy's wait."""
@@ -78,12 +135,30 @@ class TaskContext:
         """End this attempt here and run again after `delay`; no attempt is used."""
         raise Snooze(delay)
 
+    def begin(self) -> None:
+        """Called when the handler is."""
+        self._began = time.monotonic()
+
+    def join(self, unit: Unit) -> None:
+        """Called by the worker: the handler runs inside this transaction."""
+        self._unit = unit
+
     def lose(self) -> bool:
         """Called by the worker; False if the handler was told already."""
-        told = self._lost.is_set()
-        self._lost.set()
+        told, self._lost = self._lost, True
         return not told
 
     def request_cancel(self) -> None:
         """Called by the worker."""
-        self._cancel.set()
+        self._cancel = True
+
+    def _joined(self) -> Unit:
+        if self._unit is None:
+            raise InvalidTarget(
+                f"task {self.task_name} has no transaction of its own; declare it transactional=True, or pass a session"
+            )
+        return self._unit
+
+
+current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=None)
+"""Of the handler that this thread runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from typing import Any
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
@@ -24,6 +25,24 @@ def make_engine(url: str | URL) -> Engine:
     dialect.set_up(engine)
     _forget_in_children(engine)
     return engine
+
+
+def reserve(engine: Engine) -> Engine:
+    """The same database through a pool of its own: whoever takes every connection of `engine` takes none of these.
+
+    Made as the engine's own are, with its arguments and by its creator.
+    """
+    reserved = Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
+    _forget_in_children(reserved)
+    return reserved
+
+
+def detached(engine: Engine) -> Any:
+    """A driver's connection of the caller's own, in no pool; made as the engine's are."""
+    fairy = engine.pool.recreate().connect()
+    connection = fairy.dbapi_connection
+    fairy.detach()
+    return connection
 
 
 def _forget_in_children(engine: Engine) -> None:

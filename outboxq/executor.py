@@ -9,7 +9,7 @@ import traceback
 from datetime import datetime, timedelta
 from typing import Any
 
-from .context import TaskContext
+from .context import TaskContext, current
 from .errors import ConfigurationError, PayloadError
 from .model import Cancel, Claim, EventType, Outcome, Retry, Snooze
 from .payload import dump_result, sanitize
@@ -25,7 +25,7 @@ _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 def context_of(claim: Claim, task: Task[..., Any], stopping: threading.Event) -> TaskContext:
     """The context in which the claim's task runs; the worker keeps it to tell the handler what happens meanwhile."""
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
-    return TaskContext(claim, max_attempts=bound, stopping=stopping)
+    return TaskContext(claim, max_attempts=bound, stopping=stopping, holder=task.holder)
 
 
 def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:
@@ -34,10 +34,19 @@ def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome
     SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they are not the worker's.
     """
     began = time.monotonic()
+    context.begin()
+    token = current.set(context)
     try:
         return _run(claim, task, context, began)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
         return _dead(claim, _describe(error))
+    finally:
+        current.reset(token)
+
+
+def failed(claim: Claim, task: Task[..., Any], error: Exception) -> Outcome:
+    """What becomes of a task whose handler returned, but whose transaction could not be committed."""
+    return _failed(claim, task, error, elapsed=claim.started_at - claim.first_started_at)
 
 
 def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float) -> Outcome:

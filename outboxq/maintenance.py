@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
 from .context import TaskContext
+from .failpoints import Failpoint, Reach
 from .model import Claim, TaskStatus
 from .store import Store
 
@@ -31,28 +33,39 @@ class Held:
     next_beat: float
     ending: bool = False
     """Its outcome is on the way to the database: that its lease is gone is no news then."""
+    late: bool = False
+    """It was said that its handler runs past its timeout."""
 
 
 class Leases:
     """The claims this process holds, kept alive by `beat()`."""
 
-    def __init__(self, store: Store, *, heartbeat: timedelta | None = None) -> None:
-        """`heartbeat` bounds the time between beats; None: a third of each lease."""
+    def __init__(self, store: Store, *, heartbeat: timedelta | None, reach: Reach) -> None:
+        """`store` on a connection reserved for this. `heartbeat` bounds the time between beats; None: a third of each lease."""
         self._store = store
+        self._reach = reach
         self._bound = float("inf") if heartbeat is None else heartbeat.total_seconds()
         self.changed: Callable[[], None] = lambda: None
         """Called when the next beat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, Held] = {}
         self._lock = threading.Lock()
 
-    def hold(self, claim: Claim, context: TaskContext, *, sent: float) -> None:
-        """`sent`: `time.monotonic()` before the claim was sent."""
-        one = Held(claim=claim, context=context, next_beat=sent + self._every(claim))
-        # Counted from before the claim was sent: never later than the database's own.
-        context.deadline = sent + claim.lease_seconds
+    def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[Held]:
+        """Keep these alive. `sent`: `time.monotonic()` before the claim was sent."""
+        new = []
+        for claim, context in claims:
+            # Counted from before the claim was sent: never later than the database's own.
+            context.deadline = sent + claim.lease_seconds
+            new.append(Held(claim=claim, context=context, next_beat=sent + self._every(claim)))
         with self._lock:
-            self._held[claim.id] = one
-        self.changed()
+            self._held.update((one.claim.id, one) for one in new)
+        if new:
+            self.changed()
+        return new
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether its lease has not ended, as far as is known here."""
+        return (one := self._own(claim)) is not None and not one.context.lost
 
     def ending(self, claim: Claim) -> None:
         """The claim's outcome is about to be written; it is beaten for until it is dropped."""
@@ -84,9 +97,12 @@ class Leases:
         held = self.held()
         if not held:
             return
+        self._complain_of_late(held)
         sent = time.monotonic()
         try:
+            self._reach(Failpoint.BEFORE_BEAT)
             beats = self._store.heartbeat([one.claim for one in held])
+            self._reach(Failpoint.AFTER_BEAT)
         except Exception:
             log.exception("heartbeat for %d tasks failed; trying again", len(held))
             for one in held:
@@ -105,6 +121,17 @@ class Leases:
             if beat.cancel_requested:
                 one.context.request_cancel()
 
+    def _complain_of_late(self, held: list[Held]) -> None:
+        for one in held:
+            if one.context.timed_out and not one.late:
+                one.late = True
+                log.warning(
+                    "task %s (%s) runs past its timeout of %g s; its handler is to look at ctx.timed_out",
+                    one.claim.id,
+                    one.claim.task_name,
+                    one.claim.timeout_seconds,
+                )
+
     def _every(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._bound)
 
@@ -119,19 +146,29 @@ class Leases:
             log.warning("lost the lease of task %s (%s): %s", one.claim.id, one.claim.task_name, why)
 
 
-@dataclass(kw_only=True)
 class Recovery:
     """Takes back expired leases. Every worker runs it: no registry, no leader."""
 
-    store: Store
+    def __init__(self, store: Store, *, every: timedelta, reach: Reach) -> None:
+        self._store = store
+        self._every = every.total_seconds()
+        self._reach = reach
+        self._more = False
 
     def run_once(self) -> int:
-        """One bounded batch; returns how many tasks were taken back."""
-        found = self.store.recover(RECOVERY_BATCH)
+        """One bounded batch, so that claims come in between; returns how many tasks were taken back."""
+        self._reach(Failpoint.BEFORE_RECOVERY)
+        found = self._store.recover(RECOVERY_BATCH)
+        self._reach(Failpoint.AFTER_RECOVERY)
+        self._more = len(found) == RECOVERY_BATCH
         for one in found:
             level = logging.ERROR if one.status is TaskStatus.FAILED else logging.WARNING
             log.log(level, "task %s lost its worker: now %s, recovery %d", one.id, one.status, one.recovery_attempts)
         return len(found)
+
+    def pause(self) -> float:
+        """Seconds until the next batch: spread out, so that workers started together do not look together."""
+        return 0.0 if self._more else self._every * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 class Loop(threading.Thread):

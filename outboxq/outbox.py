@@ -86,6 +86,8 @@ class Outbox:
         priority: int = 0,
         retry: RetryPolicy | tenacity.BaseRetrying | None = None,
         lease: timedelta | float = DEFAULT_LEASE,
+        timeout: timedelta | float | None = None,
+        transactional: bool = False,
     ) -> Declaring: ...
 
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
@@ -93,7 +95,9 @@ class Outbox:
 
         `name` is stored for ever; it defaults to ``module.qualname``. `retry` is a RetryPolicy or a tenacity Retrying. `lease`
         is how long a dead worker's task waits to be taken back; a living worker extends it, so it need not cover the handler's
-        duration. A first parameter annotated TaskContext is given the context. Raises ConfigurationError for a function that
+        duration. A handler that runs past `timeout` is told by `ctx.timed_out`, not interrupted. `transactional` runs it inside
+        one transaction (`ctx.connection`, `ctx.session`) that also commits its completion and what it enqueued: exactly once,
+        in this database. A first parameter annotated TaskContext is given the context. Raises ConfigurationError for a function that
         could not be called from its stored arguments, and for a name that is taken.
         """
         return self._declare(*functions, **options) if functions else partial(self._declare, **options)
@@ -107,6 +111,8 @@ class Outbox:
         priority: int = 0,
         retry: RetryPolicy | tenacity.BaseRetrying | None = None,
         lease: timedelta | float = DEFAULT_LEASE,
+        timeout: timedelta | float | None = None,
+        transactional: bool = False,
     ) -> Task[..., Any]:
         if not callable(function):
             raise ConfigurationError("@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')")
@@ -114,12 +120,15 @@ class Outbox:
             queue=queue,
             priority=priority,
             lease=duration(lease, "lease"),
+            timeout=None if timeout is None else duration(timeout, "timeout"),
         )
         name = name or name_of(function)
         # Said here, and not by the first request that enqueues it.
-        check(NewTask(id=uuid7(), task_name=name, args="{}", queue=queue, priority=priority, lease=settings.lease))
+        spans = {"lease": settings.lease, "timeout": settings.timeout}
+        check(NewTask(id=uuid7(), task_name=name, args="{}", queue=queue, priority=priority, **spans))  # type: ignore[arg-type]
         kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
-        task = kind(function, name=name, settings=settings, retry=RetryPolicy.of(retry), holder=self)
+        policy = RetryPolicy.of(retry)
+        task = kind(function, name=name, settings=settings, retry=policy, holder=self, transactional=transactional)
         self.tasks.add(task)
         return task
 

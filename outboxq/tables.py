@@ -39,6 +39,13 @@ metadata = MetaData(
     }
 )
 
+# Small tables whose rows come and go: vacuum early, by count and not by share of the table, at full speed.
+_RESTLESS = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+
 task_position = Sequence("task_position", metadata=metadata)
 """Draws `position` on PostgreSQL, so that the enqueue order of a key does not hang on the producers' clocks."""
 
@@ -130,12 +137,7 @@ task_outbox = Table(
     # Read by claims in this order: within one queue and priority, the due rows are a contiguous range.
     Index("ix_task_outbox_due", "queue", "priority", "available_at", "id"),
     sqlite_autoincrement=True,
-    # Every row is deleted soon after it was inserted: vacuum early, by count and not by share of the table.
-    postgresql_with={
-        "autovacuum_vacuum_scale_factor": 0,
-        "autovacuum_vacuum_threshold": 5000,
-        "autovacuum_vacuum_cost_delay": 0,
-    },
+    postgresql_with=_RESTLESS,
 )
 
 
@@ -158,12 +160,7 @@ task_leases = Table(
     "task_leases",
     metadata,
     TaskLeasesColumns,
-    postgresql_with={
-        "fillfactor": 50,
-        "autovacuum_vacuum_scale_factor": 0,
-        "autovacuum_vacuum_threshold": 5000,
-        "autovacuum_vacuum_cost_delay": 0,
-    },
+    postgresql_with={"fillfactor": 50, **_RESTLESS},
 )
 
 
@@ -282,10 +279,11 @@ workers = Table("workers", metadata, WorkersColumns)
 
 
 class SleepingWorkersColumns(TypedColumns):
+    """Who is to be notified: read by the trigger, so it stays small and is updated in place (HOT)."""
+
     worker_id = Column(Uuid, primary_key=True)
-    queue = Column(Text, primary_key=True)
-    wakes_at = Column(Instant)
-    expires_at = Column(Instant, nullable=False)
+    queue = Column(Text, primary_key=True)  # empty: all
+    wakes_at = Column(Instant, nullable=False)  # by itself, at the latest; past: it is at work, or gone
 
 
 sleeping_workers = Table(
@@ -293,4 +291,5 @@ sleeping_workers = Table(
     metadata,
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
+    postgresql_with={"fillfactor": 50, **_RESTLESS},
 )

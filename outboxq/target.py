@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine, TwoPhaseTransaction
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
+from .context import TaskContext
 from .dialects import Dialect, dialect_for
 from .errors import InvalidTarget
 from .tables import task_executions
@@ -208,6 +209,8 @@ class DjangoTarget(Target):
 
 
 def _wrap(using: object, schema: str | None) -> Target:
+    if isinstance(using, TaskContext):
+        return SqlalchemyTarget(using.connection, schema)
     if isinstance(using, Connection):
         return SqlalchemyTarget(using, schema)
     if isinstance(using, Session | scoped_session):
@@ -244,8 +247,8 @@ def _refusal(using: object) -> str:
     if isinstance(using, psycopg.AsyncConnection):
         return "outboxq is synchronous; enqueue on a psycopg.Connection"
     return (
-        f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, or a Django "
-        "connection or alias"
+        f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "
+        "connection or alias, or the context of a transactional task"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints
 
-from .context import TaskContext
+from .context import TaskContext, current
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, UnknownTask
 from .model import Handle, NewTask, duration
 from .payload import Parameters
@@ -36,24 +36,33 @@ class Settings:
     queue: str = "default"
     priority: int = 0
     lease: timedelta = DEFAULT_LEASE
+    timeout: timedelta | None = None
 
 
 class Task(Generic[P, R]):
     """A function that can be enqueued. Calling it runs it here and now, as if it were not a task."""
 
     def __init__(
-        self, function: Callable[..., R], *, name: str, settings: Settings, retry: RetryPolicy, holder: Holder
+        self,
+        function: Callable[..., R],
+        *,
+        name: str,
+        settings: Settings,
+        retry: RetryPolicy,
+        holder: Holder,
+        transactional: bool = False,
     ) -> None:
         self.name = name
         self.function = function
         self.settings = settings
         self.retry = retry
+        self.transactional = transactional
+        self.holder = holder
         self.takes_context = takes_context(function)
         self.parameters = Parameters(function, name=name, context=self.takes_context)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__module__ = function.__module__
-        self._holder = holder
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -74,8 +83,8 @@ class Task(Generic[P, R]):
     ) -> Enqueuing[P]:
         """Enqueue on `target`: the thing whose transaction the task belongs to.
 
-        A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias;
-        or the outbox itself, for a transaction of its own. `delay` (a timedelta or seconds) or `run_after` (aware) say when
+        A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias, the
+        context of a transactional task; or the outbox itself, for a transaction of its own. `delay` (a timedelta or seconds) or `run_after` (aware) say when
         the task is due. Raises InvalidArgument.
         """
         if target is None:
@@ -95,12 +104,19 @@ class Task(Generic[P, R]):
             delay=duration(0 if delay is None else delay, "delay"),
             max_attempts=max_attempts,
             lease=settings.lease,
+            timeout=settings.timeout,
             idempotency_key=idempotency_key,
         )
-        return Enqueuing(self.parameters, self._holder.store, None if target is self._holder else target, task)
+        return Enqueuing(self.parameters, self.holder.store, None if target is self.holder else target, task)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:  # noqa: ARG002
-        """Only where the transaction is known without being named; else InvalidTarget, which says what to write."""
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
+        """Where the transaction is known without being named: inside a transactional task of the same outbox.
+
+        Elsewhere raises InvalidTarget, which says what to write.
+        """
+        running = current.get()
+        if running is not None and running.is_transactional and running.holder is self.holder:
+            return self.using(running).enqueue(*args, **kwargs)
         raise InvalidTarget(
             f"{self.name}.enqueue() does not know which transaction the task belongs to; write "
             f"{self.__name__}.using(session).enqueue(…), or .using(outbox) for a transaction of its own"

@@ -5,34 +5,36 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import random
 import signal
 import socket
 import threading
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import FrameType
 from typing import Any, TypedDict
 from uuid import UUID, uuid4
 
-from .context import TaskContext
+from .claimer import Claimer
+from .completer import Completer
+from .crew import Crew
+from .distributor import Health, create_work_distributor
 from .errors import ConfigurationError, InvalidArgument
-from .executor import UNKNOWN, context_of, execute, unknown
-from .maintenance import Leases, Loop, Recovery
-from .model import Claim, EventType, ExecutionEvent, Outcome, duration
+from .failpoints import Failpoint, Reach, unarmed
+from .handling import Handling
+from .maintenance import Held, Leases, Loop, Recovery
+from .model import Claim, EventType, Outcome, duration
 from .store import Store, queue_names
-from .task import Registry, Task
+from .task import Registry
 
 log = logging.getLogger("outboxq.worker")
 
-POLL = timedelta(milliseconds=500)
 DRAIN_TIMEOUT = timedelta(seconds=25)
 RECOVER_EVERY = timedelta(seconds=5)
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
-_LAST_WORDS = timedelta(seconds=3)
-"""How long a worker that was told to stop twice may take to give back what runs."""
+_LAST_WORDS = 1.5
+"""Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -40,20 +42,26 @@ class WorkerOptions(TypedDict, total=False):
 
     queues: Sequence[str] | None
     concurrency: int
-    poll: timedelta | float
+    prefetch: int | None
+    poll: timedelta | float | None
+    notifications: bool
+    listen_url: str | None
     drain_timeout: timedelta | float
     heartbeat: timedelta | float | None
     recover_every: timedelta | float
     unknown_task_delay: timedelta | float
     unknown_task_limit: timedelta | float
+    max_tasks: int | None
     label: str | None
+    reach: Reach
 
 
 class Worker:
     """Runs the tasks of an outbox until it is told to stop.
 
-    Claims no more than it has idle threads, so that nothing waits under a lease. Any number of workers may run, on any
-    number of machines; each takes back what a dead one left behind.
+    Any number of workers may run, on any number of machines; each takes back what a dead one left behind. While a handler
+    runs, no transaction is open for it and no connection held (but for a transactional task, which has its own); the worker's
+    own connections are in pools of their own, so that handlers cannot starve its heartbeat.
     """
 
     def __init__(
@@ -63,71 +71,107 @@ class Worker:
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 8,
-        poll: timedelta | float = POLL,
+        prefetch: int | None = None,
+        poll: timedelta | float | None = None,
+        notifications: bool = True,
+        listen_url: str | None = None,
         drain_timeout: timedelta | float = DRAIN_TIMEOUT,
         heartbeat: timedelta | float | None = None,
         recover_every: timedelta | float = RECOVER_EVERY,
         unknown_task_delay: timedelta | float = UNKNOWN_TASK_DELAY,
         unknown_task_limit: timedelta | float = UNKNOWN_TASK_LIMIT,
+        max_tasks: int | None = None,
         label: str | None = None,
+        reach: Reach = unarmed,
     ) -> None:
-        """`queues` None: all. `concurrency`: handler threads. `heartbeat` bounds the time between beats; None: a third of
-        each lease. Durations are timedelta or seconds. Raises InvalidArgument for values out of range, ConfigurationError
-        where a task's lease is not longer than two heartbeats, so that one late beat would lose it.
+        """`queues` None: all. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
+        what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
+        those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
+        `max_tasks`: stop after so many. `reach` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
+
+        Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two
+        heartbeats, so that one late beat would lose it.
         """
-        if type(concurrency) is not int or concurrency < 1:
-            raise InvalidArgument(f"concurrency must be a whole number of at least 1, not {concurrency!r}")
-        self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self.label = label or f"{socket.gethostname()}:{os.getpid()}"
-        self._store = store
         self._tasks = tasks
-        self._queues = queue_names(queues)
-        self._poll = _positive(poll, "poll")
         self._drain_timeout = duration(drain_timeout, "drain_timeout")
-        self._unknown_task_delay = duration(unknown_task_delay, "unknown_task_delay")
-        self._unknown_task_limit = duration(unknown_task_limit, "unknown_task_limit")
+        self._reach = reach
         beat = None if heartbeat is None else _positive(heartbeat, "heartbeat")
         self._check_leases(beat)
-        self._leases = Leases(store, heartbeat=beat)
-        self._recovery = Recovery(store=store)
-        every = _positive(recover_every, "recover_every").total_seconds()
+        delay, limit = (
+            duration(unknown_task_delay, "unknown_task_delay"),
+            duration(unknown_task_limit, "unknown_task_limit"),
+        )
+        every = _positive(recover_every, "recover_every")
+        names, most = queue_names(queues), None if max_tasks is None else _whole(max_tasks, "max_tasks", 1)
+        size = _whole(concurrency, "concurrency", 1)
+        ahead = None if prefetch is None else _whole(prefetch, "prefetch", 0)
+        poll = None if poll is None else _positive(poll, "poll")
 
-        self._stopping = threading.Event()
-        self._idle = threading.Semaphore(0)
-        self._claimed: queue.SimpleQueue[tuple[Claim, TaskContext | None] | None] = queue.SimpleQueue()
-        self._handlers = [
-            threading.Thread(target=self._handle, name=f"outboxq-handler-{number}", daemon=True)
-            for number in range(concurrency)
-        ]
-        self._claimer = threading.Thread(target=self._claim, name="outboxq-claimer", daemon=True)
-        # Spread out, so that workers started together do not look for the dead together.
+        self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
+        self._pid = os.getpid()
+        self._started = False
+        self._died: BaseException | None = None
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._stopping, self._gone = threading.Event(), threading.Event()
+        self._application = store
+        self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone)
+        self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
+        self._completer = Completer(self._store, self._leases, reach=reach, died=self._die)
+        self._crew: Crew[Held] = Crew(
+            size,
+            Handling(store, tasks, self._leases, self._completer, reach=reach).handle,
+            prefetch=ahead,
+            died=self._die,
+        )
+        self._distributor = create_work_distributor(
+            self._store,
+            queues=names,
+            worker_id=self.id,
+            poll=poll,
+            notifications=notifications,
+            listen_url=listen_url,
+            commits_of=store.engine,
+        )
+        recovery = Recovery(self._store, every=every, reach=reach)
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
-            Loop("recovery", self._recovery.run_once, lambda: every * random.uniform(0.5, 1.0), self._die),  # noqa: S311
+            Loop("recovery", recovery.run_once, recovery.pause, self._die),
         ]
         self._leases.changed = self._loops[0].look
-        self._died: BaseException | None = None
-        self._started = False
+        self._claimer_options: dict[str, Any] = {
+            "queues": names,
+            "unknown_task_delay": delay,
+            "unknown_task_limit": limit,
+            "max_tasks": most,
+        }
+        self._claimer: Claimer | None = None
 
-    def run(self) -> int:
-        """Work until SIGTERM or SIGINT, then finish what runs; a second signal, or the drain timeout, gives it back.
+    def run(self, *, burst: bool = False) -> int:
+        """Work until SIGTERM, SIGINT or SIGHUP, then finish what runs; a second signal, SIGQUIT, or the drain timeout, gives
+        it back.
 
-        Returns the exit code: 0 after a clean stop, 1 if tasks had to be abandoned or a thread of the worker died. Must be
-        called in the main thread. Raises SchemaOutOfDate.
+        `burst`: work until nothing is claimable, what the tasks enqueue included. Returns the exit code: 0 after a clean
+        stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
+        SchemaOutOfDate.
         """
         signals: list[int] = []  # a handler that took a lock could wait for the very thread it interrupts
 
         def stop(number: int, _frame: FrameType | None) -> None:
             signals.append(number)
-            if len(signals) > 1:
+            self._bell.put(None)
+            if len(signals) > 1 or number == signal.SIGQUIT:
                 self._give_up_now()
 
-        previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+        previous = {
+            number: signal.signal(number, stop) for number in watched if signal.getsignal(number) is not signal.SIG_IGN
+        }
         try:
-            self.start()
-            pause = threading.Event()
-            while not signals and self.is_healthy:
-                pause.wait(0.1)
+            self.start(burst=burst)
+            self._bell.get()
+            overtime = self._drain_timeout.total_seconds() + 2 * _LAST_WORDS
+            self._end_process_after(overtime)  # whatever a thread is stuck in
             clean = self.stop()
         finally:
             for number, handler in previous.items():
@@ -139,158 +183,142 @@ class Worker:
         """False once a thread of the worker itself has died: it claims nothing more, and is to be stopped."""
         return self._died is None
 
-    def start(self) -> None:
-        """Begin to work, in threads of this process. Raises SchemaOutOfDate; ConfigurationError when started twice."""
+    @property
+    def health(self) -> Health:
+        """How it hears of new work."""
+        return self._distributor.health
+
+    @property
+    def handled(self) -> int:
+        """Tasks whose handlers have ended."""
+        return self._crew.handled
+
+    @property
+    def running(self) -> int:
+        """Handlers that run now."""
+        return self._crew.running
+
+    def start(self, *, burst: bool = False) -> None:
+        """Begin to work, in threads of this process.
+
+        Raises SchemaOutOfDate; ConfigurationError when started twice, or in another process than it was made in.
+        """
+        if self._pid != os.getpid():
+            raise ConfigurationError("this worker was made before the process forked; make one in each process")
         if self._started:
             raise ConfigurationError("a worker starts once; make a new one")
-        self._store.ensure_current()
+        self._application.ensure_current()
         self._started = True
+        self._claimer = Claimer(
+            self._store,
+            self._tasks,
+            worker_id=self.id,
+            crew=self._crew,
+            leases=self._leases,
+            completer=self._completer,
+            distributor=self._distributor,
+            stopping=self._stopping,
+            finished=lambda: self._bell.put(None),
+            died=self._die,
+            reach=self._reach,
+            burst=burst,
+            **self._claimer_options,
+        )
         log.info("worker %s (%s) started", self.label, self.id)
-        for thread in (*self._handlers, *self._loops, self._claimer):
+        self._distributor.start()
+        self._crew.start()
+        for thread in (self._completer, *self._loops, self._claimer):
             thread.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
-        """Claim nothing more, let running tasks finish for `timeout` (default: the drain timeout), give back the rest.
+        """Claim nothing more, give back what was not begun, let running tasks finish for `timeout` (default: the drain
+        timeout), give back the rest.
 
         Returns whether all of them finished. Handlers that still run are fenced: what they return is discarded.
         """
         self._stopping.set()
-        if not self._started:
+        if self._pid != os.getpid():  # forked: the threads are the parent's
+            return True
+        self._distributor.close()
+        if self._claimer is None:
             return True
         limit = self._drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
-        self._idle.release()  # the claimer may be waiting for an idle thread
+        self._crew.wake()
         self._claimer.join(limit.total_seconds())
-        for _ in self._handlers:
-            self._claimed.put(None)
-        for handler in self._handlers:
-            handler.join(max(0.0, deadline - time.monotonic()))
-        left = self._give_back([one.claim for one in self._leases.held()])
+        self._release_unstarted()
+        self._crew.dismiss(deadline)
+        self._completer.finish()
+        self._completer.join(
+            max(_LAST_WORDS, deadline - time.monotonic()) if self._crew.in_flight == 0 else _LAST_WORDS
+        )
+        self._gone.set()
+        left = self._give_back()
         for loop in self._loops:
             loop.stop()
+        for own in (self._store, self._beating):
+            own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
         return left == 0 and not self._claimer.is_alive()
 
-    def _claim(self) -> None:
-        """The claim loop: as many tasks as there are idle threads, at once again while work comes back full."""
-        try:
-            failures = 0
-            while self._idle.acquire() and not self._stopping.is_set():
-                idle = 1
-                while self._idle.acquire(blocking=False):
-                    idle += 1
-                try:
-                    sent = time.monotonic()
-                    claims = self._store.claim_ready_task(idle, worker_id=self.id, queues=self._queues)
-                    failures = 0
-                except Exception:
-                    failures += 1
-                    log.exception("claiming failed; no task was started")
-                    claims = []
-                if self._stopping.is_set():  # the threads may be gone already
-                    self._give_back(claims)
-                    return
-                for claim in claims:
-                    self._claimed.put((claim, self._hold(claim, sent)))
-                if idle > len(claims):
-                    self._idle.release(idle - len(claims))
-                if len(claims) < idle:
-                    pause = self._poll.total_seconds() * min(2**failures, 32)
-                    self._stopping.wait(pause * random.uniform(0.8, 1.0))  # noqa: S311
-        except BaseException as error:
-            self._die(error)
-            raise
+    def _release_unstarted(self) -> None:
+        """At once: another worker may be idle."""
+        for held in self._crew.take_back():
+            data = {"reason": "the worker stopped"}
+            held.ending = True
+            self._completer.put(Outcome(claim=held.claim, event_type=EventType.RELEASED, data=data))
 
-    def _handle(self) -> None:
-        """A handler thread: one task after another."""
-        try:
-            self._idle.release()
-            while (taken := self._claimed.get()) is not None:
-                try:
-                    self._run_one(*taken)
-                except Exception:
-                    log.exception("task %s could not be handled; its lease runs out and it is recovered", taken[0].id)
-                self._idle.release()
-        except BaseException as error:
-            self._die(error)
-            raise
-
-    def _hold(self, claim: Claim, sent: float) -> TaskContext | None:
-        """Keep the lease alive from the claim on. None: no task of this name is known here."""
-        if claim.task_name not in self._tasks:
-            return None
-        context = context_of(claim, self._tasks.get(claim.task_name), self._stopping)
-        self._leases.hold(claim, context, sent=sent)
-        return context
-
-    def _run_one(self, claim: Claim, context: TaskContext | None) -> None:
-        if context is None:
-            self._finish(self._unknown(claim))
-            return
-        task = self._tasks.get(claim.task_name)
-        try:
-            began = time.monotonic()
-            outcome = execute(claim, task, context)
-            _log_outcome(outcome, task, time.monotonic() - began)
-            self._leases.ending(claim)
-            self._finish(outcome)
-        finally:
-            self._leases.drop(claim)
-
-    def _finish(self, outcome: Outcome) -> None:
-        """End the claim. While the database is away that fails; the lease then runs out and the task is recovered."""
-        try:
-            lost = self._store.finish([outcome])
-        except Exception:
-            log.exception("task %s: its outcome %s could not be written", outcome.claim.id, outcome.event_type)
-            return
-        if lost:
-            log.warning(
-                "task %s (%s): its lease was lost, so its outcome %s is discarded",
-                outcome.claim.id,
-                outcome.claim.task_name,
-                outcome.event_type,
-            )
-
-    def _unknown(self, claim: Claim) -> Outcome:
-        log.warning("task %s is called %r, which this worker does not know", claim.id, claim.task_name)
-        since = claim.started_at
-        if claim.started_at - claim.first_started_at > self._unknown_task_limit:  # else it cannot have been so long
-            since = _unknown_since(self._store.history(claim.id), claim.started_at)
-        return unknown(claim, since=since, limit=self._unknown_task_limit, delay=self._unknown_task_delay)
-
-    def _give_back(self, claims: Sequence[Claim]) -> int:
-        """Release claims, which fences their handlers. Returns how many they were; some may have ended meanwhile."""
-        data = {"reason": "the worker stopped"}
-        outcomes = [Outcome(claim=claim, event_type=EventType.RELEASED, data=data) for claim in claims]
+    def _give_back(self) -> int:
+        """Release what is still held, which fences its handlers. Returns how many they were."""
+        claims = [one.claim for one in self._leases.held()]
         for claim in claims:
             self._leases.lose(claim)
             log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
+        if not claims:
+            return 0
+        lost: list[int] = []
+        thread = threading.Thread(target=lambda: lost.append(self._write_released(claims)), daemon=True)
+        thread.start()  # the database may not answer, and the time is over
+        thread.join(_LAST_WORDS)
+        return len(claims) - sum(lost)
+
+    def _write_released(self, claims: Sequence[Claim]) -> int:
+        """Returns how many had ended meanwhile."""
+        data = {"reason": "the worker stopped"}
+        outcomes = [Outcome(claim=claim, event_type=EventType.RELEASED, data=data) for claim in claims]
         try:
-            return len(outcomes) - len(self._store.finish(outcomes))
+            self._reach(Failpoint.BEFORE_RELEASE)
+            lost = self._store.finish(outcomes)
+            self._reach(Failpoint.AFTER_RELEASE)
+            return len(lost)
         except Exception:
             log.exception("could not give back %d tasks; their leases will run out", len(outcomes))
-            return len(outcomes)
+            return 0
 
     def _give_up_now(self) -> None:
-        """A second signal: give back what runs and end the process, whatever its threads do."""
-        limit = threading.Timer(_LAST_WORDS.total_seconds(), os._exit, (1,))  # the database may not answer
-        limit.daemon = True
-        limit.start()
+        """Give back what runs and end the process, whatever its threads do. Called in a signal handler: takes no lock."""
         threading.Thread(target=self._abandon, name="outboxq-abandon", daemon=True).start()
 
     def _abandon(self) -> None:
+        self._end_process_after(2 * _LAST_WORDS)
         self._stopping.set()
-        log.warning("told to stop twice; giving back what runs")
-        self._give_back([one.claim for one in self._leases.held()])
+        log.warning("told to stop at once; giving back what runs")
+        self._give_back()
         os._exit(1)
+
+    def _end_process_after(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
 
     def _die(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""
         log.critical("a worker thread died; stopping", exc_info=error)
         self._died = error
         self._stopping.set()
-        self._idle.release()
+        self._distributor.wake()
+        self._crew.wake()
+        self._bell.put(None)
 
     def _check_leases(self, heartbeat: timedelta | None) -> None:
         for task in self._tasks:
@@ -301,15 +329,10 @@ class Worker:
                 )
 
 
-def _unknown_since(history: Sequence[ExecutionEvent], now: datetime) -> datetime:
-    """When the unbroken run of releases as unknown began that the task is in."""
-    since = now
-    for event in reversed(history):
-        if event.event_type is EventType.RELEASED and event.event_data.get("reason") == UNKNOWN:
-            since = event.created_at
-        elif event.event_type is not EventType.CLAIMED:
-            break
-    return since
+def _whole(value: int, name: str, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise InvalidArgument(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return value
 
 
 def _positive(value: timedelta | float, name: str) -> timedelta:
@@ -317,29 +340,3 @@ def _positive(value: timedelta | float, name: str) -> timedelta:
     if span <= timedelta(0):
         raise InvalidArgument(f"{name} must be longer than nothing")
     return span
-
-
-def _log_outcome(outcome: Outcome, task: Task[..., Any], seconds: float) -> None:
-    level = {
-        EventType.COMPLETED: logging.INFO,
-        EventType.RETRY_SCHEDULED: logging.WARNING,
-        EventType.FAILED: logging.ERROR,
-    }.get(outcome.event_type, logging.INFO)
-    extra = {
-        "task_id": str(outcome.claim.id),
-        "task": task.name,
-        "queue": outcome.claim.queue,
-        "attempt": outcome.claim.attempt,
-        "duration_ms": round(seconds * 1000, 3),
-    }
-    kind = outcome.data.get("exception", "")
-    log.log(
-        level,
-        "task %s (%s): %s in %.3f s %s",
-        outcome.claim.id,
-        task.name,
-        outcome.event_type,
-        seconds,
-        kind,
-        extra=extra,
-    )

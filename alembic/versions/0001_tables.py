@@ -237,28 +237,43 @@ def _helpers() -> None:
         "sleeping_workers",
         sa.Column("worker_id", sa.Uuid(), nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
-        sa.Column("wakes_at", instant),
-        sa.Column("expires_at", instant, nullable=False),
+        sa.Column("wakes_at", instant, nullable=False),
         sa.PrimaryKeyConstraint("worker_id", "queue", name="pk_sleeping_workers"),
+        postgresql_with={"fillfactor": 50, **RESTLESS},
     )
     op.create_index("ix_sleeping_workers_queue", "sleeping_workers", ["queue"])
 
 
 def _trigger() -> None:
-    """One notification per queue and statement, its payload the queue's name; never data.
+    """One notification per queue and statement, its payload the queue's name; never data, and only where somebody sleeps.
 
-    `SET LOCAL outboxq.notify = off` silences it: a transaction that has notified cannot be prepared (two-phase commit).
+    NOTIFY takes a lock at commit that all notifying commits share, so a busy system must not notify (`store/sleeping.py` has
+    the proof that no wake-up is lost). A snapshot older than the statement may not see who fell asleep: above READ COMMITTED
+    every enqueue notifies. `outboxq.notify` may be set, for a transaction, a role or a database: `always`; or `off`, for a
+    transaction that has notified cannot be prepared (two-phase commit). The function is VOLATILE, so that its look at the
+    sleepers is newer than the insert; the proof rests on that.
     """
+    # In whichever schema the tables are made; the body names it, for the caller's search_path is not to be trusted.
     op.execute(
         """
-        CREATE FUNCTION outboxq_notify() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+        DO $do$ BEGIN EXECUTE format($create$
+        CREATE FUNCTION outboxq_notify() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+        DECLARE
+            notify text := current_setting('outboxq.notify', true);
         BEGIN
-            IF current_setting('outboxq.notify', true) IS DISTINCT FROM 'off' THEN
-                PERFORM pg_notify(TG_ARGV[0], queue) FROM (SELECT DISTINCT queue FROM inserted) AS queues;
+            IF notify IS DISTINCT FROM 'off' THEN
+                PERFORM pg_notify(TG_ARGV[0], due.queue)
+                FROM (SELECT queue, min(available_at) AS available_at FROM inserted GROUP BY queue) AS due
+                WHERE notify = 'always' OR current_setting('transaction_isolation') <> 'read committed' OR EXISTS (
+                    SELECT FROM %I.sleeping_workers AS sleeper
+                    WHERE sleeper.queue IN (due.queue, '')
+                    AND sleeper.wakes_at > greatest(due.available_at, clock_timestamp())
+                );
             END IF;
             RETURN NULL;
         END
         $$
+        $create$, current_schema()); END $do$
         """
     )
     op.execute("REVOKE ALL ON FUNCTION outboxq_notify() FROM PUBLIC")

@@ -27,6 +27,10 @@ class Begin(StrEnum):
     READ = "read"
     SNAPSHOT = "snapshot"
     """Reads only, all of it as of one moment."""
+    ASYNCHRONOUS = "asynchronous"
+    """Writes what a crash of the server may take back."""
+    HANDLER = "handler"
+    """Of a transactional task: the user's statements, under the user's own settings."""
 
 
 class Plan(Protocol):
@@ -58,6 +62,11 @@ class Dialect(ABC):
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None) -> None:
         self.compiler = compiler
         self.schema = schema
+
+    @property
+    def channel(self) -> str:
+        """Where the trigger notifies of the tables in our schema, if the database can."""
+        return f"task_ready_{self.schema}" if self.schema else "task_ready"
 
     @property
     @abstractmethod
@@ -97,6 +106,10 @@ class Dialect(ABC):
     @abstractmethod
     def own_url(self, url: URL) -> URL:
         """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
+
+    def sleeping(self) -> Mapping[str, Prepared]:
+        """The statements of `statements/sleeping.py`, by name; none where the database cannot notify."""
+        return {}
 
     def start(self, connection: Connection, begin: Begin) -> None:
         """Begin a transaction of our own on a connection that is in none."""
@@ -165,19 +178,23 @@ class Statements:
 
     @cached_property
     def any_due(self) -> Prepared:
-        return self._dialect.prepare(claim.any_due(self._g, claim.every_queue()))
+        return self._dialect.prepare(claim.any_due(self._g, claim.pairs(claim.every_queue())))
 
     @cached_property
     def any_due_given(self) -> Prepared:
-        return self._dialect.prepare(claim.any_due(self._g, claim.given_queues(self._g)))
+        return self._dialect.prepare(claim.any_due(self._g, claim.pairs(claim.given_queues(self._g))))
 
     @cached_property
     def next_available_at(self) -> Prepared:
-        return self._dialect.prepare(claim.next_available_at(self._g, claim.every_queue()))
+        return self._dialect.prepare(claim.next_available_at(self._g, claim.pairs(claim.every_queue())))
 
     @cached_property
     def next_available_at_given(self) -> Prepared:
-        return self._dialect.prepare(claim.next_available_at(self._g, claim.given_queues(self._g)))
+        return self._dialect.prepare(claim.next_available_at(self._g, claim.pairs(claim.given_queues(self._g))))
+
+    @cached_property
+    def sleeping(self) -> Mapping[str, Prepared]:
+        return self._dialect.sleeping()
 
     @cached_property
     def end(self) -> Plan:

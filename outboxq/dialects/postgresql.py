@@ -29,7 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..column_types import Instant
 from ..errors import UnsupportedDatabase
-from ..statements import claim
+from ..statements import claim, sleeping
 from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
 from ..tables import task_outbox, task_position
 from .base import Begin, Dialect, Plan
@@ -102,6 +102,10 @@ class PostgresDialect(Dialect):
         Begin.WRITE: f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}; SET LOCAL enable_nestloop = off",
         Begin.READ: f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_limits}",
         Begin.SNAPSHOT: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off",
+        Begin.ASYNCHRONOUS: (
+            f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}; SET LOCAL synchronous_commit = off"
+        ),
+        Begin.HANDLER: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
     }
     reads_before_writing = False
     one_statement = True
@@ -173,6 +177,19 @@ class PostgresDialect(Dialect):
             .prefix_with("MATERIALIZED")
         )
         return _delete(select(first.c.ctid).union_all(select(rest.c.ctid)))
+
+    def sleeping(self) -> Mapping[str, Prepared]:
+        g, given, every = self._grammar, claim.given_queues(self._grammar), claim.every_queue()
+        statements: dict[str, Statement] = {
+            "announce": sleeping.announce(g, every, select(sleeping.ALL.label("queue"))),
+            "announce_given": sleeping.announce(g, given, select(given.c.queue)),
+            "horizon": sleeping.horizon(),
+            "look": sleeping.look(g, every),
+            "look_given": sleeping.look(g, given),
+            "withdraw": sleeping.withdraw(g),
+            "forget": sleeping.forget(g),
+        }
+        return {name: self.prepare(statement) for name, statement in statements.items()}
 
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
         return {f"{name}_{key}": [row[position] for row in rows] for position, key in enumerate(columns)}

@@ -96,7 +96,13 @@ class SqliteGrammar:
 class SqliteDialect(Dialect):
     name = "sqlite"
     # Deferred transactions that turn into writers fail at once where another has written meanwhile, busy timeout or not.
-    begin: ClassVar = {Begin.WRITE: "BEGIN IMMEDIATE", Begin.READ: "BEGIN DEFERRED", Begin.SNAPSHOT: "BEGIN DEFERRED"}
+    begin: ClassVar = {
+        Begin.WRITE: "BEGIN IMMEDIATE",
+        Begin.READ: "BEGIN DEFERRED",
+        Begin.SNAPSHOT: "BEGIN DEFERRED",
+        Begin.ASYNCHRONOUS: "BEGIN IMMEDIATE",
+        Begin.HANDLER: "BEGIN IMMEDIATE",
+    }
     reads_before_writing = True
     one_statement = False
     connection_options: ClassVar = {"sqlite_begin": "DEFERRED"}  # a BEGIN of the engine's own, to be taken back at once

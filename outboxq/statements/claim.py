@@ -104,15 +104,15 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
     )
 
 
-def any_due(g: Grammar, queues: FromClause) -> Select[Any]:
-    """One row if something can be claimed. Reads only."""
-    found, entry = pairs(queues), task_outbox.alias("entry_due")
+def any_due(g: Grammar, found: CTE) -> Select[Any]:
+    """One row if something can be claimed from these pairs. Reads only."""
+    entry = task_outbox.alias("entry_due")
     return select(found.c.queue).where(due(g, found, entry.c.id, entry=entry).correlate(found).exists()).limit(1)
 
 
-def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
-    """The earliest moment in the future at which an entry becomes due; NULL where none waits."""
-    found, entry = pairs(queues), task_outbox.alias("entry_due")
+def next_available_at(g: Grammar, found: CTE) -> Select[Any]:
+    """The earliest moment in the future at which an entry of these pairs becomes due; NULL where none waits."""
+    entry = task_outbox.alias("entry_later")
     first = (
         select(entry.c.available_at)
         .where(entry.c.queue == found.c.queue, entry.c.priority == found.c.priority, entry.c.available_at > g.now)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import tenacity
@@ -16,6 +17,7 @@ from sqlalchemy import Engine
 
 from ..column_types import iso
 from ..dialects import Begin, Dialect, dialect_for
+from ..engine import reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
 from ..payload import sanitize
 from ..target import SqlalchemyTarget, Target, target_of
@@ -36,22 +38,41 @@ class Transactions:
         *,
         schema: str | None = None,
         clock: Callable[[], datetime] | None = None,
+        gone: threading.Event | None = None,
     ) -> None:
-        """`engine` None: only methods with ``using=`` work. `clock` replaces the database's clock, in tests."""
+        """`engine` None: only methods with ``using=`` work. `clock` replaces the database's clock, in tests.
+
+        Once `gone` is set, nothing is run again that failed: its owner has no time left.
+        """
         self.engine = engine
         self.schema = schema
-        self._clock = clock
+        self.clock = clock
+        self.gone = gone or threading.Event()
         self._current = False
+
+    @property
+    def bound_engine(self) -> Engine:
+        """Raises ConfigurationError while the store has none."""
+        if self.engine is None:
+            raise ConfigurationError(
+                "this outbox is not bound to a database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or "
+                "call bind()"
+            )
+        return self.engine
 
     @property
     def dialect(self) -> Dialect:
         """Raises ConfigurationError while the store has no engine."""
-        return dialect_for(self._bound().dialect.name, schema=self.schema)
+        return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
 
     def ensure_current(self) -> None:
         """Raise SchemaOutOfDate unless the database has the schema of this code."""
         with self._transaction(Begin.READ) as target:
             self._check_schema(target)
+
+    def reserved(self, gone: threading.Event) -> Self:
+        """The same store on connections of its own; see `engine.reserve` and `gone` above."""
+        return type(self)(reserve(self.bound_engine), schema=self.schema, clock=self.clock, gone=gone)
 
     def _run(
         self,
@@ -86,7 +107,7 @@ class Transactions:
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
-        engine = self._bound()
+        engine = self.bound_engine
         with engine.connect().execution_options(**self.dialect.connection_options) as connection, connection.begin():
             target = SqlalchemyTarget(connection, self.schema)
             # The engine may be the host's, with its own idea of how a transaction begins.
@@ -104,27 +125,20 @@ class Transactions:
     def _attempts(self) -> tenacity.Retrying:
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.dialect.is_transient),
-            wait=tenacity.wait_random_exponential(multiplier=0.02, max=2),
-            stop=tenacity.stop_after_delay(30) | tenacity.stop_after_attempt(12),
+            wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),  # a database that is back is used at once
+            stop=tenacity.stop_after_delay(30) | tenacity.stop_when_event_set(self.gone),
+            sleep=tenacity.sleep_using_event(self.gone),
             before_sleep=_log_retry,
             reraise=True,
         )
 
     def _values(self, target: Target, **values: Any) -> dict[str, Any]:
         """The parameters every statement may take, and these."""
-        now = target.dialect.moment(self._clock() if self._clock else None)
+        now = target.dialect.moment(self.clock() if self.clock else None)
         return {"now": now, **values}
 
-    def _bound(self) -> Engine:
-        if self.engine is None:
-            raise ConfigurationError(
-                "this outbox is not bound to a database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or "
-                "call bind()"
-            )
-        return self.engine
-
     def _check_database(self, target: Target) -> None:
-        ours = self._bound()
+        ours = self.bound_engine
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "

@@ -34,6 +34,18 @@ class QueueCount:
     """When the oldest task that is due became due."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What lies ahead."""
+
+    settled: bool = True
+    """No transaction is open that this may have missed (`store/sleeping.py`)."""
+    due: bool
+    """Something may be claimed, unless another worker is about to."""
+    seconds: float | None
+    """Until the next task is due; None: none is waiting."""
+
+
 class Reading(Transactions):
     def now(self, *, using: object = None) -> datetime:
         """The clock that due times and leases go by."""
@@ -87,6 +99,27 @@ class Reading(Transactions):
             return statements.next_available_at_given.run(target.execute, values)[0]["available_at"]
 
         return self._run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
+
+    def look_ahead(self, queues: Sequence[str] | None = None, *, using: object = None) -> Look:
+        """Whether a task of these queues is due, and when the next one is.
+
+        In this order of reading, so that a task that becomes due meanwhile is seen by one or the other.
+        """
+        names = queue_names(queues)
+
+        def work(target: Target) -> Look:
+            statements, values = target.dialect.statements, self._values(target)
+            following, any_due = statements.next_available_at, statements.any_due
+            if names is not None:
+                values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names])
+                following, any_due = statements.next_available_at_given, statements.any_due_given
+            moment = following.run(target.execute, values)[0]["available_at"]
+            values |= self._values(target)
+            now = statements.now.run(target.execute, values)[0]["now"]
+            due = bool(any_due.run(target.execute, values))
+            return Look(due=due, seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
+
+        return self._run(work, using=using, begin=Begin.READ)
 
     def stats(self, *, using: object = None) -> list[QueueCount]:
         """Each queue's tasks, counted. Reads every task execution: for people and tests, not for a hot path."""

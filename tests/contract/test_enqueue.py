@@ -589,10 +589,11 @@ def test_a_key_let_go_while_its_task_is_looked_up_is_taken(postgresql: Database)
 
 @contextmanager
 def listener(database: Database) -> Iterator[Callable[[], str]]:
-    """Reads the next payload of the channel."""
+    """Sleeps, and reads the next payload of the channel."""
     url = make_url(database.url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(url, autocommit=True) as it:
         it.execute("LISTEN task_ready")
+        it.execute("INSERT INTO sleeping_workers VALUES (gen_random_uuid(), '', 'infinity')")
         heard = it.notifies(timeout=30)
         yield lambda: next(heard).payload
         heard.close()

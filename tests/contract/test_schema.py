@@ -51,10 +51,12 @@ ODD_QUEUES = ['"; drop table x; --', "é" * 200, "a'b\\c", "tab\tand\nnewline", 
 
 @contextmanager
 def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
-    """Listens; calling it returns the payloads of everything committed so far. A sentinel marks the end: nobody waits."""
+    """Sleeps and listens; calling it returns the payloads of everything committed so far. A sentinel marks the end: nobody waits."""
     address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address, autocommit=True) as listener, psycopg.connect(address, autocommit=True) as speaker:
         listener.execute(f"LISTEN {channel}")
+        schema = channel.removeprefix("task_ready").lstrip("_") or "public"
+        speaker.execute(f"INSERT INTO {schema}.sleeping_workers VALUES (gen_random_uuid(), '', 'infinity')")
 
         def heard() -> list[str]:
             sentinel = f"sentinel {uuid4()}"
@@ -286,7 +288,7 @@ def test_postgresql_keeps_the_storage_options_that_were_measured(postgresql):
     }
     assert options["task_executions"] == {"fillfactor=50"}
     assert options["task_outbox"] == restless
-    assert options["task_leases"] == {"fillfactor=50", *restless}
+    assert options["task_leases"] == options["sleeping_workers"] == {"fillfactor=50", *restless}
 
 
 def test_no_index_on_executions_mentions_what_a_transition_changes(postgresql):
@@ -389,7 +391,7 @@ def test_a_silenced_transaction_notifies_nobody_and_can_be_prepared(postgresql, 
 
 def test_a_transaction_that_notified_cannot_be_prepared(postgresql, postgresql_url):
     address = make_url(postgresql_url).set(drivername="postgresql").render_as_string()
-    with psycopg.connect(address) as connection:
+    with ear(postgresql_url), psycopg.connect(address) as connection:
         postgresql.frozen.enqueue(new(), using=connection)
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot PREPARE"):
             connection.execute("PREPARE TRANSACTION 'outboxq'")

@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
 from outboxq.engine import make_engine
+from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.waiting import until
 
@@ -263,14 +264,14 @@ def test_a_claim_that_comes_back_after_the_stop_is_given_back(outbox, work, monk
     @outbox.task(name="late")
     def late() -> None: ...
 
-    real, asked, answer = outbox.store.claim_ready_task, threading.Event(), threading.Event()
+    real, asked, answer = Store.claim_ready_task, threading.Event(), threading.Event()
 
     def slow(*args, **kwargs):
         asked.set()
         answer.wait(10)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(outbox.store, "claim_ready_task", slow)
+    monkeypatch.setattr(Store, "claim_ready_task", slow)
     handle = late.using(outbox).enqueue()
     worker = work()
     assert asked.wait(10)
@@ -289,7 +290,7 @@ def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(out
         heard.set()
 
     silence = threading.Event()
-    monkeypatch.setattr(outbox.store, "heartbeat", lambda claims: silence.wait(10) and {})
+    monkeypatch.setattr(Store, "heartbeat", lambda *_: silence.wait(10) and {})
     cut_off.using(outbox).enqueue()
     work(recover_every=60)
     assert heard.wait(10)
@@ -297,11 +298,11 @@ def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(out
 
 
 def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
-    def broken(_claims):
+    def broken(*_):
         raise SystemExit(1)
 
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)
-    monkeypatch.setattr(outbox.store, "heartbeat", broken)
+    monkeypatch.setattr(Store, "heartbeat", broken)
     gate = threading.Event()
 
     @outbox.task(name="beating", lease=0.3)
@@ -321,7 +322,7 @@ def test_the_worker_outlives_a_database_that_is_away(outbox, work, monkeypatch, 
     @outbox.task(name="survivor")
     def survivor() -> None: ...
 
-    real, failures = outbox.store.claim_ready_task, []
+    real, failures = Store.claim_ready_task, []
 
     def claim(*args, **kwargs):
         if len(failures) < 2:
@@ -329,7 +330,7 @@ def test_the_worker_outlives_a_database_that_is_away(outbox, work, monkeypatch, 
             raise OperationalError("claim", {}, Exception("server closed the connection"))
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(outbox.store, "claim_ready_task", claim)
+    monkeypatch.setattr(Store, "claim_ready_task", claim)
     handle = survivor.using(outbox).enqueue()
     work()
     assert ended(outbox, handle).status is TaskStatus.COMPLETED
@@ -340,7 +341,7 @@ def test_a_dead_thread_stops_the_worker_with_an_error(outbox, work, monkeypatch,
     def broken(*_args, **_kwargs):
         raise SystemExit(1)
 
-    monkeypatch.setattr(outbox.store, "claim_ready_task", broken)
+    monkeypatch.setattr(Store, "claim_ready_task", broken)
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)
     worker = work()
     until(lambda: not worker.is_healthy)

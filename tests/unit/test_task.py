@@ -185,7 +185,7 @@ def test_a_worker_that_cannot_work_is_refused(options):
 
 
 def test_a_lease_must_be_longer_than_two_heartbeats():
-    outbox = Outbox()
+    outbox = Outbox("sqlite:///unused.db")
     outbox.task(name="short", lease=20)(lambda: None)
     with pytest.raises(ConfigurationError, match="two heartbeats"):
         outbox.worker(heartbeat=10)

@@ -18,11 +18,11 @@ ORDER BY entry.priority DESC
   LIMIT %(param_3)s::INTEGER) AS anon_1
 FROM pairs
 WHERE pairs.priority IS NOT NULL)
-  SELECT min((SELECT entry_due.available_at
-FROM task_outbox AS entry_due
-WHERE entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND entry_due.available_at > (SELECT
+  SELECT min((SELECT entry_later.available_at
+FROM task_outbox AS entry_later
+WHERE entry_later.queue = pairs.queue AND entry_later.priority = pairs.priority AND entry_later.available_at > (SELECT
     clock.now
 FROM clock)
-ORDER BY entry_due.available_at, entry_due.id
+ORDER BY entry_later.available_at, entry_later.id
   LIMIT %(param_1)s::INTEGER)) AS available_at
 FROM pairs

@@ -21,9 +21,9 @@ ORDER BY entry.priority DESC
   LIMIT :param_5 OFFSET :param_6) AS anon_2
 FROM pairs
 WHERE pairs.priority IS NOT NULL)
-  SELECT min((SELECT entry_due.available_at
-FROM task_outbox AS entry_due
-WHERE entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND entry_due.available_at > :now
-ORDER BY entry_due.available_at, entry_due.id
+  SELECT min((SELECT entry_later.available_at
+FROM task_outbox AS entry_later
+WHERE entry_later.queue = pairs.queue AND entry_later.priority = pairs.priority AND entry_later.available_at > :now
+ORDER BY entry_later.available_at, entry_later.id
   LIMIT :param_1 OFFSET :param_2)) AS available_at
 FROM pairs

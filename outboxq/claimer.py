@@ -1,0 +1,213 @@
+"""The claim loop: how much to take, what to do with what came back, and when to wait."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from .completer import Completer
+from .crew import Crew
+from .distributor import WorkDistributor
+from .executor import UNKNOWN, context_of, unknown
+from .failpoints import Failpoint, Reach
+from .maintenance import Held, Leases
+from .model import Claim, EventType, Outcome
+from .store import Store
+from .task import Registry
+
+log = logging.getLogger("outboxq.worker")
+
+PATIENCE = 30.0
+"""How long a task that was recovered waits for the process to be its own, and then has it: what kills a process does so
+early, and a handler that takes hours must not keep all others out."""
+_SATURATED_AFTER = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+class Claimer(threading.Thread):
+    """Claims no more than idle handlers and a little ahead, and waits on the distributor where nothing is to be had."""
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: Registry,
+        *,
+        worker_id: UUID,
+        queues: Sequence[str] | None,
+        crew: Crew[Held],
+        leases: Leases,
+        completer: Completer,
+        distributor: WorkDistributor,
+        stopping: threading.Event,
+        finished: Callable[[], None],
+        died: Callable[[BaseException], None],
+        reach: Reach,
+        unknown_task_delay: timedelta,
+        unknown_task_limit: timedelta,
+        burst: bool = False,
+        max_tasks: int | None = None,
+    ) -> None:
+        """`finished` is called where `burst` or `max_tasks` ends the work."""
+        super().__init__(name="outboxq-claimer", daemon=True)
+        self._store = store
+        self._tasks = tasks
+        self._worker_id = worker_id
+        self._queues = queues
+        self._crew = crew
+        self._leases = leases
+        self._completer = completer
+        self._distributor = distributor
+        self._stopping = stopping
+        self._finished = finished
+        self._died = died
+        self._reach = reach
+        self._unknown_task_delay = unknown_task_delay
+        self._unknown_task_limit = unknown_task_limit
+        self._burst = burst
+        self._left = max_tasks
+        self._alone = False
+        """The last claim held a task that was recovered: take one at a time, for more of them may follow."""
+
+    def run(self) -> None:
+        try:
+            failures = 0
+            while not self._stopping.is_set() and self._left != 0:
+                try:
+                    over = self._turn()
+                    failures = 0
+                except Exception:
+                    failures += 1
+                    log.exception("claiming failed; no task was started")
+                    pause = min(0.1 * 2**failures, _LONGEST_PAUSE)
+                    self._stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
+                    continue
+                if over:
+                    break
+            self._finished()
+        except BaseException as error:
+            self._died(error)
+            raise
+
+    def _turn(self) -> bool:
+        """One claim and what follows from it; whether a burst is over."""
+        limit = self._room()
+        if limit < 1:
+            return False
+        quiet = self._burst and self._is_quiet()
+        self._reach(Failpoint.BEFORE_CLAIM)
+        sent = time.monotonic()
+        claims = self._store.claim_ready_task(limit, worker_id=self._worker_id, queues=self._queues)
+        self._reach(Failpoint.AFTER_CLAIM)
+        if self._stopping.is_set():  # the threads may be gone already
+            self._release(claims, "the worker stopped")
+            return False
+        if claims:
+            self._distributor.at_work()
+            self._hand_over(claims, sent)
+        else:
+            self._alone = False
+            if quiet:
+                return True
+        if len(claims) < limit and not self._alone and not self._wait_in_burst():
+            self._reach(Failpoint.BEFORE_SLEEP)
+            self._distributor.wait_for_work()
+            self._reach(Failpoint.AFTER_SLEEP)
+        return False
+
+    def _room(self) -> int:
+        """How many to claim; waits until it is worth a claim."""
+        crew, ahead = self._crew, self._crew.ahead
+        enough = crew.size - 1 + ahead // 2
+        if not crew.wait_until_at_most(enough, _SATURATED_AFTER):
+            self._distributor.at_work(saturated=True)
+            while not crew.wait_until_at_most(enough) and not self._stopping.is_set():
+                pass
+        if self._stopping.is_set():
+            return 0
+        room = 1 if self._alone else crew.size + ahead - crew.in_flight
+        return room if self._left is None else min(room, self._left)
+
+    def _hand_over(self, claims: Sequence[Claim], sent: float) -> None:
+        known = [
+            (claim, context_of(claim, self._tasks.get(claim.task_name), self._stopping))
+            for claim in claims
+            if claim.task_name in self._tasks
+        ]
+        if self._left is not None:
+            self._left -= len(known)
+        recovered = []
+        for held in self._leases.hold(known, sent=sent):
+            if held.claim.recovery_attempts:
+                recovered.append(held)
+            else:
+                self._crew.give(held)
+        for claim in claims:
+            if claim.task_name not in self._tasks:
+                self._completer.put(self._unknown(claim))
+        self._alone = bool(recovered)
+        if recovered:
+            self._run_alone(recovered)
+
+    def _run_alone(self, recovered: Sequence[Held]) -> None:
+        """What was running when its process died may have killed it, and must not take others with it once more.
+
+        So one such task at a time, others given back at once, and as far as patience goes nothing else beside it. A
+        bystander is then hit once at most: after that it is recovered itself, and never beside another such task.
+        """
+        first, *others = recovered
+        for other in others:
+            self._leases.drop(other.claim)
+        self._release([other.claim for other in others], "another recovered task runs first")
+        if self._left is not None:
+            self._left += len(others)
+        self._crew.wait_until_at_most(0, PATIENCE)
+        if self._stopping.is_set():
+            self._leases.drop(first.claim)
+            self._release([first.claim], "the worker stopped")
+            return
+        self._crew.give(first)
+        self._crew.wait_until_at_most(0, PATIENCE)
+
+    def _release(self, claims: Sequence[Claim], reason: str) -> None:
+        """Give back what never started: nothing is counted."""
+        if not claims:
+            return
+        self._reach(Failpoint.BEFORE_RELEASE)
+        data = {"reason": reason}
+        self._store.finish([Outcome(claim=claim, event_type=EventType.RELEASED, data=data) for claim in claims])
+        self._reach(Failpoint.AFTER_RELEASE)
+
+    def _is_quiet(self) -> bool:
+        """Nothing runs and nothing is to be written: what a claim does not find now is not there."""
+        return self._crew.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
+
+    def _wait_in_burst(self) -> bool:
+        """In a burst there is nothing to wait for but one's own tasks, and what they enqueue."""
+        if not self._burst:
+            return False
+        while not self._crew.wait_until_at_most(0) and not self._stopping.is_set():
+            pass
+        self._completer.flush()
+        return True
+
+    def _unknown(self, claim: Claim) -> Outcome:
+        log.warning("task %s is called %r, which this worker does not know", claim.id, claim.task_name)
+        since = claim.started_at
+        if claim.started_at - claim.first_started_at > self._unknown_task_limit:  # else it cannot have been so long
+            since = self._unknown_since(claim)
+        return unknown(claim, since=since, limit=self._unknown_task_limit, delay=self._unknown_task_delay)
+
+    def _unknown_since(self, claim: Claim) -> datetime:
+        """When the unbroken run of releases as unknown began that the task is in."""
+        since = claim.started_at
+        for event in reversed(self._store.history(claim.id)):
+            if event.event_type is EventType.RELEASED and event.event_data.get("reason") == UNKNOWN:
+                since = event.created_at
+            elif event.event_type is not EventType.CLAIMED:
+                break
+        return since

@@ -1,0 +1,134 @@
+"""Handler threads, and the claims that lie before them."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+log = logging.getLogger("outboxq.worker")
+
+_AHEAD = 0.05
+"""Seconds of work that may wait before busy handlers: enough for the next claim to arrive, little enough to give back."""
+_MOST_AHEAD = 500
+_SLOWEST_LEARNING = 0.1
+
+
+class Crew(Generic[T]):
+    """A fixed number of threads, each handling one job after another."""
+
+    def __init__(
+        self,
+        size: int,
+        handle: Callable[[T], object],
+        *,
+        prefetch: int | None,
+        died: Callable[[BaseException], None],
+    ) -> None:
+        """`prefetch`: how many jobs may lie before busy threads; None: as many as they do in 50 ms, by their recent pace."""
+        self.size = size
+        self.handled = 0
+        self._handle = handle
+        self._prefetch = prefetch
+        self._died = died
+        self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._in_flight = self._running = 0
+        self._awaited = -1
+        """Somebody waits until no more than so many jobs are in flight."""
+        self._seconds: float | None = None
+        self._threads = [
+            threading.Thread(target=self._work, name=f"outboxq-handler-{number}", daemon=True) for number in range(size)
+        ]
+
+    @property
+    def in_flight(self) -> int:
+        """Jobs given and not done: those that run and those that lie before."""
+        return self._in_flight
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    @property
+    def ahead(self) -> int:
+        """How many jobs may lie before busy threads now."""
+        if self._prefetch is not None:
+            return self._prefetch
+        if self._seconds is None:  # nothing is known of their pace yet
+            return 0
+        return min(_MOST_AHEAD, int(self.size * _AHEAD / max(self._seconds, 1e-6)))
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def give(self, job: T) -> None:
+        with self._changed:
+            self._in_flight += 1
+        self._jobs.put(job)
+
+    def take_back(self) -> list[T]:
+        """The jobs that no thread has begun."""
+        jobs: list[T] = []
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                jobs.append(job)
+        self._account(-len(jobs))
+        return jobs
+
+    def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
+        """Whether no more than so many are in flight; waits for it, until `wake()` or for `timeout` seconds."""
+        with self._changed:
+            if self._in_flight > jobs:
+                self._awaited = jobs
+                self._changed.wait(timeout)
+                self._awaited = -1
+            return self._in_flight <= jobs
+
+    def wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def dismiss(self, deadline: float) -> None:
+        """No more jobs: threads end with what they have begun. Waits for them until `deadline` (`time.monotonic()`)."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _work(self) -> None:
+        try:
+            while (job := self._jobs.get()) is not None:
+                began = time.monotonic()
+                self._running += 1  # read by people only
+                try:
+                    self._handle(job)
+                except Exception:
+                    log.exception("a claim could not be handled; its lease runs out and it is recovered")
+                self._running -= 1
+                self._learn(time.monotonic() - began)
+                self._account(-1)
+        except BaseException as error:
+            self._died(error)
+            raise
+
+    def _learn(self, seconds: float) -> None:
+        self.handled += 1
+        known = seconds if self._seconds is None else self._seconds
+        self._seconds = known + max(_SLOWEST_LEARNING, 1 / self.handled) * (seconds - known)
+
+    def _account(self, jobs: int) -> None:
+        with self._changed:
+            self._in_flight += jobs
+            if self._in_flight <= self._awaited:
+                self._changed.notify_all()

@@ -1,0 +1,51 @@
+"""Waiting until there might be work: notified on PostgreSQL, watching the file on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from sqlalchemy import Engine
+
+from ..model import duration
+from ..store import Store
+from .base import Health, WorkDistributor
+from .postgresql import PostgresDistributor
+from .sqlite import SqliteDistributor
+
+__all__ = ["Health", "PostgresDistributor", "SqliteDistributor", "WorkDistributor", "create_work_distributor"]
+
+_KINDS: Mapping[str, type[PostgresDistributor | SqliteDistributor]] = {
+    "postgresql": PostgresDistributor,
+    "sqlite": SqliteDistributor,
+}
+
+
+def create_work_distributor(
+    database: Engine | Store,
+    *,
+    queues: Sequence[str] | None = None,
+    worker_id: UUID | None = None,
+    poll: timedelta | float | None = None,
+    notifications: bool = True,
+    listen_url: str | None = None,
+    commits_of: Engine | None = None,
+) -> WorkDistributor:
+    """The distributor of this database; to be started, and closed.
+
+    `queues` None: all. `poll` is the longest wait: by default 30 seconds on PostgreSQL, half a second on SQLite and where
+    there are no notifications. `notifications` False: poll only, for instance where `LISTEN` cannot reach the server.
+    `listen_url` leads to the server itself where the engine's does not, as through a pooler. `commits_of` is the engine
+    whose commits in this process are to be noticed at once (SQLite); None: the database's. Raises UnsupportedDatabase.
+    """
+    store = database if isinstance(database, Store) else Store(database)
+    return _KINDS[store.dialect.name](
+        store,
+        queues=queues,
+        worker_id=worker_id or uuid4(),
+        poll=None if poll is None else duration(poll, "poll"),
+        notifications=notifications,
+        listen_url=listen_url,
+        commits_of=commits_of,
+    )

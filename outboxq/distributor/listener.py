@@ -1,0 +1,173 @@
+"""A thread that listens to PostgreSQL on a connection of its own, and connects again whenever that breaks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import tenacity
+from psycopg import sql
+
+from .base import Health
+
+log = logging.getLogger("outboxq.distributor")
+
+PING_EVERY = 15.0
+PATIENCE = 5.0
+"""How long the server may take to answer before the connection is taken for dead."""
+_CLOSING = 5.0
+_AWAY = (psycopg.Error, OSError)
+
+
+class NotForwarded(Exception):
+    """Notifications do not reach this connection: something between us and the server shares its connections out."""
+
+
+class Listener(threading.Thread):
+    """LISTENs on one channel; `heard(queue)` is called for each notification, `changed()` when listening begins or ends."""
+
+    def __init__(
+        self,
+        connect: Callable[[], psycopg.Connection[Any]],
+        channel: str,
+        *,
+        heard: Callable[[str], None],
+        changed: Callable[[], None],
+        ping_every: float = PING_EVERY,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(name="outboxq-listener", daemon=True)
+        self.times = 0
+        """How often listening began; who saw another number has missed what was said in between."""
+        self._connect = connect
+        self._channel = channel
+        self._heard = heard
+        self._changed = changed
+        self._ping_every = ping_every
+        self._patience = patience
+        self._error: str | None = "not connected yet"
+        self._connection: psycopg.Connection[Any] | None = None
+        self._gone = threading.Event()
+
+    @property
+    def health(self) -> Health:
+        return Health(listening=self._error is None, connections=self.times, error=self._error)
+
+    def run(self) -> None:
+        """Until closed. Growing pauses between attempts, jittered, so that a server that is back is not run over."""
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_AWAY),
+            wait=tenacity.wait_random_exponential(multiplier=0.05, max=5),
+            stop=tenacity.stop_when_event_set(self._gone),
+            sleep=tenacity.sleep_using_event(self._gone),
+        )
+        while not self._gone.is_set():
+            try:
+                attempts(self._open)
+                self._listen()
+            except NotForwarded:
+                self._lose("a pooler stands between this worker and the server, and forwards no notifications")
+                log.warning(
+                    "notifications do not reach this worker: %s; polling instead (give listen_url=, or notifications=False)",
+                    self._error,
+                )
+                return
+            except tenacity.RetryError:
+                return  # closed meanwhile
+            except Exception as error:  # noqa: BLE001 - whatever it was, listening must not end silently
+                self._lose(f"{type(error).__name__}: {error}".strip())
+                if not self._gone.is_set():
+                    log.warning("the listening connection broke; connecting again, polling meanwhile: %s", self._error)
+                    self._gone.wait(random.uniform(0, 0.1))  # noqa: S311
+            finally:
+                self._hang_up()
+
+    def close(self) -> None:
+        """Ends the thread, wherever it waits. Returns once it has ended, or after a few seconds."""
+        self._gone.set()
+        self._interrupt()
+        if self.is_alive() and threading.current_thread() is not self:
+            self.join(_CLOSING)
+
+    def _open(self) -> None:
+        try:
+            self._connection = connection = self._connect()
+            with self._watchdog():
+                connection.rollback()
+                connection.autocommit = True  # inside a transaction nothing is delivered
+                connection.execute(_listen_to(self._channel))
+                self._prove(connection)
+        except _AWAY as error:
+            self._hang_up()
+            self._lose(f"{type(error).__name__}: {error}".strip())
+            raise
+
+    def _prove(self, connection: psycopg.Connection[Any]) -> None:
+        """What another connection says must reach this one. (Through a pooler it may not, although LISTEN succeeds.)"""
+        own = f"outboxq_{uuid4().hex}"
+        connection.execute(_listen_to(own))
+        with self._connect() as other:
+            other.autocommit = True
+            other.execute("SELECT pg_notify(%s, '')", [own])
+        heard = False
+        while not heard:
+            for notice in connection.notifies(timeout=self._patience / 2, stop_after=1):
+                heard = notice.channel == own
+                break
+            else:
+                raise NotForwarded
+
+    def _listen(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        self.times += 1
+        self._error = None
+        self._changed()
+        log.debug("listening on %s", self._channel)
+        while not self._gone.is_set():
+            for notice in connection.notifies(timeout=self._ping_every):
+                if notice.channel == self._channel:
+                    self._heard(notice.payload)
+            with self._watchdog():
+                connection.execute("SELECT 1")
+
+    def _lose(self, error: str) -> None:
+        self._error = error
+        self._changed()
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(*_AWAY):
+                connection.close()
+
+    @contextmanager
+    def _watchdog(self) -> Iterator[None]:
+        """A peer that neither answers nor closes (frozen, cut off) would keep us waiting for ever."""
+        timer = threading.Timer(self._patience, self._interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _interrupt(self) -> None:
+        """End whatever the thread waits for on its connection. (psycopg's own close() may not be called from another.)"""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return
+        with suppress(*_AWAY), socket.socket(fileno=os.dup(connection.fileno())) as own:
+            own.shutdown(socket.SHUT_RDWR)
+
+
+def _listen_to(channel: str) -> sql.Composed:
+    return sql.SQL("LISTEN {}").format(sql.Identifier(channel))

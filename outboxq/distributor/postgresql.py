@@ -1,0 +1,176 @@
+"""Sleep until notified: a listening thread, and the protocol by which only sleepers are notified (`store/sleeping.py`)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from ..engine import detached, make_engine
+from ..store import Sleeping, Store
+from .base import Bell, Health
+from .listener import Listener
+
+log = logging.getLogger("outboxq.distributor")
+
+FALLBACK = timedelta(seconds=30)
+POLL = timedelta(milliseconds=500)
+"""Where nobody notifies."""
+
+_BUSY = 50.0
+"""Claims a second that found something, from which on polling is cheaper for all than being notified of each."""
+_MEMORY = 0.1
+_NAP = 0.005
+_FIRST_PAUSE, _LONGEST_PAUSE, _PATIENT_PAUSE, _PATIENT_AFTER = 0.001, 0.05, 1.0, 10.0
+_LONGEST_JITTER = 0.02
+_LATELY, _MANY = 1.0, 10
+
+
+class PostgresDistributor:
+    """Notified when a task commits, awake by itself when the next one is due, and at the latest after the fallback."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        queues: Sequence[str] | None,
+        worker_id: UUID,
+        poll: timedelta | None = None,
+        notifications: bool = True,
+        listen_url: str | None = None,
+        commits_of: Engine | None = None,  # noqa: ARG002 - the server tells of every commit
+    ) -> None:
+        self._store = store
+        self._sleeping = Sleeping(store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone)
+        self._queues = queues
+        self._worker_id = worker_id
+        self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()
+        self._deaf_poll = min(self._poll, POLL.total_seconds())
+        self._bell = Bell()
+        self._listener = Listener(self._connect, store.dialect.channel, heard=self._heard, changed=self._bell.ring)
+        self._listens = notifications
+        self._listen_url = listen_url
+        self._closed = False
+        self._heard_since = 0
+        """Which time of listening the announcement belongs to."""
+        self._announced_until = -math.inf
+        self._horizon = 0
+        self._in_vain, self._returned_at = 0, -math.inf
+        """Returns since a claim last found something, each soon after the one before."""
+        self._traffic, self._traffic_at = 0.0, 0.0
+
+    @property
+    def health(self) -> Health:
+        return self._listener.health if self._listens else Health(listening=False, error="notifications are off")
+
+    def start(self) -> None:
+        if self._listens and not self._closed and self._listener.ident is None:
+            self._listener.start()
+
+    def wait_for_work(self, timeout: float | None = None) -> None:
+        limit = math.inf if timeout is None else timeout
+        if not self._bell.wait(0):
+            if not self._listener.health.listening:
+                seconds = self._until_due(self._deaf_poll)
+            elif self._rate() > _BUSY:
+                self._withdraw()
+                seconds = _NAP
+            else:
+                seconds = self._fall_asleep(limit)
+            if seconds > 0:
+                self._bell.wait(min(seconds, limit))
+        self._spread_out()
+
+    def at_work(self, *, saturated: bool = False) -> None:
+        self._in_vain = 0
+        self._traffic, self._traffic_at = self._rate() * _MEMORY + (not saturated), time.monotonic()
+        if saturated or self._rate() > _BUSY:
+            self._withdraw()
+
+    def wake(self) -> None:
+        self._bell.ring()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._bell.ring_for_ever()
+        self._listener.close()
+        if self._announced_until > -math.inf:
+            with suppress(Exception):  # its row ends by itself
+                self._sleeping.forget(self._worker_id)
+
+    def _fall_asleep(self, limit: float) -> float:
+        """Returns for how many seconds it is safe to sleep; 0: claim now."""
+        self._announce()
+        pause, began = _FIRST_PAUSE, time.monotonic()
+        while True:
+            seen = self._sleeping.look(self._horizon, self._queues)
+            if seen.due:
+                return self._pause_in_vain()
+            due = math.inf if seen.seconds is None else seen.seconds
+            if seen.settled:
+                return min(due, self._announced_until - time.monotonic())
+            waited = time.monotonic() - began
+            if self._bell.wait(min(pause, due, limit)) or waited >= limit:
+                return 0
+            pause = min(2 * pause, _LONGEST_PAUSE if waited < _PATIENT_AFTER else _PATIENT_PAUSE)
+
+    def _announce(self) -> None:
+        """Ask to be notified, unless that still holds."""
+        times = self._listener.times
+        if self._heard_since == times and time.monotonic() < self._announced_until:
+            return
+        self._announced_until = -math.inf
+        seconds = self._sleeping.announce(self._worker_id, self._queues, timedelta(seconds=self._poll))
+        until = time.monotonic() + seconds
+        self._horizon = self._sleeping.horizon()
+        self._announced_until, self._heard_since = until, times
+
+    def _withdraw(self) -> None:
+        if self._announced_until > time.monotonic():
+            self._announced_until = -math.inf
+            self._sleeping.withdraw(self._worker_id)
+
+    def _until_due(self, longest: float) -> float:
+        ahead = self._store.look_ahead(self._queues)
+        if ahead.due:
+            return self._pause_in_vain()
+        return longest if ahead.seconds is None else min(longest, ahead.seconds)
+
+    def _pause_in_vain(self) -> float:
+        """What is due and the last claim did not get, another worker holds, and may yet let go of."""
+        return min(_FIRST_PAUSE * 2**self._in_vain, _PATIENT_PAUSE) if self._in_vain else 0
+
+    def _rate(self) -> float:
+        """Claims a second that found something, of late."""
+        return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _MEMORY) / _MEMORY
+
+    def _spread_out(self) -> None:
+        """Who was woken in vain of late lets others go first: with many idle workers, one task wakes them all."""
+        now = time.monotonic()
+        self._in_vain = min(self._in_vain + 1, _MANY) if now - self._returned_at < _LATELY else 0
+        if self._in_vain > 1 and not self._closed:
+            self._store.gone.wait(random.uniform(0, min(_LONGEST_JITTER, _FIRST_PAUSE * 2**self._in_vain)))  # noqa: S311
+        self._returned_at = time.monotonic()
+
+    def _heard(self, queue: str) -> None:
+        if self._queues is None or queue in self._queues:
+            self._bell.ring()
+
+    def _connect(self) -> Any:
+        if self._listen_url is None:
+            return detached(self._store.bound_engine)
+        engine = make_engine(self._listen_url)
+        try:
+            return detached(engine)
+        finally:
+            engine.dispose()

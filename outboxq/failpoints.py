@@ -1,0 +1,39 @@
+"""Named places where a test may let the process die, freeze or wait. In production they are a call of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Failpoint(StrEnum):
+    """Between any two of these, whatever happens to the process must leave the tables in order."""
+
+    BEFORE_CLAIM = "before_claim"
+    AFTER_CLAIM = "after_claim"
+    BEFORE_START = "before_start"
+    """A handler thread has taken the claim, and has not called the function."""
+    AFTER_HANDLER = "after_handler"
+    BEFORE_FINISH = "before_finish"
+    AFTER_FINISH = "after_finish"
+    TRANSACTION_BEGUN = "transaction_begun"
+    """Of a transactional task."""
+    BEFORE_COMMIT = "before_commit"
+    AFTER_COMMIT = "after_commit"
+    BEFORE_BEAT = "before_beat"
+    AFTER_BEAT = "after_beat"
+    BEFORE_RECOVERY = "before_recovery"
+    AFTER_RECOVERY = "after_recovery"
+    BEFORE_RELEASE = "before_release"
+    AFTER_RELEASE = "after_release"
+    BEFORE_SLEEP = "before_sleep"
+    """The claim found nothing more, and the worker is about to wait for work."""
+    AFTER_SLEEP = "after_sleep"
+
+
+Reach = Callable[[Failpoint], object]
+"""Called at each of them, in the thread that gets there."""
+
+
+def unarmed(_: Failpoint) -> None:
+    """What production does."""

@@ -1,0 +1,107 @@
+"""One claim, from its start in a handler thread to its outcome."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from .completer import Completer
+from .errors import LeaseLost
+from .executor import execute, failed
+from .failpoints import Failpoint, Reach
+from .maintenance import Held, Leases
+from .model import EventType, Outcome
+from .store import Store
+from .task import Registry, Task
+
+log = logging.getLogger("outboxq.worker")
+
+
+class Handling:
+    """Runs claims, and passes on what becomes of them."""
+
+    def __init__(self, store: Store, tasks: Registry, leases: Leases, completer: Completer, *, reach: Reach) -> None:
+        """`store` is the application's: in its connections, transactional tasks write."""
+        self._store = store
+        self._tasks = tasks
+        self._leases = leases
+        self._completer = completer
+        self._reach = reach
+
+    def handle(self, held: Held) -> None:
+        """One task, in a handler thread."""
+        claim, task = held.claim, self._tasks.get(held.claim.task_name)
+        self._reach(Failpoint.BEFORE_START)
+        began = time.monotonic()
+        outcome = self._transact(held, task) if task.transactional else execute(claim, task, held.context)
+        self._reach(Failpoint.AFTER_HANDLER)
+        if outcome is None:
+            self._leases.drop(claim)
+            return
+        _log(outcome, task, time.monotonic() - began)
+        held.ending = True
+        self._completer.put(outcome)
+
+    def _transact(self, held: Held, task: Task[..., Any]) -> Outcome | None:
+        """The handler inside one transaction, which its completion joins. None: that is written, or the lease was lost."""
+        claim = held.claim
+        began = time.monotonic()
+        try:
+            with self._store.unit() as unit:
+                held.context.join(unit)
+                self._reach(Failpoint.TRANSACTION_BEGUN)
+                outcome = execute(claim, task, held.context)
+                if outcome.event_type is not EventType.COMPLETED:
+                    raise _Undone(outcome)
+                unit.flush()
+                held.ending = True
+                if self._store.finish([outcome], using=unit.connection):
+                    raise LeaseLost(
+                        f"task {claim.id} ({task.name}): its lease was lost, so what it wrote is rolled back"
+                    )
+                self._reach(Failpoint.BEFORE_COMMIT)
+            self._reach(Failpoint.AFTER_COMMIT)
+            _log(outcome, task, time.monotonic() - began)
+        except _Undone as undone:
+            return undone.outcome
+        except LeaseLost as lost:
+            log.warning("%s, and its outcome is discarded", lost)
+        except Exception as error:  # noqa: BLE001 - a constraint that is checked at commit, a lost connection: the task failed
+            return failed(claim, task, error)
+        return None
+
+
+class _Undone(Exception):
+    """What the handler did is rolled back; this is how its claim ends instead."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+def _log(outcome: Outcome, task: Task[..., Any], seconds: float) -> None:
+    level = {
+        EventType.COMPLETED: logging.INFO,
+        EventType.RETRY_SCHEDULED: logging.WARNING,
+        EventType.FAILED: logging.ERROR,
+    }.get(outcome.event_type, logging.INFO)
+    if not log.isEnabledFor(level):
+        return
+    extra = {
+        "task_id": str(outcome.claim.id),
+        "task": task.name,
+        "queue": outcome.claim.queue,
+        "attempt": outcome.claim.attempt,
+        "duration_ms": round(seconds * 1000, 3),
+    }
+    kind = outcome.data.get("exception", "")
+    log.log(
+        level,
+        "task %s (%s): %s in %.3f s %s",
+        outcome.claim.id,
+        task.name,
+        outcome.event_type,
+        seconds,
+        kind,
+        extra=extra,
+    )

@@ -1,0 +1,85 @@
+"""Who sleeps and is to be notified; for databases that can notify (PostgreSQL). The proof is in `store/sleeping.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Delete,
+    Double,
+    FromClause,
+    Insert,
+    Select,
+    Text,
+    Update,
+    bindparam,
+    cast,
+    delete,
+    extract,
+    func,
+    literal_column,
+    select,
+    update,
+)
+
+from ..column_types import Xid8
+from ..tables import sleeping_workers
+from .claim import any_due, next_available_at, pairs, worker_id
+from .grammar import Grammar
+
+ALL = literal_column("''", Text)
+"""The queue of a worker of all queues; no queue's name is empty."""
+
+_longest = bindparam("longest_seconds", type_=Double, required=True)
+_horizon = bindparam("horizon", type_=BigInteger, required=True)
+
+
+def announce(g: Grammar, queues: FromClause, rows: Select[Any]) -> Insert:
+    """Ask to be notified of these queues, until the next of their tasks is due or :longest_seconds have passed.
+
+    `rows` are the queues as they are written down. Returns, for each, in how many seconds the request ends.
+    """
+    due = next_available_at(g, pairs(queues)).scalar_subquery()
+    wakes_at = func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
+    asked = rows.subquery("asked")
+    new = g.insert(sleeping_workers).from_select(
+        ["worker_id", "queue", "wakes_at"], select(worker_id, asked.c.queue, wakes_at)
+    )
+    return (  # type: ignore[no-any-return]
+        new.on_conflict_do_update(
+            index_elements=[sleeping_workers.c.worker_id, sleeping_workers.c.queue],
+            set_={"wakes_at": new.excluded.wakes_at},
+        ).returning(_seconds_until(g, sleeping_workers.c.wakes_at))
+    )
+
+
+def horizon() -> Select[Any]:
+    """A number that every transaction begun from now on exceeds, and none that has written by now does."""
+    return select(cast(cast(func.pg_current_xact_id(), Text), BigInteger).label("horizon"))
+
+
+def look(g: Grammar, queues: FromClause) -> Select[Any]:
+    """As of one snapshot: whether all transactions before :horizon have ended, whether a task is due, when the next one is."""
+    oldest = func.pg_snapshot_xmin(func.pg_current_snapshot(), type_=Xid8())
+    found = pairs(queues)
+    return select(
+        (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
+        any_due(g, found).exists().label("due"),
+        _seconds_until(g, next_available_at(g, found).scalar_subquery()),
+    )
+
+
+def withdraw(g: Grammar) -> Update:
+    """The worker is at work: it need not be notified."""
+    return update(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id).values(wakes_at=g.now)
+
+
+def forget(g: Grammar) -> Delete:
+    """The worker is gone; so, since a day, are those that never said so."""
+    gone = sleeping_workers.c.wakes_at < g.later(g.now, literal_column("-86400.0", Double))
+    return delete(sleeping_workers).where((sleeping_workers.c.worker_id == worker_id) | gone)
+
+
+def _seconds_until(g: Grammar, moment: Any) -> Any:
+    return cast(extract("epoch", moment - g.now), Double).label("seconds")

@@ -1,0 +1,40 @@
+WITH RECURSIVE clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
+queues(queue) AS
+(SELECT min(task_outbox.queue) AS queue
+FROM task_outbox
+UNION ALL SELECT (SELECT min(entry.queue) AS min_1
+FROM task_outbox AS entry
+WHERE entry.queue > queues.queue) AS anon_2
+FROM queues
+WHERE queues.queue IS NOT NULL),
+pairs(queue, priority) AS
+(SELECT queues.queue AS queue, (SELECT entry.priority
+FROM task_outbox AS entry
+WHERE entry.queue = queues.queue
+ORDER BY entry.priority DESC
+  LIMIT %(param_2)s::INTEGER) AS priority
+FROM queues
+WHERE queues.queue IS NOT NULL
+UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
+FROM task_outbox AS entry
+WHERE entry.queue = pairs.queue AND entry.priority < pairs.priority
+ORDER BY entry.priority DESC
+  LIMIT %(param_3)s::INTEGER) AS anon_3
+FROM pairs
+WHERE pairs.priority IS NOT NULL)
+  INSERT INTO sleeping_workers (worker_id, queue, wakes_at) SELECT %(worker_id)s::UUID AS anon_1, asked.queue,
+      least((SELECT clock.now
+FROM clock) + %(longest_seconds)s * interval '1 second', (SELECT min((SELECT entry_later.available_at
+FROM task_outbox AS entry_later
+WHERE entry_later.queue = pairs.queue AND entry_later.priority = pairs.priority AND entry_later.available_at > (SELECT
+    clock.now
+FROM clock)
+ORDER BY entry_later.available_at, entry_later.id
+  LIMIT %(param_1)s::INTEGER)) AS available_at
+FROM pairs)) AS least_1
+FROM (SELECT '' AS queue) AS asked
+ON CONFLICT (worker_id, queue) DO UPDATE
+SET wakes_at = excluded.wakes_at
+RETURNING CAST(EXTRACT(epoch FROM sleeping_workers.wakes_at - (SELECT clock.now
+FROM clock)) AS DOUBLE PRECISION) AS seconds

@@ -1,0 +1,38 @@
+WITH RECURSIVE queues AS
+(SELECT batch.queue AS queue, batch.ordinal AS ordinal
+FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)),
+pairs(queue, priority) AS
+(SELECT queues.queue AS queue, (SELECT entry.priority
+FROM task_outbox AS entry
+WHERE entry.queue = queues.queue
+ORDER BY entry.priority DESC
+  LIMIT %(param_1)s::INTEGER) AS priority
+FROM queues
+WHERE queues.queue IS NOT NULL
+UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
+FROM task_outbox AS entry
+WHERE entry.queue = pairs.queue AND entry.priority < pairs.priority
+ORDER BY entry.priority DESC
+  LIMIT %(param_2)s::INTEGER) AS anon_1
+FROM pairs
+WHERE pairs.priority IS NOT NULL),
+clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now)
+  SELECT pg_snapshot_xmin(pg_current_snapshot()) >= CAST(CAST(%(horizon)s::BIGINT AS TEXT) AS xid8) AS settled, EXISTS
+      (SELECT pairs.queue
+FROM pairs
+WHERE EXISTS (SELECT entry_due.id
+FROM task_outbox AS entry_due
+WHERE entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND entry_due.available_at <= (SELECT
+    clock.now
+FROM clock)
+ORDER BY entry_due.available_at, entry_due.id)
+  LIMIT %(param_3)s::INTEGER) AS due, CAST(EXTRACT(epoch FROM (SELECT min((SELECT entry_later.available_at
+FROM task_outbox AS entry_later
+WHERE entry_later.queue = pairs.queue AND entry_later.priority = pairs.priority AND entry_later.available_at > (SELECT
+    clock.now
+FROM clock)
+ORDER BY entry_later.available_at, entry_later.id
+  LIMIT %(param_4)s::INTEGER)) AS available_at
+FROM pairs) - (SELECT clock.now
+FROM clock)) AS DOUBLE PRECISION) AS seconds

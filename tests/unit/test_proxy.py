@@ -1,0 +1,273 @@
+"""The network that breaks when it is told to: each of its faults, as a client of PostgreSQL meets it."""
+
+from __future__ import annotations
+
+import gc
+import select
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy.engine import URL, make_url
+
+from tests import postgres
+from tests.proxy import Proxy
+from tests.waiting import until
+
+
+@pytest.fixture(scope="module")
+def url(cluster: postgres.Cluster) -> Iterator[str]:
+    """Of a database with an empty table."""
+    url = cluster.create_database()
+    with connect(url) as connection:
+        connection.execute("CREATE TABLE written (word text)")
+    yield url
+    cluster.drop_database(url)
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    with Proxy(url) as proxy:
+        yield proxy
+    with connect(url) as connection:
+        connection.execute("TRUNCATE written")
+
+
+@pytest.fixture
+def aside() -> Iterator[ThreadPoolExecutor]:
+    """For what is not answered at once."""
+    with ThreadPoolExecutor() as aside:
+        yield aside
+
+
+def test_without_a_fault_all_passes_and_is_counted(proxy: Proxy) -> None:
+    assert (proxy.connections, proxy.accepted) == (0, 0)
+    with connect(proxy.url) as first, connect(proxy.url) as second:
+        assert ask(first, "SELECT 1") == ask(second, "SELECT 1") == 1
+        long = "x" * 10_000_000
+        assert ask(first, "SELECT %s", long) == long
+        assert (proxy.connections, proxy.accepted) == (2, 2)
+    until(lambda: proxy.connections == 0)
+    assert proxy.accepted == 2
+
+
+def test_the_address_alone_is_another_one(url: str, proxy: Proxy) -> None:
+    given, made = make_url(url), make_url(proxy.url)
+    assert made.host == "127.0.0.1"
+    assert made.port not in {None, given.port}
+    assert made.set(host=given.host, port=given.port, query={}) == given
+
+
+def test_a_server_that_ends_a_connection_has_its_last_words_passed_on(url: str, proxy: Proxy) -> None:
+    with connect(proxy.url) as connection:
+        with connect(url) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [connection.info.backend_pid])
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            connection.execute("SELECT 1")
+    until(lambda: proxy.connections == 0)
+
+
+def test_a_black_hole_lets_nothing_pass_until_it_ends(url: str, proxy: Proxy, aside: ThreadPoolExecutor) -> None:
+    with connect(proxy.url) as connection:
+        proxy.pause()
+        insert = aside.submit(connection.execute, "INSERT INTO written VALUES ('late')")
+        arrived = aside.submit(connect, proxy.url)
+        until(lambda: proxy.accepted == 2)
+        assert select.select([connection.fileno()], [], [], 0.2) == ([], [], [])
+        assert not insert.done()
+        assert not arrived.done()
+        assert states(url) == ["idle"], "nothing but the connection from before has reached the server"
+        assert proxy.connections == 2
+        proxy.resume()
+        insert.result(20)
+        arrived.result(20).close()
+    assert written(url) == ["late"]
+
+
+def test_an_answer_on_its_way_is_lost_in_a_black_hole_too(url: str, proxy: Proxy, aside: ThreadPoolExecutor) -> None:
+    with connect(url) as holder, connect(proxy.url) as connection:
+        ask(holder, "SELECT pg_advisory_lock(1)")
+        answer = aside.submit(ask, connection, "SELECT pg_advisory_xact_lock(1)::text")
+        until(lambda: states(url) == ["active", "idle"])
+        proxy.pause()
+        ask(holder, "SELECT pg_advisory_unlock(1)")
+        until(lambda: states(url) == ["idle", "idle"])
+        assert select.select([connection.fileno()], [], [], 0.2) == ([], [], [])
+        proxy.resume()
+        assert answer.result(20) == ""
+
+
+def test_a_black_hole_hides_from_the_server_that_its_client_is_gone(url: str, proxy: Proxy) -> None:
+    connection = connect(proxy.url, autocommit=False)
+    connection.execute("INSERT INTO written VALUES ('lost')")
+    proxy.pause()
+    connection.close()
+    assert states(url) == ["idle in transaction"]
+    assert proxy.connections == 1
+    proxy.resume()
+    until(lambda: states(url) == [])
+    assert written(url) == []
+    until(lambda: proxy.connections == 0)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_drop_ends_every_connection_on_both_sides(url: str, proxy: Proxy, paused: bool) -> None:
+    with connect(proxy.url) as first, connect(proxy.url, autocommit=False) as second:
+        second.execute("INSERT INTO written VALUES ('lost')")
+        if paused:
+            proxy.pause()
+        proxy.drop()
+        assert proxy.connections == 0
+        for connection in (first, second):
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("SELECT 1")
+            assert connection.closed
+    until(lambda: states(url) == [])
+    assert written(url) == []
+    proxy.resume()
+    with connect(proxy.url) as third:
+        assert ask(third, "SELECT 1") == 1
+
+
+def test_a_drop_is_a_reset_and_no_farewell(proxy: Proxy) -> None:
+    with plain(proxy.url) as client:
+        until(lambda: proxy.connections == 1)
+        proxy.drop()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_while_it_refuses_only_old_connections_work(proxy: Proxy) -> None:
+    with connect(proxy.url) as old:
+        proxy.refuse()
+        with pytest.raises(psycopg.OperationalError):
+            connect(proxy.url)
+        assert ask(old, "SELECT 1") == 1
+        assert (proxy.connections, proxy.accepted) == (1, 1)
+        proxy.accept()
+        with connect(proxy.url) as new:
+            assert ask(new, "SELECT 1") == 1
+
+
+def test_a_commit_whose_answer_is_lost_is_one_all_the_same(url: str, proxy: Proxy) -> None:
+    with connect(proxy.url) as bystander, connect(proxy.url, autocommit=False) as connection:
+        connection.execute("INSERT INTO written VALUES ('kept')")
+        proxy.cut_after(b"COMMIT")
+        assert proxy.armed
+        with pytest.raises(psycopg.OperationalError):
+            connection.commit()
+        assert connection.closed
+        assert written(url) == ["kept"]
+        assert not proxy.armed
+        until(lambda: proxy.connections == 1)
+        assert ask(bystander, "SELECT 1") == 1
+
+
+def test_an_answer_of_many_pieces_is_lost_whole_and_once(url: str, proxy: Proxy) -> None:
+    for _ in range(2):
+        with connect(proxy.url) as connection:
+            connection.execute("SELECT 'the mark'")  # one that was sent before does not count
+            proxy.cut_after(b"the mark")
+            assert ask(connection, "SELECT 1") == 1
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute(
+                    "INSERT INTO written SELECT 'the mark' FROM generate_series(1, 9) RETURNING repeat('x', 1000000)"
+                )
+    assert written(url) == ["the mark"] * 18
+
+
+def test_a_pattern_is_recognised_across_pieces() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = URL.create("postgresql", host="127.0.0.1", port=listener.getsockname()[1])
+        with Proxy(address.render_as_string()) as proxy, plain(proxy.url) as client:
+            server, _ = listener.accept()
+            with server:
+                proxy.cut_after(b"COMMIT")
+                client.sendall(b"COM")
+                assert server.recv(100) == b"COM"
+                client.sendall(b"MIT")
+                assert server.recv(100) == b"MIT"
+                server.sendall(b"C\0\0\0\x0bCOMMIT\0")
+                server.sendall(b"Z\0\0\0\5I")
+                with pytest.raises(ConnectionResetError):
+                    client.recv(1)
+
+
+def test_the_server_may_listen_in_a_directory() -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as directory,  # a socket's path must be short
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        listener.bind(f"{directory}/.s.PGSQL.5433")
+        listener.listen()
+        with Proxy(f"postgresql+psycopg://me@/db?host={directory}&port=5433") as proxy, plain(proxy.url) as client:
+            assert {"host", "port"}.isdisjoint(make_url(proxy.url).query)
+            server, _ = listener.accept()
+            with server:
+                client.sendall(b"there")
+                assert server.recv(100) == b"there"
+                server.sendall(b"back")
+                assert client.recv(100) == b"back"
+                proxy.drop()
+                assert server.recv(100) == b""
+
+
+def test_a_server_that_is_down_is_an_error_for_the_client_only() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with Proxy(f"postgresql://127.0.0.1:{port}/db") as proxy, pytest.raises(psycopg.OperationalError):
+        connect(proxy.url)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_nothing_is_left_when_it_ends(url: str, paused: bool) -> None:
+    before = threading.active_count()
+    with Proxy(url) as proxy:
+        connection = connect(proxy.url)
+        if paused:
+            proxy.pause()
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT 1")
+    connection.close()
+    with pytest.raises(psycopg.OperationalError, match="refused"):
+        connect(proxy.url)
+    until(lambda: states(url) == [])
+    gc.collect()  # a socket that was left open would warn
+    assert threading.active_count() == before
+
+
+def connect(url: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:
+    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(address, autocommit=autocommit)
+
+
+def plain(url: str) -> socket.socket:
+    """A client that speaks no protocol."""
+    address = make_url(url)
+    return socket.create_connection((address.host, address.port), timeout=20)
+
+
+def ask(connection: psycopg.Connection[Any], query: str, *values: object) -> object:
+    row = connection.execute(query, values or None).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def written(url: str) -> list[str]:
+    with connect(url) as connection:
+        return [word for (word,) in connection.execute("SELECT word FROM written")]
+
+
+def states(url: str) -> list[str]:
+    """Of every other connection to the database, in alphabetical order."""
+    with connect(url) as connection:
+        query = (
+            "SELECT state FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND state IS NOT NULL ORDER BY state"
+        )
+        return [state for (state,) in connection.execute(query)]
