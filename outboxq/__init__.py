@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .context import TaskContext
+from .distributor import PostgresDistributor, SqliteDistributor, WorkDistributor, create_work_distributor
 from .engine import configure_sqlite
 from .errors import (
     ConfigurationError,
@@ -38,10 +39,12 @@ __all__ = [
     "Outbox",
     "OutboxqError",
     "PayloadError",
+    "PostgresDistributor",
     "Retry",
     "RetryPolicy",
     "SchemaOutOfDate",
     "Snooze",
+    "SqliteDistributor",
     "Task",
     "TaskContext",
     "TaskExecution",
@@ -49,6 +52,8 @@ __all__ = [
     "TaskStatus",
     "UnknownTask",
     "UnsupportedDatabase",
+    "WorkDistributor",
     "Worker",
     "configure_sqlite",
+    "create_work_distributor",
 ]

@@ -13,7 +13,7 @@ from uuid import UUID
 from .completer import Completer
 from .crew import Crew
 from .distributor import WorkDistributor
-from .executor import UNKNOWN, context_of, unknown
+from .executor import STOPPED, UNKNOWN, context_of, released, unknown
 from .failpoints import Failpoint, Reach
 from .maintenance import Held, Leases
 from .model import Claim, EventType, Outcome
@@ -104,7 +104,7 @@ class Claimer(threading.Thread):
         claims = self._store.claim_ready_task(limit, worker_id=self._worker_id, queues=self._queues)
         self._reach(Failpoint.AFTER_CLAIM)
         if self._stopping.is_set():  # the threads may be gone already
-            self._release(claims, "the worker stopped")
+            self._release(claims, STOPPED)
             return False
         if claims:
             self._distributor.at_work()
@@ -168,7 +168,7 @@ class Claimer(threading.Thread):
         self._crew.wait_until_at_most(0, PATIENCE)
         if self._stopping.is_set():
             self._leases.drop(first.claim)
-            self._release([first.claim], "the worker stopped")
+            self._release([first.claim], STOPPED)
             return
         self._crew.give(first)
         self._crew.wait_until_at_most(0, PATIENCE)
@@ -178,8 +178,7 @@ class Claimer(threading.Thread):
         if not claims:
             return
         self._reach(Failpoint.BEFORE_RELEASE)
-        data = {"reason": reason}
-        self._store.finish([Outcome(claim=claim, event_type=EventType.RELEASED, data=data) for claim in claims])
+        self._store.finish([released(claim, reason) for claim in claims])
         self._reach(Failpoint.AFTER_RELEASE)
 
     def _is_quiet(self) -> bool:

@@ -73,7 +73,13 @@ def unknown(claim: Claim, *, since: datetime, limit: timedelta, delay: timedelta
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": UNKNOWN})
 
 
+def released(claim: Claim, reason: str) -> Outcome:
+    """Given back unfinished: nothing is counted, and another worker may have it at once."""
+    return Outcome(claim=claim, event_type=EventType.RELEASED, data={"reason": reason})
+
+
 UNKNOWN = "unknown task"
+STOPPED = "the worker stopped"
 
 
 def _completed(claim: Claim, task: Task[..., Any], result: object) -> Outcome:

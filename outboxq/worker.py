@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import queue
@@ -10,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import FrameType
 from typing import Any, TypedDict
@@ -20,10 +22,11 @@ from .completer import Completer
 from .crew import Crew
 from .distributor import Health, create_work_distributor
 from .errors import ConfigurationError, InvalidArgument
+from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach, unarmed
 from .handling import Handling
 from .maintenance import Held, Leases, Loop, Recovery
-from .model import Claim, EventType, Outcome, duration
+from .model import Claim, duration
 from .store import Store, queue_names
 from .task import Registry
 
@@ -33,6 +36,9 @@ DRAIN_TIMEOUT = timedelta(seconds=25)
 RECOVER_EVERY = timedelta(seconds=5)
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
+_LISTENING = 0.1
+_ECHO = 0.1
+"""Signals so close are one: a supervisor passes on what its service manager sends to every process of the group."""
 _LAST_WORDS = 1.5
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
@@ -124,8 +130,9 @@ class Worker:
             prefetch=ahead,
             died=self._die,
         )
+        self._claiming = self._store.giving_up(self._stopping)  # what waits for the database must not delay a stop
         self._distributor = create_work_distributor(
-            self._store,
+            self._claiming,
             queues=names,
             worker_id=self.id,
             poll=poll,
@@ -133,7 +140,7 @@ class Worker:
             listen_url=listen_url,
             commits_of=store.engine,
         )
-        recovery = Recovery(self._store, every=every, reach=reach)
+        recovery = Recovery(self._claiming, every=every, reach=reach)
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
@@ -155,13 +162,13 @@ class Worker:
         stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
         SchemaOutOfDate.
         """
-        signals: list[int] = []  # a handler that took a lock could wait for the very thread it interrupts
+        signals: list[float] = []  # a handler that took a lock could wait for the very thread it interrupts
 
         def stop(number: int, _frame: FrameType | None) -> None:
-            signals.append(number)
+            signals.append(time.monotonic())
             self._bell.put(None)
-            if len(signals) > 1 or number == signal.SIGQUIT:
-                self._give_up_now()
+            if signals[-1] - signals[0] > _ECHO or number == signal.SIGQUIT:
+                _thread.start_new_thread(self._abandon, ())  # threading.Thread would take locks
 
         watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
         previous = {
@@ -169,10 +176,12 @@ class Worker:
         }
         try:
             self.start(burst=burst)
-            self._bell.get()
-            overtime = self._drain_timeout.total_seconds() + 2 * _LAST_WORDS
-            self._end_process_after(overtime)  # whatever a thread is stuck in
+            while self._waits():
+                pass
+            # Whatever a thread is stuck in.
+            overtime = _end_process_after(self._drain_timeout.total_seconds() + 2 * _LAST_WORDS)
             clean = self.stop()
+            overtime.cancel()
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -210,7 +219,7 @@ class Worker:
         self._application.ensure_current()
         self._started = True
         self._claimer = Claimer(
-            self._store,
+            self._claiming,
             self._tasks,
             worker_id=self.id,
             crew=self._crew,
@@ -245,8 +254,9 @@ class Worker:
         limit = self._drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
         self._crew.wake()
-        self._claimer.join(limit.total_seconds())
         self._release_unstarted()
+        self._claimer.join(limit.total_seconds())
+        self._release_unstarted()  # of a claim that was under way
         self._crew.dismiss(deadline)
         self._completer.finish()
         self._completer.join(
@@ -261,12 +271,18 @@ class Worker:
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
         return left == 0 and not self._claimer.is_alive()
 
+    def _waits(self) -> bool:
+        """False once there is a reason to end. Wakes now and then: a signal that another thread met is handled only then."""
+        with suppress(queue.Empty):
+            self._bell.get(timeout=_LISTENING)
+            return False
+        return True
+
     def _release_unstarted(self) -> None:
         """At once: another worker may be idle."""
         for held in self._crew.take_back():
-            data = {"reason": "the worker stopped"}
             held.ending = True
-            self._completer.put(Outcome(claim=held.claim, event_type=EventType.RELEASED, data=data))
+            self._completer.put(released(held.claim, STOPPED))
 
     def _give_back(self) -> int:
         """Release what is still held, which fences its handlers. Returns how many they were."""
@@ -276,40 +292,30 @@ class Worker:
             log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
         if not claims:
             return 0
-        lost: list[int] = []
-        thread = threading.Thread(target=lambda: lost.append(self._write_released(claims)), daemon=True)
+        ended: list[int] = []
+        thread = threading.Thread(target=lambda: ended.append(self._release(claims)), daemon=True)
         thread.start()  # the database may not answer, and the time is over
         thread.join(_LAST_WORDS)
-        return len(claims) - sum(lost)
+        return len(claims) - sum(ended)
 
-    def _write_released(self, claims: Sequence[Claim]) -> int:
+    def _release(self, claims: Sequence[Claim]) -> int:
         """Returns how many had ended meanwhile."""
-        data = {"reason": "the worker stopped"}
-        outcomes = [Outcome(claim=claim, event_type=EventType.RELEASED, data=data) for claim in claims]
         try:
             self._reach(Failpoint.BEFORE_RELEASE)
-            lost = self._store.finish(outcomes)
+            lost = self._store.finish([released(claim, STOPPED) for claim in claims])
             self._reach(Failpoint.AFTER_RELEASE)
             return len(lost)
         except Exception:
-            log.exception("could not give back %d tasks; their leases will run out", len(outcomes))
+            log.exception("could not give back %d tasks; their leases will run out", len(claims))
             return 0
 
-    def _give_up_now(self) -> None:
-        """Give back what runs and end the process, whatever its threads do. Called in a signal handler: takes no lock."""
-        threading.Thread(target=self._abandon, name="outboxq-abandon", daemon=True).start()
-
     def _abandon(self) -> None:
-        self._end_process_after(2 * _LAST_WORDS)
+        """Give back what runs and end the process, whatever its threads do."""
+        _end_process_after(2 * _LAST_WORDS)
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
         self._give_back()
         os._exit(1)
-
-    def _end_process_after(self, seconds: float) -> None:
-        timer = threading.Timer(seconds, os._exit, (1,))
-        timer.daemon = True
-        timer.start()
 
     def _die(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""
@@ -327,6 +333,13 @@ class Worker:
                     f"the lease of task {task.name} ({task.settings.lease}) must be longer than two heartbeats "
                     f"({2 * heartbeat}), or one late beat loses it"
                 )
+
+
+def _end_process_after(seconds: float) -> threading.Timer:
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _whole(value: int, name: str, least: int) -> int:

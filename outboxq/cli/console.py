@@ -104,15 +104,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
-    """90d, 7d12h, 30m, 45s: a span of time as a click callback."""
+    """90d, 7d12h, 30m, 45s, 500ms: a span of time as a click callback."""
     if value is None:
         return None
-    parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", value)
+    parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", value)
     if not value or parts is None:
-        raise click.BadParameter("write it as 90d, 7d12h, 30m or 45s")
-    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+        raise click.BadParameter("write it as 90d, 7d12h, 30m, 45s or 500ms")
+    days, hours, minutes, seconds, milliseconds = (int(part or 0) for part in parts.groups())
     try:
-        given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
     except OverflowError:
         given = timedelta.max
     if given > LONGEST:

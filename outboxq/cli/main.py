@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 import sys
 from datetime import timedelta
 from uuid import UUID
@@ -11,11 +9,9 @@ from uuid import UUID
 import click
 
 from ..model import TaskStatus
-from ..outbox import Outbox
 from ..store import Store
-from .console import EMBEDDED, EXIT_USAGE, database_options, fail, span, speaking_plainly, table
-
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+from .console import EMBEDDED, database_options, span, speaking_plainly, table
+from .worker import worker
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,38 +54,7 @@ def upgrade(url: str | None, schema: str | None, revision: str, *, sql: bool) ->
         click.echo(f"the schema is now {migrations.current(database, schema=schema)}", err=True)
 
 
-@main.command()
-@click.argument("app")
-@click.option("-q", "--queue", "queues", multiple=True, help="A queue to work on; may be given again. Default: all.")
-@click.option("-c", "--concurrency", default=8, show_default=True, type=click.IntRange(1), help="Handler threads.")
-@click.option(
-    "--drain-timeout",
-    default="25s",
-    show_default=True,
-    callback=span,
-    help="How long running tasks may take to finish.",
-)
-@click.option(
-    "--log-level",
-    default="INFO",
-    show_default=True,
-    type=click.Choice(LEVELS, case_sensitive=False),
-    help="Of the log on stderr.",
-)
-def worker(app: str, queues: tuple[str, ...], concurrency: int, drain_timeout: timedelta, log_level: str) -> None:
-    """Run the tasks of APP, written module:outbox, until SIGTERM or SIGINT."""
-    if not logging.getLogger().handlers:
-        logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with speaking_plainly():
-        outbox = _load(app)
-        if not outbox.is_bound:
-            outbox.bind(EMBEDDED)
-            outbox.upgrade()
-        try:
-            sys.exit(outbox.worker(queues=queues or None, concurrency=concurrency, drain_timeout=drain_timeout).run())
-        finally:
-            if outbox.store.engine is not None:
-                outbox.store.engine.dispose()
+main.add_command(worker)
 
 
 @main.command()
@@ -177,23 +142,3 @@ def verify(store: Store, *, repair: bool) -> None:
     if not broken:
         click.echo("every invariant holds", err=True)
     sys.exit(1 if broken else 0)
-
-
-def _load(app: str) -> Outbox:
-    """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
-    module_name, _, name = app.partition(":")
-    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and misses another
-        fail(f"there is no module {module_name!r}; {written}", EXIT_USAGE)
-    found = getattr(module, name or "outbox", None)
-    if not isinstance(found, Outbox):
-        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
-    return found

@@ -39,6 +39,15 @@ from .prepared import Execute, Prepared, Row
 _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"})
 _NO_CONNECTION = "08"
 
+# A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
+_PATIENCE = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
 
 class PostgresGrammar:
     """One clock for a whole transition: `clock_timestamp()` as a scalar sub-select, or the injected :now.
@@ -212,12 +221,12 @@ class PostgresDialect(Dialect):
 
     def own_url(self, url: URL) -> URL:
         if "+" not in url.drivername:
-            return url.set(drivername="postgresql+psycopg")
+            url = url.set(drivername="postgresql+psycopg")
         if url.get_driver_name() != "psycopg":
             raise UnsupportedDatabase(
                 f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
             )
-        return url
+        return url.set(query={**_PATIENCE, **url.query})
 
     def moment(self, clock: datetime | None) -> datetime | None:
         return clock

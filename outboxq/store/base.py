@@ -74,6 +74,10 @@ class Transactions:
         """The same store on connections of its own; see `engine.reserve` and `gone` above."""
         return type(self)(reserve(self.bound_engine), schema=self.schema, clock=self.clock, gone=gone)
 
+    def giving_up(self, gone: threading.Event) -> Self:
+        """The same store on the same connections, with a `gone` of its own."""
+        return type(self)(self.engine, schema=self.schema, clock=self.clock, gone=gone)
+
     def _run(
         self,
         work: Callable[[Target], T],

@@ -1,0 +1,23 @@
+"""The tasks that the benchmarks' worker processes run; the first act of each says when it began."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from outboxq import Outbox
+
+outbox = Outbox()
+_began = os.open(os.environ.get("OUTBOXQ_BENCH_LOG", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+@outbox.task(name="bench.nothing", queue="bench")
+def nothing(number: int) -> None:
+    """Its number and the moment, by the clock that all processes of a machine share."""
+    os.write(_began, b"%d %d\n" % (number, time.monotonic_ns()))
+
+
+@outbox.task(name="bench.slow", queue="bench")
+def slow(number: int) -> None:
+    nothing(number)
+    time.sleep(0.05)

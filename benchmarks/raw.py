@@ -1,0 +1,73 @@
+"""The best hand-written SQL for the same tables, through psycopg alone: what outboxq's worker is measured against."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+import psycopg
+
+CLAIM = """
+WITH taken AS (
+    DELETE FROM task_outbox WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM task_outbox
+        WHERE queue = 'bench' AND priority = 0 AND available_at <= (SELECT clock_timestamp())
+        ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+    RETURNING task_execution_id
+), claimed AS (
+    UPDATE task_executions SET status = 'Running', lease_token = lease_token + 1, worker_id = %(worker)s,
+        first_started_at = coalesce(first_started_at, clock_timestamp()), started_at = clock_timestamp(),
+        updated_at = clock_timestamp()
+    WHERE id = ANY(ARRAY(SELECT task_execution_id FROM taken)) AND status = 'Ready'
+    RETURNING id, pipeline_execution_id, lease_token, task_name, args, attempt
+), lease AS (
+    INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at)
+    SELECT id, lease_token, %(worker)s, clock_timestamp() + interval '60 seconds' FROM claimed
+), event AS (
+    INSERT INTO execution_events
+        (pipeline_execution_id, task_execution_id, event_type, worker_id, lease_token, created_at)
+    SELECT pipeline_execution_id, id, 'task_claimed', %(worker)s, lease_token, clock_timestamp() FROM claimed
+)
+SELECT id, lease_token, task_name, args, attempt FROM claimed
+"""
+
+COMPLETE = """
+WITH freed AS (
+    DELETE FROM task_leases WHERE task_execution_id = ANY(%(ids)s) AND worker_id = %(worker)s
+    RETURNING task_execution_id, lease_token
+), ended AS (
+    UPDATE task_executions SET status = 'Completed', worker_id = NULL, completed_at = clock_timestamp(),
+        updated_at = clock_timestamp()
+    WHERE id = ANY(ARRAY(SELECT task_execution_id FROM freed)) AND worker_id = %(worker)s AND status = 'Running'
+    RETURNING id, pipeline_execution_id, lease_token
+)
+INSERT INTO execution_events
+    (pipeline_execution_id, task_execution_id, event_type, worker_id, lease_token, created_at)
+SELECT pipeline_execution_id, id, 'task_completed', %(worker)s, lease_token, clock_timestamp() FROM ended
+"""
+
+ENQUEUE = """
+WITH execution AS (
+    INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, position, priority, args, status, attempt,
+        recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at)
+    SELECT id, id, 'bench.nothing', 'bench', nextval('task_position'), 0, '{"number": 1}', 'Ready', 1, 0, 60, 0,
+        'release', clock_timestamp(), clock_timestamp()
+    FROM (SELECT gen_random_uuid() AS id) AS made
+    RETURNING id, position
+), event AS (
+    INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
+    SELECT id, id, 'task_created', '{"available_at": "2000-01-01T00:00:00+00:00"}', clock_timestamp() FROM execution
+)
+INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at)
+SELECT id, 'bench', 0, position, '2000-01-01T00:00:00+00:00', clock_timestamp() FROM execution;
+"""
+"""For pgbench, whose clients cost next to nothing: the database is what is measured."""
+
+
+def drain(address: str, batch: int) -> float:
+    """Claim and complete, a batch at a time, until nothing is left; returns the seconds."""
+    worker, began = uuid4(), time.perf_counter()
+    with psycopg.connect(address, autocommit=True) as connection:
+        while claims := connection.execute(CLAIM, {"limit": batch, "worker": worker}).fetchall():
+            connection.execute(COMPLETE, {"ids": [claim[0] for claim in claims], "worker": worker})
+    return time.perf_counter() - began

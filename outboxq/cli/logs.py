@@ -1,0 +1,41 @@
+"""How a process of ours logs on stderr: as text, or one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def configure(level: str, format: LogFormat, handler: logging.Handler | None = None) -> None:
+    """Log to `handler`, by default stderr; an application that has set up logging before keeps what it has."""
+    handler = handler or logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler.setFormatter(JsonFormatter() if format is LogFormat.JSON else text)
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+class JsonFormatter(logging.Formatter):
+    """The record's own fields, then those it was given with `extra=`, which never replace them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        extra = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        return json.dumps({**line, **extra, **line}, default=str, skipkeys=True)
+
+
+_OF_EVERY_RECORD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}

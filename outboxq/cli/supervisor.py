@@ -1,0 +1,272 @@
+"""Keeps worker processes running: starts them, replaces those that die, and passes on what it is told."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import queue
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from .console import EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+
+log = logging.getLogger("outboxq.supervisor")
+
+SETTLED = 10.0
+"""Seconds after which a process has started well: when it dies now, it is replaced at once."""
+
+SHORTEST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+
+
+class Supervisor:
+    """Runs `command` in a number of processes until it is told to stop, or until they are done.
+
+    `command` takes the descriptor of the lifeline: a pipe that nobody writes to, whose end tells a process that we are gone.
+    `burst`: a process that ends with 0 is done. `recycles`: it is replaced at once. `reloads`: whatever else ends waits for
+    `reload()`.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        *,
+        processes: int,
+        burst: bool = False,
+        recycles: bool = False,
+        reloads: bool = False,
+    ) -> None:
+        self._command = command
+        self._burst = burst
+        self._recycles = recycles
+        self._reloads = reloads
+        self._children = [_Child(number) for number in range(1, processes + 1)]
+        # What happens is put here by the threads that wait for it, and done in `run`, one thing after another.
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._signals: list[int] = []
+        self._verdict: int | None = None
+        self._codes = [0]
+        self._unreached = 0
+        self._lifeline: int
+
+    def run(self) -> int:
+        """Work until all processes have ended for good. Must be called in the main thread.
+
+        Returns the highest exit code of those that were told to stop, where a signal's victim counts as 1; or the code with
+        which a process ended that can never start.
+        """
+        self._lifeline, held = os.pipe()
+        try:
+            with self._listening():
+                self._start_due()
+                while any(child.process is not None or child.due is not None for child in self._children):
+                    with suppress(queue.Empty):
+                        self._events.get(timeout=self._until_next_start())()
+                    self._start_due()
+        finally:
+            os.close(self._lifeline)
+            os.close(held)  # should we fail, our processes stop
+        return max(self._codes) if self._verdict is None else self._verdict
+
+    def reload(self) -> None:
+        """Replace the running processes when they have stopped gracefully. May be called in any thread."""
+        self._events.put(self._reload)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Make events of signals. Python's own handlers may wait for as long as `run` does; the numbers in this pipe do not."""
+        signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+        numbers = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]  # as under nohup
+        arriving, leaving = os.pipe()
+        os.set_blocking(leaving, False)
+
+        def listen() -> None:
+            while came := os.read(arriving, 64):
+                for number in came:
+                    if number in numbers:
+                        self._events.put(partial(self._pass_on, number))
+
+        thread = threading.Thread(target=listen, name="outboxq-signals", daemon=True)
+        thread.start()
+        before = signal.set_wakeup_fd(leaving)
+        previous = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(before)
+            os.close(leaving)
+            thread.join()
+            os.close(arriving)
+
+    def _pass_on(self, number: int) -> None:
+        log.info("passing on %s", _name(number))
+        self._signals.append(number)
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        """To all that run; no other is started any more."""
+        for child in self._children:
+            child.due = None
+            if child.process is not None:
+                child.process.send_signal(number)
+
+    @property
+    def _is_stopping(self) -> bool:
+        return bool(self._signals) or self._verdict is not None
+
+    def _until_next_start(self) -> float | None:
+        """Seconds; None: nothing is to be started by itself."""
+        due = min((child.due for child in self._children if child.due is not None), default=math.inf)
+        return None if due == math.inf else max(0.0, due - time.monotonic())
+
+    def _start_due(self) -> None:
+        for child in self._children:
+            if child.due is not None and child.due <= time.monotonic():
+                self._start(child)
+
+    def _start(self, child: _Child) -> None:
+        child.due = None
+        child.starts += 1
+        child.started = time.monotonic()
+        try:
+            # In a session of its own: a terminal's Ctrl-C reaches it through us, and so once.
+            process = subprocess.Popen(  # noqa: S603 - this very program
+                self._command(self._lifeline), pass_fds=[self._lifeline], start_new_session=True
+            )
+        except OSError as error:  # too many processes, too little memory
+            self._replace(child, 1, f"worker process {child.number} could not be started: {error}")
+            return
+        child.process = process
+        child.pid = process.pid
+        log.info("%s started", child)
+
+        def wait() -> None:
+            code = process.wait()
+            self._events.put(partial(self._ended, child, code))
+
+        threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
+
+    def _ended(self, child: _Child, code: int) -> None:
+        child.process = None
+        how = f"{child} {_how(code)}"
+        if self._is_stopping:
+            log.info("%s", how)
+            self._codes.append(self._counted(code))
+        elif child.reloading:
+            child.reloading = False
+            log.info("%s; it is started anew", how)
+            child.due = time.monotonic()
+        elif code == 0 and self._burst:
+            log.info("%s; it is done", how)
+        elif self._can_never_start(child, code):
+            log.error("%s; it cannot start, so all stop", how)
+            self._verdict = code
+            self._send(signal.SIGTERM)
+        else:
+            self._replace(child, code, how)
+
+    def _counted(self, code: int) -> int:
+        """The first signal kills none but a process that has not begun to work, and so leaves nothing undone."""
+        return max(code, 0) if code >= 0 or self._signals == [-code] else 1
+
+    def _can_never_start(self, child: _Child, code: int) -> bool:
+        """Wrong usage and a wrong schema stay wrong. A database may come back, unless none of the processes has ever seen it."""
+        first = child.starts == 1
+        if code == EXIT_UNREACHABLE:
+            self._unreached += first
+            return first and self._unreached == len(self._children)
+        return code in {EXIT_USAGE, EXIT_SCHEMA} and (first if self._reloads else child.lived <= SETTLED)
+
+    def _replace(self, child: _Child, code: int, how: str) -> None:
+        recycled = code == 0 and self._recycles
+        child.failures = 0 if recycled or child.lived > SETTLED else child.failures + 1
+        if self._reloads and not recycled:
+            log.warning("%s; it is started again when a file changes", how)
+            child.due = math.inf
+            return
+        pause = pause_after(child.failures)
+        log.log(logging.INFO if recycled else logging.WARNING, "%s; it is replaced in %.1f s", how, pause)
+        child.due = time.monotonic() + pause
+
+    def _reload(self) -> None:
+        if self._is_stopping:
+            return
+        for child in self._children:
+            if child.process is None:
+                child.due = time.monotonic()
+            elif not child.reloading:  # a second signal would not let its tasks finish
+                child.reloading = True
+                child.process.send_signal(signal.SIGTERM)
+
+
+def pause_after(failures: int) -> float:
+    """Seconds before a process is started that failed so often in a row; spread out, for many may have failed together."""
+    if failures == 0:
+        return 0.0
+    return min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+@contextmanager
+def watching(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
+    """Call `changed` whenever a Python file below `directory` has changed meanwhile."""
+    from watchfiles import PythonFilter, watch
+
+    over = threading.Event()
+
+    def look() -> None:
+        for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+            log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
+            changed()
+
+    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass(eq=False)
+class _Child:
+    """One of the processes, and its successors."""
+
+    number: int
+    process: subprocess.Popen[bytes] | None = None
+    due: float | None = 0.0
+    """When it is to be started; None: it runs, or has ended for good."""
+    pid: int | None = None
+    starts: int = 0
+    started: float = 0.0
+    failures: int = 0
+    """How often in a row it died young."""
+    reloading: bool = False
+
+    @property
+    def lived(self) -> float:
+        return time.monotonic() - self.started
+
+    def __str__(self) -> str:
+        return f"worker process {self.number} (pid {self.pid})"
+
+
+def _how(code: int) -> str:
+    return f"ended with exit code {code}" if code >= 0 else f"was killed by {_name(-code)}"
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -1,0 +1,218 @@
+"""`outboxq worker`: runs the tasks of an application, in this process or in several."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
+from ..outbox import Outbox
+from .console import EMBEDDED, EXIT_USAGE, fail, span, speaking_plainly
+from .live import LiveHandler
+from .live import watching as watching_worker
+from .logs import LogFormat, configure
+from .supervisor import Supervisor
+from .supervisor import watching as watching_files
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+EPILOG = """\b
+Exit codes:
+   0  a clean stop: every task that ran has ended
+   1  tasks had to be given back, or a thread of the worker died
+   2  wrong usage: an option, APP, or how the outbox is set up
+   4  the database has no outboxq tables, or those of another release
+  69  the database cannot be reached
+"""
+
+log = logging.getLogger("outboxq.worker")
+
+
+class Rerunnable(click.Command):
+    """A command that remembers its arguments as they were written, for the processes it starts."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+def none_of_none(
+    _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    return value or None
+
+
+# An option that is named as one of `Outbox.worker()` is passed on to it.
+@click.command(cls=Rerunnable, epilog=EPILOG)
+@click.argument("app")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    callback=none_of_none,
+    help="A queue to work on; may be given again. Default: all.",
+)
+@click.option("-c", "--concurrency", default=8, show_default=True, type=click.IntRange(1), help="Handler threads.")
+@click.option("--prefetch", type=click.IntRange(0), help="How many tasks to claim beyond those that run.")
+@click.option("--poll", callback=span, help="How often to look for tasks where no notification comes, e.g. 500ms.")
+@click.option("--notifications/--no-notifications", default=True, help="Be told of new tasks, or only poll.")
+@click.option(
+    "--listen-url",
+    envvar="OUTBOXQ_LISTEN_URL",
+    show_envvar=True,
+    help="Where to be told of them, if the database is behind a pooler; better given by the environment.",
+)
+@click.option(
+    "--drain-timeout",
+    default="25s",
+    show_default=True,
+    callback=span,
+    help="How long running tasks may take to finish.",
+)
+@click.option("--burst", is_flag=True, help="Stop when there is nothing left to do.")
+@click.option(
+    "--max-tasks", type=click.IntRange(1), help="Stop after so many; with --processes a new process takes over."
+)
+@click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Worker processes.")
+@click.option("--reload", is_flag=True, help="Start anew when a Python file below the working directory changes.")
+@click.option(
+    "--log-level",
+    default="INFO",
+    show_default=True,
+    type=click.Choice(LEVELS, case_sensitive=False),
+    help="Of the log on stderr.",
+)
+@click.option(
+    "--log-format",
+    default=LogFormat.TEXT,
+    show_default="text",
+    type=click.Choice(LogFormat, case_sensitive=False),
+    help="JSON: one object a line.",
+)
+@click.option("--live/--no-live", default=None, help="A line that says what goes on. Default: on a terminal.")
+@click.option("--lifeline", type=int, hidden=True, help="The pipe to the process that started this one.")
+@click.pass_obj
+def worker(
+    written: Sequence[str],
+    /,
+    app: str,
+    *,
+    burst: bool,
+    processes: int,
+    reload: bool,
+    log_level: str,
+    log_format: LogFormat,
+    live: bool | None,
+    lifeline: int | None,
+    **options: Any,
+) -> None:
+    """Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.
+
+    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
+    """
+    if reload and (processes > 1 or burst):
+        raise click.UsageError("--reload goes with neither --processes nor --burst")
+    if live and log_format is LogFormat.JSON:
+        raise click.UsageError("--live is for people: it does not go with --log-format json")
+    if live is None:
+        live = log_format is LogFormat.TEXT and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    live = live and processes == 1
+    handler = LiveHandler() if live else None
+    configure(log_level, log_format, handler)
+    if lifeline is None and (reload or processes > 1):
+        supervisor = Supervisor(
+            partial(_command, written),
+            processes=processes,
+            burst=burst,
+            recycles=options["max_tasks"] is not None,
+            reloads=reload,
+        )
+        sys.exit(_run_reloading(supervisor) if reload else supervisor.run())
+    if lifeline is not None:
+        threading.Thread(target=_hold, args=(lifeline,), name="outboxq-lifeline", daemon=True).start()
+    sys.exit(_run(app, handler, burst=burst, **options))
+
+
+def _command(written: Sequence[str], lifeline: int) -> list[str]:
+    return [sys.executable, "-m", "outboxq", "worker", "--lifeline", str(lifeline), *written]
+
+
+def _run_reloading(supervisor: Supervisor) -> int:
+    if find_spec("watchfiles") is None:
+        fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
+    with watching_files(Path.cwd(), supervisor.reload):
+        return supervisor.run()
+
+
+def _hold(lifeline: int) -> None:
+    """Nobody writes to it: the read ends when the process at its other end has gone, however that happened."""
+    os.read(lifeline, 1)
+    log.warning("the process that started this one is gone; stopping")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _run(app: str, handler: LiveHandler | None, *, burst: bool, **options: Any) -> int:
+    with speaking_plainly():
+        try:
+            with _ready_to_leave():
+                outbox = _load(app)
+                if not outbox.is_bound:
+                    outbox.bind(EMBEDDED)
+                    outbox.upgrade()
+                running = outbox.worker(**options)
+            try:
+                with watching_worker(running, handler) if handler else nullcontext():
+                    return running.run(burst=burst)
+            finally:
+                if outbox.store.engine is not None:
+                    outbox.store.engine.dispose()
+        except SchemaOutOfDate:
+            raise
+        except (ConfigurationError, InvalidArgument) as error:
+            fail(str(error), EXIT_USAGE)
+
+
+@contextmanager
+def _ready_to_leave() -> Iterator[None]:
+    """A signal while the application is being loaded is a clean stop too: nothing has been claimed."""
+    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    heard = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    previous = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in heard}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+def _load(app: str) -> Outbox:
+    """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
+    module_name, _, name = app.partition(":")
+    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and misses another
+        fail(f"there is no module {module_name!r}; {written}", EXIT_USAGE)
+    found = getattr(module, name or "outbox", None)
+    if not isinstance(found, Outbox):
+        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
+    return found

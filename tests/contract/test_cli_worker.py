@@ -1,0 +1,381 @@
+"""`outboxq worker`: what its options mean, how it ends, and the processes it keeps running."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli import main
+from outboxq.model import TaskStatus
+from tests.terminal import shown
+from tests.waiting import until
+
+APPLICATION = """
+import os
+
+from outboxq import Outbox
+
+outbox = Outbox()
+
+
+@outbox.task(name="tests.pid")
+def pid() -> int:
+    return os.getpid()
+"""
+
+RECORDING = """
+from outboxq import ConfigurationError, InvalidArgument, Outbox, SchemaOutOfDate
+
+
+class Recording(Outbox):
+    given = []
+    error = None
+
+    def worker(self, **options):
+        self.given.append(options)
+        return self
+
+    def run(self, *, burst):
+        self.given.append({"burst": burst})
+        if self.error is not None:
+            raise self.error
+        return 0
+
+
+outbox = Recording("sqlite:///nosuch.db")
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    """An empty working directory, and nothing of ours in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OUTBOXQ")]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+@pytest.fixture
+def recording(directory, monkeypatch):
+    """The application `recording`, whose worker only writes down what it was given."""
+    (directory / "recording.py").write_text(RECORDING)
+    monkeypatch.syspath_prepend(str(directory))
+    import recording
+
+    yield recording
+    del sys.modules["recording"]
+
+
+def outboxq(*arguments: str, exit_code: int = 0, **environment: str):
+    result = CliRunner().invoke(main, ["worker", *arguments], env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+class Started:
+    """The command as a process of its own, beside a module `app`."""
+
+    def __init__(self, *arguments: str, url: str, application: str = APPLICATION) -> None:
+        Path("app.py").write_text(application)
+        environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONWARNINGS": "error"}
+        with Path("log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "outboxq", "worker", *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = 40) -> int:
+        return self.process.wait(seconds)
+
+    def is_over(self) -> bool:
+        """Nobody has its standard output open any more, neither it nor a child of it."""
+        return self.process.stdout.read() == b""
+
+    def children(self) -> list[int]:
+        """Those it has said it started."""
+        return [int(pid) for pid in re.findall(r"worker process \d+ \(pid (\d+)\) started", log())]
+
+    def at_work(self, count: int) -> bool:
+        assert self.process.poll() is None, log()
+        return len(re.findall(r"outboxq\.worker worker .* started", log())) >= count
+
+
+@contextmanager
+def started(*arguments: str, **options: str):
+    """None of the processes outlives the test."""
+    one = Started(*arguments, **options)
+    try:
+        yield one
+    finally:
+        for pid in (one.process.pid, *one.children()):
+            kill(pid)
+        one.process.wait()
+        one.process.stdout.close()
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def log() -> str:
+    return Path("log").read_text()
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_said_is_left_to_the_library(recording):
+    outboxq("recording")
+    assert recording.outbox.given == [
+        {
+            "queues": None,
+            "concurrency": 8,
+            "prefetch": None,
+            "poll": None,
+            "notifications": True,
+            "listen_url": None,
+            "drain_timeout": timedelta(seconds=25),
+            "max_tasks": None,
+        },
+        {"burst": False},
+    ]
+
+
+def test_each_option_reaches_the_worker(recording):
+    options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
+    outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
+    assert recording.outbox.given == [
+        {
+            "queues": ("mail", "ledger"),
+            "concurrency": 3,
+            "prefetch": 0,
+            "poll": timedelta(milliseconds=1500),
+            "notifications": False,
+            "listen_url": "postgresql://direct/x",
+            "drain_timeout": timedelta(minutes=2),
+            "max_tasks": 7,
+        },
+        {"burst": True},
+    ]
+
+
+def test_the_listen_url_is_better_given_by_the_environment(recording):
+    outboxq("recording", OUTBOXQ_LISTEN_URL="postgresql://direct/x")
+    assert recording.outbox.given[0]["listen_url"] == "postgresql://direct/x"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-c 0",
+        "--prefetch -1",
+        "--poll often",
+        "--drain-timeout soon",
+        "--max-tasks 0",
+        "--processes 0",
+        "--log-level loud",
+        "--log-format xml",
+        "--reload --processes 2",
+        "--reload --burst",
+        "--live --log-format json",
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(recording, options):
+    outboxq("recording", *options.split(), exit_code=2)
+    assert recording.outbox.given == []
+
+
+@pytest.mark.parametrize(("name", "code"), [("InvalidArgument", 2), ("ConfigurationError", 2), ("SchemaOutOfDate", 4)])
+def test_what_stays_wrong_however_often_it_is_tried_has_an_exit_code_of_its_own(recording, name, code):
+    recording.outbox.error = getattr(recording, name)("no")
+    assert outboxq("recording", exit_code=code).stderr == "outboxq: no\n"
+
+
+@pytest.fixture
+def supervised(monkeypatch):
+    """What a supervisor was made with, and the log's handler; it runs nothing and returns 5."""
+    made = []
+
+    class Supervisor:
+        def __init__(self, command, **options):
+            made.append(options | {"command": command(9)})
+
+        def reload(self): ...
+
+        def run(self):
+            return 5
+
+    monkeypatch.setattr("outboxq.cli.worker.Supervisor", Supervisor)
+    monkeypatch.setattr("outboxq.cli.worker.configure", lambda *given: made.append(given[2]))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("options", "made"),
+    [
+        ("--processes 3", {"processes": 3}),
+        ("--processes 2 --burst", {"burst": True}),
+        ("--processes 2 --max-tasks 9", {"recycles": True}),
+        ("--processes 2 --live", {}),
+        ("--reload", {"processes": 1, "reloads": True}),
+    ],
+)
+def test_the_processes_are_given_the_same_options_and_a_lifeline(supervised, options, made):
+    outboxq("app", *options.split(), "-q", "mail", exit_code=5, OUTBOXQ_LISTEN_URL="postgresql://secret")
+    command = [sys.executable, "-m", "outboxq", "worker", "--lifeline", "9", "app", *options.split(), "-q", "mail"]
+    usual = {"processes": 2, "burst": False, "recycles": False, "reloads": False, "command": command}
+    assert supervised == [None, usual | made]  # no live line: several processes would write it
+
+
+def test_the_help_says_what_each_exit_code_means():
+    from outboxq.cli.console import EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+
+    told = outboxq("--help").stdout.split("Exit codes:\n")[1]
+    codes = {int(line.split()[0]): line.split(maxsplit=1)[1] for line in told.splitlines()}
+    assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_UNREACHABLE}
+    assert codes[0].startswith("a clean stop")
+    assert codes[1].startswith("tasks had to be given back, or a thread")
+    assert codes[EXIT_USAGE].startswith("wrong usage")
+    assert "tables" in codes[EXIT_SCHEMA]
+    assert codes[EXIT_UNREACHABLE] == "the database cannot be reached"
+    assert "--lifeline" not in told
+
+
+def test_reload_without_watchfiles_is_told_in_a_sentence(recording, monkeypatch):
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    told = outboxq("recording", "--reload", exit_code=2).stderr
+    assert told == "outboxq: --reload needs watchfiles; run: pip install 'outboxq[reload]'\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(("before", "code"), [(signal.SIG_DFL, 0), (signal.SIG_IGN, 7)], ids=["heard", "ignored"])
+def test_a_signal_while_the_application_is_loaded_is_a_clean_stop(directory, monkeypatch, number, before, code):
+    (directory / "slow.py").write_text(f"import os\n\nos.kill(os.getpid(), {int(number)})\nraise SystemExit(7)\n")
+    monkeypatch.syspath_prepend(str(directory))
+    first = signal.signal(number, before)
+    try:
+        assert outboxq("slow", exit_code=code).output == ""
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, first)
+
+
+# -- one process ------------------------------------------------------------------------------------------------------
+
+
+def test_json_logs_are_json_with_the_task_in_fields_of_its_own(sqlite):
+    handle = sqlite.add(sqlite.store, task_name="tests.pid")
+    with started("app", "--log-format", "json", "--max-tasks", "1", url=sqlite.url) as worker:
+        assert worker.wait() == 0, log()
+    records = [json.loads(line) for line in log().splitlines()]
+    (record,) = [record for record in records if "task_id" in record]
+    assert (record["task_id"], record["task"], record["attempt"]) == (str(handle.id), "tests.pid", 1)
+    assert (record["level"], record["queue"]) == ("INFO", "default")
+    assert record["duration_ms"] > 0
+
+
+def test_on_a_terminal_one_line_is_rewritten_below_the_log(sqlite):
+    Path("app.py").write_text(APPLICATION.replace("return", "until_seen(); return") + UNTIL_SEEN)
+    sqlite.add(sqlite.store, task_name="tests.pid")
+    command = [sys.executable, "-m", "outboxq", "worker", "app", "--burst"]
+    code, printed = shown(command, env={**os.environ, "OUTBOXQ_DATABASE_URL": sqlite.url})
+    assert code == 0, printed
+    assert "\r\x1b[2K0 tasks/s · 0 handled · 1 running\r\x1b[2K" in printed
+    for line in printed.split("\n"):
+        assert re.fullmatch(r"(.*\r\x1b\[2K)?(\d{4}-[^\r]*)?", line), repr(line)
+
+
+UNTIL_SEEN = """
+
+def until_seen():
+    '''The task runs until the line has been written once.'''
+    import logging
+    import time
+
+    (handler,) = logging.getLogger().handlers
+    while handler.terminator == "\\n":
+        time.sleep(0.01)
+"""
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_processes_share_the_work_are_replaced_when_they_die_and_stop_together(database):
+    with started("app", "-c", "1", "--processes", "2", "--no-live", url=database.url) as worker:
+        until(lambda: worker.at_work(2), seconds=40)
+        os.kill(worker.children()[0], signal.SIGKILL)
+        until(lambda: worker.at_work(3), seconds=40)
+        handle = database.add(database.store, task_name="tests.pid")
+        until(lambda: database.store.get(handle.id).status is TaskStatus.COMPLETED)
+        assert int(database.store.get(handle.id).result) in worker.children()[1:]
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0, log()
+    assert "was killed by SIGKILL; it is replaced in" in log()
+    assert log().count("ended with exit code 0") == 2
+    assert "Traceback" not in log()
+
+
+def test_processes_whose_supervisor_is_killed_stop_by_themselves(sqlite):
+    with started("app", "--processes", "2", url=sqlite.url) as worker:
+        until(lambda: worker.at_work(2), seconds=40)
+        worker.send(signal.SIGKILL)
+        worker.wait()
+        assert worker.is_over()
+    assert log().count("the process that started this one is gone; stopping") == 2
+    assert len(re.findall(r"worker .* stopped", log())) == 2
+
+
+def test_a_burst_of_processes_does_all_there_is_on_the_embedded_file_that_they_make(directory):
+    """Without a database all of them bring the embedded file up to date at once."""
+    with started("app", "--processes", "2", "--burst", url="") as worker:
+        assert worker.wait() == 0, log()
+    assert (directory / "outboxq.db").exists()
+    assert log().count("it is done") == 2
+
+
+def test_an_application_that_is_not_there_ends_all_processes(sqlite_url):
+    with started("nosuch", "--processes", "2", url=sqlite_url) as worker:
+        assert worker.wait() == 2, log()
+    assert "there is no module 'nosuch'" in log()
+
+
+# -- reload -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_file_starts_the_worker_anew(sqlite):
+    def results():
+        return [sqlite.store.get(handle.id).result for handle in handles]
+
+    handles = []
+    with started("app", "--reload", url=sqlite.url) as worker:
+        until(lambda: worker.at_work(1), seconds=40)
+
+        def changed():  # nobody says from when on the files are watched
+            Path("app.py").write_text(APPLICATION.replace("os.getpid()", "1234567") + f"# {os.urandom(4).hex()}\n")
+            return "it is started anew" in log()
+
+        until(changed, every=0.2)
+        handles.append(sqlite.add(sqlite.store, task_name="tests.pid"))
+        until(lambda: results() == ["1234567"], seconds=40)
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0, log()
+    assert "app.py changed" in log()
+    assert "Traceback" not in log()

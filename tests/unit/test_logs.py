@@ -1,0 +1,174 @@
+"""The log as text and as JSON, and the line at the foot of a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from contextlib import contextmanager, redirect_stderr
+from datetime import datetime, timedelta
+
+from outboxq.cli import live
+from outboxq.cli.live import LiveHandler, watching
+from outboxq.cli.logs import JsonFormatter, LogFormat, configure
+from tests.waiting import until
+
+CLEAR = "\r\x1b[2K"
+
+
+class Terminal(io.StringIO):
+    """Where the process writes; nobody can say how wide it is."""
+
+    def fileno(self):
+        raise OSError("not a terminal")
+
+
+@contextmanager
+def process():
+    """A process that has not set up logging: its root logger and its stderr. (pytest has put handlers of its own there.)"""
+    root, stderr = logging.getLogger(), Terminal()
+    handlers, level = root.handlers, root.level
+    root.handlers = []
+    try:
+        with redirect_stderr(stderr):
+            yield root, stderr
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+
+
+def test_a_json_record_is_one_object_on_one_line_whatever_is_said():
+    with process() as (_root, stderr):
+        configure("INFO", LogFormat.JSON)
+        log = logging.getLogger("tests.json")
+        try:
+            raise ValueError("two\nlines")
+        except ValueError:
+            log.exception(
+                "said %s", "a\nb\x1b\u2028\udc80", extra={"task": "mail", "attempt": 2, "odd": {(1,): 1, "a": {2}}}
+            )
+        (line,) = stderr.getvalue().splitlines()
+        said = json.loads(line)
+        assert {name: said[name] for name in ("level", "logger", "message", "task", "attempt")} == {
+            "level": "ERROR",
+            "logger": "tests.json",
+            "message": "said a\nb\x1b\u2028\udc80",
+            "task": "mail",
+            "attempt": 2,
+        }
+        assert said["exception"].startswith("Traceback")
+        assert said["exception"].endswith("ValueError: two\nlines")
+        assert datetime.fromisoformat(said["timestamp"]).utcoffset() == timedelta(0)
+        assert set(said) == {"timestamp", "level", "logger", "message", "exception", "task", "attempt", "odd"}
+
+
+def test_a_json_record_has_no_fields_of_another_handler():
+    record = logging.makeLogRecord({"msg": "x", "extra": 1})
+    logging.Formatter("%(asctime)s %(message)s").format(record)
+    assert set(json.loads(JsonFormatter().format(record))) == {"timestamp", "level", "logger", "message", "extra"}
+
+
+def test_extra_fields_do_not_replace_the_records_own():
+    with process() as (_root, stderr):
+        configure("INFO", LogFormat.JSON)
+        logging.getLogger("tests").info(
+            "x", extra={"level": "mine", "logger": "mine", "timestamp": object(), "when": 1}
+        )
+        said = json.loads(stderr.getvalue())
+        assert (said["level"], said["logger"], said["when"]) == ("INFO", "tests", 1)
+        assert said["timestamp"] < "3"
+
+
+def test_text_says_when_how_bad_who_and_what():
+    with process() as (_root, stderr):
+        configure("WARNING", LogFormat.TEXT)
+        logging.getLogger("tests").info("unheard")
+        logging.getLogger("tests").warning("heard %d", 1)
+        assert stderr.getvalue().endswith(" WARNING tests heard 1\n")
+        assert stderr.getvalue().count("\n") == 1
+
+
+def test_an_application_that_has_set_up_logging_keeps_what_it_has():
+    with process() as (root, _stderr):
+        mine = logging.NullHandler()
+        root.addHandler(mine)
+        root.setLevel(logging.ERROR)
+        configure("DEBUG", LogFormat.JSON)
+        assert root.handlers == [mine]
+        assert root.level == logging.ERROR
+
+
+# -- the line ---------------------------------------------------------------------------------------------------------
+
+
+class Busy:
+    """A worker that has handled ten more tasks each time it is asked."""
+
+    running = 3
+    asked = 0
+
+    @property
+    def handled(self):
+        self.asked += 1
+        return 10 * self.asked
+
+
+def test_a_record_is_written_above_the_line():
+    with process() as (root, stderr):
+        handler = LiveHandler()
+        configure("INFO", LogFormat.TEXT, handler)
+        handler.show("3 running")
+        root.info("a record")
+        handler.show("")
+        root.info("the last")
+        first, second, rest = stderr.getvalue().split("\n")
+    assert first.startswith(f"{CLEAR}3 running{CLEAR}")
+    assert first.endswith("INFO root a record")
+    assert second.startswith(f"3 running{CLEAR}{CLEAR}")
+    assert second.endswith("INFO root the last")
+    assert rest == ""
+
+
+def test_the_line_fits_the_terminal():
+    with process() as (_root, stderr):
+        LiveHandler().show("x" * 500)
+        assert stderr.getvalue() == CLEAR + "x" * 79
+
+
+def test_the_line_says_how_fast_the_worker_is_and_goes_when_it_stops(monkeypatch):
+    with process() as (_root, stderr):
+        monkeypatch.setattr(live, "EVERY", 0.01)
+        handler, worker = LiveHandler(), Busy()
+        configure("INFO", LogFormat.TEXT, handler)
+        with watching(worker, handler):
+            until(lambda: worker.asked > 3)
+        first, *_, last = stderr.getvalue().split(CLEAR)[1:]
+        rate, rest = first.split(" tasks/s")
+        assert 0 < int(rate) <= 1000
+        assert rest == " · 20 handled · 3 running"
+        assert last == ""
+        assert "outboxq-live" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_there_is_no_line_where_the_application_logs_by_itself(monkeypatch):
+    with process() as (root, stderr):
+        monkeypatch.setattr(live, "EVERY", 0.01)
+        root.addHandler(logging.NullHandler())
+        handler, worker = LiveHandler(), Busy()
+        configure("INFO", LogFormat.TEXT, handler)
+        with watching(worker, handler):
+            assert worker.asked == 0
+        assert stderr.getvalue() == ""
+
+
+def test_a_terminal_that_was_closed_stops_nobody(monkeypatch):
+    with process() as (_root, stderr):
+        handler = LiveHandler()
+        configure("INFO", LogFormat.TEXT, handler)
+        with watching(Busy(), handler):
+            monkeypatch.setattr(stderr, "write", closed)
+
+
+def closed(_text):
+    raise OSError(5, "Input/output error")

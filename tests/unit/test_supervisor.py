@@ -1,0 +1,348 @@
+"""The processes of a supervisor: started, replaced, told to stop, and counted. They are small shells, not workers."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from outboxq.cli import supervisor
+from outboxq.cli.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, Supervisor, pause_after
+from tests.waiting import until
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+UNTIL_TOLD = "while :; do sleep 0.05; done"
+STOPPING = "stop() { touch stopping-$$; until [ -e go ]; do sleep 0.02; done; exit 0; }; trap stop TERM"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch, caplog):
+    """Where the shells leave word: a file for each that has begun."""
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.INFO)
+    return tmp_path
+
+
+@pytest.fixture
+def supervise(monkeypatch):
+    """Run a script of the shell in so many processes; `meanwhile` runs beside it, and may send signals to us."""
+    monkeypatch.setattr(supervisor, "SHORTEST_PAUSE", 0.01)
+    monkeypatch.setattr(supervisor, "LONGEST_PAUSE", 0.05)
+    running = []
+
+    def run(script, meanwhile=lambda _supervisor: None, *, processes=2, traps=":", **options):
+        # A shell sees a signal when the command that it waits for has ended.
+        command = ["sh", "-c", f"trap 'exit 0' TERM\n{traps}\ntouch begun-$$\n{script}"]
+        one = Supervisor(lambda lifeline: [*command, "sh", str(lifeline)], processes=processes, **options)
+        running.append(one)
+        failures = []
+
+        def beside():
+            try:
+                meanwhile(one)
+            except Exception as error:  # noqa: BLE001 - raised again below
+                failures.append(error)
+                one._events.put(partial(one._pass_on, signal.SIGKILL))
+
+        thread = threading.Thread(target=beside)
+        thread.start()
+        code = one.run()
+        thread.join()
+        if failures:
+            raise failures[0]
+        return code
+
+    # A signal that comes too early or too late must not end the tests themselves.
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    for one in running:
+        for child in one._children:
+            if child.process is not None:
+                child.process.kill()
+
+
+def files(name: str) -> list[int]:
+    """The processes that left such a file."""
+    return sorted(int(path.name.partition("-")[2]) for path in Path().glob(f"{name}-*"))
+
+
+def begun() -> list[int]:
+    return files("begun")
+
+
+def tell(number=signal.SIGTERM):
+    os.kill(os.getpid(), number)
+
+
+def when_begun(count, then=tell):
+    def wait(_supervisor):
+        until(lambda: len(begun()) >= count)
+        then()
+
+    return wait
+
+
+def test_told_to_stop_all_processes_stop_and_the_exit_code_is_0(supervise, caplog):
+    before = [signal.getsignal(number) for number in SIGNALS]
+    assert supervise(UNTIL_TOLD, when_begun(3), processes=3) == 0
+    assert len(begun()) == 3
+    assert caplog.text.count("ended with exit code 0") == 3
+    assert before == [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
+def test_each_signal_is_passed_on_as_it_is(supervise, number):
+    traps = f"trap 'touch got-$$; exit 3' {number.name[3:]}"
+    assert supervise(UNTIL_TOLD, when_begun(2, lambda: tell(number)), traps=traps) == 3
+    assert files("got") == begun()
+
+
+def test_a_signal_is_noticed_whichever_thread_it_meets(supervise, caplog):
+    """The main thread then sleeps on, and Python runs no handler."""
+
+    def meanwhile(_supervisor):
+        until(lambda: len(begun()) == 2)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        until(lambda: "passing on SIGTERM" in caplog.text, seconds=5)
+
+    assert supervise(UNTIL_TOLD, meanwhile) == 0
+
+
+def test_a_second_signal_is_passed_on_too(supervise):
+    def meanwhile(_supervisor):
+        until(lambda: len(begun()) == 2)
+        tell(signal.SIGTERM)
+        until(lambda: len(files("first")) == 2)
+        tell(signal.SIGINT)
+
+    assert supervise(UNTIL_TOLD, meanwhile, traps="trap 'trap \"exit 1\" INT; touch first-$$' TERM") == 1
+
+
+def test_each_process_has_a_session_of_its_own_so_that_a_terminals_signal_reaches_it_once(supervise):
+    def meanwhile(_supervisor):
+        until(lambda: len(begun()) == 2)
+        sessions.extend(os.getsid(pid) for pid in begun())
+        tell()
+
+    sessions: list[int] = []
+    supervise(UNTIL_TOLD, meanwhile)
+    assert sessions == begun()
+
+
+def test_the_exit_code_is_the_highest(supervise):
+    traps = "trap 'mkdir first && exit 5; exit 3' TERM"
+    assert supervise(UNTIL_TOLD, when_begun(3), processes=3, traps=traps) == 5
+
+
+def test_one_that_is_killed_while_it_stops_counts_as_1(supervise):
+    def meanwhile(_supervisor):
+        until(lambda: len(begun()) == 2)
+        tell()
+        until(lambda: len(files("stopping")) == 2)
+        os.kill(begun()[0], signal.SIGKILL)
+        Path("go").touch()
+
+    assert supervise(UNTIL_TOLD, meanwhile, traps=STOPPING) == 1
+
+
+def test_one_that_the_signal_meets_before_it_can_work_has_stopped_cleanly(supervise, caplog):
+    assert supervise(UNTIL_TOLD, when_begun(2), traps="trap - TERM") == 0
+    assert caplog.text.count("was killed by SIGTERM") == 2
+
+
+def test_one_that_dies_is_replaced_and_the_log_says_how_it_died(supervise, caplog):
+    def meanwhile(_supervisor):
+        until(lambda: len(begun()) == 2)
+        victim.append(begun()[0])
+        os.kill(victim[0], signal.SIGKILL)
+        until(lambda: len(begun()) == 3)
+        tell()
+
+    victim: list[int] = []
+    assert supervise(UNTIL_TOLD, meanwhile) == 0
+    assert f"(pid {victim[0]}) was killed by SIGKILL; it is replaced in" in caplog.text
+
+
+@pytest.mark.parametrize("code", [0, 1, 70])
+def test_one_that_ends_unasked_is_replaced(supervise, caplog, code):
+    assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
+    assert f"ended with exit code {code}; it is replaced in" in caplog.text
+
+
+def test_one_that_dies_again_and_again_waits_longer_and_longer(supervise, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
+    supervise("exit 1", when_begun(5), processes=1)
+    assert pauses[:4] == [1, 2, 3, 4]
+
+
+def test_one_that_dies_after_it_has_lived_is_replaced_at_once(supervise, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
+    monkeypatch.setattr(supervisor, "SETTLED", 0.0)
+    supervise("exit 1", when_begun(4), processes=1)
+    assert set(pauses) == {0}
+
+
+def test_pauses_grow_differ_and_end():
+    assert pause_after(0) == 0
+    for failures in range(1, 60):
+        least, most = (min(LONGEST_PAUSE, SHORTEST_PAUSE * 2 ** (failures - 1)) * part for part in (0.5, 1))
+        assert least <= pause_after(failures) <= most
+    assert len({pause_after(3) for _ in range(20)}) > 10
+    assert pause_after(10**9) <= LONGEST_PAUSE
+
+
+def test_told_to_stop_nothing_more_is_started(supervise, monkeypatch, caplog):
+    monkeypatch.setattr(supervisor, "pause_after", lambda _failures: 3600.0)
+
+    def meanwhile(_supervisor):
+        until(lambda: caplog.text.count("it is replaced in 3600.0 s") == 2)
+        tell()
+
+    assert supervise("exit 1", meanwhile) == 0
+    assert len(begun()) == 2
+
+
+def test_a_process_that_is_done_is_recycled_without_a_pause(supervise, monkeypatch, caplog):
+    pauses = []
+    monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
+    assert supervise("exit 0", when_begun(6), recycles=True) == 0
+    assert set(pauses) == {0}
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+def test_a_burst_is_over_when_all_processes_are_done(supervise):
+    assert supervise("mkdir first && kill -KILL $$; exit 0", burst=True, processes=3) == 0
+    assert len(begun()) == 4
+
+
+@pytest.mark.parametrize("code", [2, 4])
+def test_one_that_can_never_start_ends_all(supervise, caplog, code):
+    assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", processes=3) == code
+    assert f"ended with exit code {code}; it cannot start, so all stop" in caplog.text
+
+
+@pytest.mark.parametrize("code", [2, 4])
+def test_one_that_has_lived_is_replaced_whatever_its_code(supervise, monkeypatch, code):
+    monkeypatch.setattr(supervisor, "SETTLED", 0.0)
+    assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
+
+
+def test_a_database_that_no_process_has_ever_seen_ends_all(supervise):
+    assert supervise("exit 69", processes=3) == 69
+    assert len(begun()) >= 3
+
+
+def test_a_database_that_is_away_for_a_while_is_waited_for(supervise):
+    script = f"mkdir up && {{ {UNTIL_TOLD}; }}; mkdir one || mkdir two || mkdir three || {{ {UNTIL_TOLD}; }}; exit 69"
+    assert supervise(script, when_begun(5)) == 0
+
+
+def test_a_process_that_cannot_even_be_started_is_tried_again(supervise, monkeypatch, caplog):
+    popen, calls = supervisor.subprocess.Popen, itertools.count()
+
+    def sometimes(*arguments, **options):
+        if next(calls) == 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(supervisor.subprocess, "Popen", sometimes)
+    assert supervise(UNTIL_TOLD, when_begun(2)) == 0
+    assert "worker process 2 could not be started: " in caplog.text
+
+
+def test_the_lifeline_ends_when_the_supervisor_does(supervise, monkeypatch):
+    """Whatever becomes of it: here it fails."""
+
+    def fail(*_arguments):
+        raise RuntimeError("broken")
+
+    def meanwhile(one):
+        until(lambda: len(begun()) == 2)
+        monkeypatch.setattr(one, "_pass_on", fail)
+        tell()
+
+    with pytest.raises(RuntimeError, match="broken"):
+        supervise('cat "/dev/fd/$1"; touch gone-$$', meanwhile)
+    until(lambda: len(files("gone")) == 2)
+
+
+def test_what_nohup_ignores_stays_ignored(supervise):
+    def meanwhile(_supervisor):
+        until(lambda: len(begun()) == 2)
+        tell(signal.SIGHUP)
+        tell(signal.SIGTERM)
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert supervise(UNTIL_TOLD, meanwhile, traps="trap 'exit 9' HUP") == 0
+
+
+# -- reload -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Every signal that is sent to a process."""
+    signals = []
+    send = supervisor.subprocess.Popen.send_signal
+    monkeypatch.setattr(
+        supervisor.subprocess.Popen,
+        "send_signal",
+        lambda process, number: signals.append(number) or send(process, number),
+    )
+    return signals
+
+
+def test_a_reload_replaces_a_process_when_it_has_stopped(supervise, caplog, sent):
+    def meanwhile(one):
+        until(lambda: len(begun()) == 1)
+        one.reload()
+        one.reload()
+        Path("go").touch()
+        until(lambda: len(begun()) == 2)
+        assert sent == [signal.SIGTERM]  # a second one would not let its tasks finish
+        tell()
+
+    assert supervise(UNTIL_TOLD, meanwhile, processes=1, traps=STOPPING, reloads=True) == 0
+    assert "ended with exit code 0; it is started anew" in caplog.text
+
+
+@pytest.mark.parametrize("code", [1, 2, 4, 69])
+def test_what_broke_after_a_reload_waits_for_the_next_one(supervise, caplog, code):
+    def meanwhile(one):
+        until(Path("one").exists)
+        one.reload()
+        until(lambda: f"exit code {code}; it is started again when a file changes" in caplog.text)
+        one.reload()
+        until(lambda: len(begun()) == 3)
+        tell()
+
+    script = f"mkdir one && {{ {UNTIL_TOLD}; }}; mkdir two && exit {code}; {UNTIL_TOLD}"
+    assert supervise(script, meanwhile, processes=1, reloads=True) == 0
+
+
+@pytest.mark.parametrize("code", [2, 4, 69])
+def test_what_cannot_even_start_once_ends_a_reloading_supervisor(supervise, code):
+    assert supervise(f"exit {code}", processes=1, reloads=True) == code
+
+
+def test_a_stopping_supervisor_does_not_reload(supervise, sent):
+    def meanwhile(one):
+        until(lambda: len(begun()) == 1)
+        tell()
+        until(lambda: len(files("stopping")) == 1)
+        one.reload()
+        Path("go").touch()
+
+    assert supervise(UNTIL_TOLD, meanwhile, processes=1, traps=STOPPING, reloads=True) == 0
+    assert len(begun()) == 1
+    assert sent == [signal.SIGTERM]
