@@ -1,4 +1,4 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `mutants`, `plans`, `bench`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `mutants`, `plans`, `bench`, `bench_worker`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -76,3 +76,10 @@ def bench(session: nox.Session) -> None:
     """What the hot statements cost here: figures for people, ratios between runs mean more than numbers."""
     session.install("-e", ".[test]")
     session.run("python", "benchmarks/hot_path.py", *session.posargs)
+
+
+@nox.session
+def bench_worker(session: nox.Session) -> None:
+    """Pickup latency beside polling, drain beside hand-written SQL, and what wake-ups cost the producers."""
+    session.install("-e", ".[test]")
+    session.run("python", "benchmarks/worker.py", *session.posargs)

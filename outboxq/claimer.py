@@ -26,6 +26,7 @@ PATIENCE = 30.0
 """How long a task that was recovered waits for the process to be its own, and then has it: what kills a process does so
 early, and a handler that takes hours must not keep all others out."""
 _SATURATED_AFTER = 0.05
+_STUCK_AFTER = 1.0
 _LONGEST_PAUSE = 2.0
 
 
@@ -70,6 +71,7 @@ class Claimer(threading.Thread):
         self._unknown_task_limit = unknown_task_limit
         self._burst = burst
         self._left = max_tasks
+        self._handled = -1
         self._alone = False
         """The last claim held a task that was recovered: take one at a time, for more of them may follow."""
 
@@ -121,16 +123,27 @@ class Claimer(threading.Thread):
 
     def _room(self) -> int:
         """How many to claim; waits until it is worth a claim."""
-        crew, ahead = self._crew, self._crew.ahead
-        enough = crew.size - 1 + ahead // 2
-        if not crew.wait_until_at_most(enough, _SATURATED_AFTER):
+        crew = self._crew
+        if not crew.wait_until_at_most(crew.size - 1 + crew.ahead // 2, _SATURATED_AFTER):
             self._distributor.at_work(saturated=True)
-            while not crew.wait_until_at_most(enough) and not self._stopping.is_set():
-                pass
+            while not crew.wait_until_at_most(crew.size - 1 + crew.ahead // 2, _STUCK_AFTER):
+                if self._stopping.is_set():
+                    break
+                self._let_go()
         if self._stopping.is_set():
             return 0
-        room = 1 if self._alone else crew.size + ahead - crew.in_flight
+        room = 1 if self._alone else crew.size + crew.ahead - crew.in_flight
         return room if self._left is None else min(room, self._left)
+
+    def _let_go(self) -> None:
+        """What was fetched ahead for quick handlers must not lie behind slow ones while others are idle."""
+        handled, self._handled = self._handled, self._crew.handled
+        if self._crew.lying and handled == self._handled:
+            self._crew.slow_down(_STUCK_AFTER)
+            held = self._crew.take_back()
+            for one in held:
+                self._leases.drop(one.claim)
+            self._release([one.claim for one in held], "the handlers before it are slow")
 
     def _hand_over(self, claims: Sequence[Claim], sent: float) -> None:
         known = [

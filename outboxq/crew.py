@@ -37,7 +37,7 @@ class Crew(Generic[T]):
         self._died = died
         self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_flight = self._running = 0
+        self._in_flight = 0
         self._awaited = -1
         """Somebody waits until no more than so many jobs are in flight."""
         self._seconds: float | None = None
@@ -51,8 +51,9 @@ class Crew(Generic[T]):
         return self._in_flight
 
     @property
-    def running(self) -> int:
-        return self._running
+    def lying(self) -> int:
+        """Jobs that no thread has begun."""
+        return self._jobs.qsize()
 
     @property
     def ahead(self) -> int:
@@ -94,6 +95,11 @@ class Crew(Generic[T]):
                 self._awaited = -1
             return self._in_flight <= jobs
 
+    def slow_down(self, seconds: float) -> None:
+        """Jobs turned out to take that long at least, although none has ended that says so."""
+        with self._changed:
+            self._seconds = max(seconds, self._seconds or 0)
+
     def wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
@@ -110,25 +116,21 @@ class Crew(Generic[T]):
         try:
             while (job := self._jobs.get()) is not None:
                 began = time.monotonic()
-                self._running += 1  # read by people only
                 try:
                     self._handle(job)
                 except Exception:
                     log.exception("a claim could not be handled; its lease runs out and it is recovered")
-                self._running -= 1
-                self._learn(time.monotonic() - began)
-                self._account(-1)
+                self._account(-1, time.monotonic() - began)
         except BaseException as error:
             self._died(error)
             raise
 
-    def _learn(self, seconds: float) -> None:
-        self.handled += 1
-        known = seconds if self._seconds is None else self._seconds
-        self._seconds = known + max(_SLOWEST_LEARNING, 1 / self.handled) * (seconds - known)
-
-    def _account(self, jobs: int) -> None:
+    def _account(self, jobs: int, seconds: float | None = None) -> None:
         with self._changed:
             self._in_flight += jobs
+            if seconds is not None:
+                self.handled += 1
+                known = seconds if self._seconds is None else self._seconds
+                self._seconds = known + max(_SLOWEST_LEARNING, 1 / self.handled) * (seconds - known)
             if self._in_flight <= self._awaited:
                 self._changed.notify_all()

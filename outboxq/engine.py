@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from .dialects import dialect_for
 from .errors import ConfigurationError
@@ -30,8 +31,11 @@ def make_engine(url: str | URL) -> Engine:
 def reserve(engine: Engine) -> Engine:
     """The same database through a pool of its own: whoever takes every connection of `engine` takes none of these.
 
-    Made as the engine's own are, with its arguments and by its creator.
+    Made as the engine's own are, with its arguments and by its creator. Raises ConfigurationError for an engine that has one
+    connection for all.
     """
+    if isinstance(engine.pool, StaticPool | SingletonThreadPool):
+        raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
     reserved = Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
     _forget_in_children(reserved)
     return reserved

@@ -21,7 +21,6 @@ log = logging.getLogger("outboxq.worker")
 BEATS_PER_LEASE = 3
 RECOVERY_BATCH = 100
 _LONGEST_PAUSE = 60.0
-_PATIENCE = 5.0  # for a loop that waits for a database which does not answer
 
 
 @dataclass(kw_only=True)
@@ -209,7 +208,6 @@ class Loop(threading.Thread):
         self._looking.set()
 
     def stop(self) -> None:
+        """To be joined."""
         self._stopped = True
         self.look()
-        if self.is_alive():
-            self.join(_PATIENCE)

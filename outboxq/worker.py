@@ -29,6 +29,7 @@ from .maintenance import Held, Leases, Loop, Recovery
 from .model import Claim, duration
 from .store import Store, queue_names
 from .task import Registry
+from .within import within
 
 log = logging.getLogger("outboxq.worker")
 
@@ -39,7 +40,7 @@ UNKNOWN_TASK_LIMIT = timedelta(days=1)
 _LISTENING = 0.1
 _ECHO = 0.1
 """Signals so close are one: a supervisor passes on what its service manager sends to every process of the group."""
-_LAST_WORDS = 1.5
+_LAST_WORDS = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
 
@@ -179,7 +180,7 @@ class Worker:
             while self._waits():
                 pass
             # Whatever a thread is stuck in.
-            overtime = _end_process_after(self._drain_timeout.total_seconds() + 2 * _LAST_WORDS)
+            overtime = _end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
             clean = self.stop()
             overtime.cancel()
         finally:
@@ -205,7 +206,7 @@ class Worker:
     @property
     def running(self) -> int:
         """Handlers that run now."""
-        return self._crew.running
+        return max(0, self._crew.in_flight - self._crew.lying)
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
@@ -266,6 +267,8 @@ class Worker:
         left = self._give_back()
         for loop in self._loops:
             loop.stop()
+        for loop in self._loops:
+            loop.join(_LAST_WORDS / 4)
         for own in (self._store, self._beating):
             own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
@@ -293,9 +296,7 @@ class Worker:
         if not claims:
             return 0
         ended: list[int] = []
-        thread = threading.Thread(target=lambda: ended.append(self._release(claims)), daemon=True)
-        thread.start()  # the database may not answer, and the time is over
-        thread.join(_LAST_WORDS)
+        within(_LAST_WORDS, lambda: ended.append(self._release(claims)))
         return len(claims) - sum(ended)
 
     def _release(self, claims: Sequence[Claim]) -> int:

@@ -23,7 +23,7 @@ log = logging.getLogger("outboxq.distributor")
 PING_EVERY = 15.0
 PATIENCE = 5.0
 """How long the server may take to answer before the connection is taken for dead."""
-_CLOSING = 5.0
+_CLOSING = 1.0
 _AWAY = (psycopg.Error, OSError)
 
 
@@ -91,7 +91,7 @@ class Listener(threading.Thread):
                 self._hang_up()
 
     def close(self) -> None:
-        """Ends the thread, wherever it waits. Returns once it has ended, or after a few seconds."""
+        """Ends the thread, wherever it waits. Returns once it has ended, or after a second: it may be connecting."""
         self._gone.set()
         self._interrupt()
         if self.is_alive() and threading.current_thread() is not self:

@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 
 from ..engine import detached, make_engine
 from ..store import Sleeping, Store
+from ..within import within
 from .base import Bell, Health
 from .listener import Listener
 
@@ -32,6 +33,8 @@ _NAP = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _PATIENT_PAUSE, _PATIENT_AFTER = 0.001, 0.05, 1.0, 10.0
 _LONGEST_JITTER = 0.02
 _LATELY, _MANY = 1.0, 10
+_FAREWELL = 0.5
+_UNNOTICEABLE = 0.05
 
 
 class PostgresDistributor:
@@ -105,8 +108,11 @@ class PostgresDistributor:
         self._bell.ring_for_ever()
         self._listener.close()
         if self._announced_until > -math.inf:
-            with suppress(Exception):  # its row ends by itself
-                self._sleeping.forget(self._worker_id)
+            within(_FAREWELL, self._forget)
+
+    def _forget(self) -> None:
+        with suppress(Exception):  # its row ends by itself
+            self._sleeping.forget(self._worker_id)
 
     def _fall_asleep(self, limit: float) -> float:
         """Returns for how many seconds it is safe to sleep; 0: claim now."""
@@ -130,10 +136,14 @@ class PostgresDistributor:
         if self._heard_since == times and time.monotonic() < self._announced_until:
             return
         self._announced_until = -math.inf
+        sent = time.monotonic()
         seconds = self._sleeping.announce(self._worker_id, self._queues, timedelta(seconds=self._poll))
-        until = time.monotonic() + seconds
+        answered = time.monotonic()
         self._horizon = self._sleeping.horizon()
-        self._announced_until, self._heard_since = until, times
+        # Counted from the answer, so that a task due at that moment is due when we wake; the row ended by the answer's delay
+        # earlier, and for so long nobody notifies: that must stay unnoticeable.
+        self._announced_until = (answered if answered - sent < _UNNOTICEABLE else sent) + seconds
+        self._heard_since = times
 
     def _withdraw(self) -> None:
         if self._announced_until > time.monotonic():

@@ -1,0 +1,14 @@
+"""Doing something that may never return, for so long as there is time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+def within(seconds: float, call: Callable[[], object]) -> bool:
+    """Whether the call returned in time. If not, it goes on in its thread, which does not keep the process."""
+    thread = threading.Thread(target=call, name="outboxq-within", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
