@@ -162,6 +162,89 @@ MUTANTS = (
         ),
         ("tests/dialects/test_plans.py",),
     ),
+    Mutant(
+        "a sleeper's horizon is the latest id completed, plus one",
+        "outboxq/statements/sleeping.py",
+        (("func.pg_current_xact_id()", "func.pg_snapshot_xmax(func.pg_current_snapshot())"),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "a sleeper's horizon is drawn before its row is committed",
+        "outboxq/distributor/postgresql.py",
+        (
+            ("        self._horizon = self._sleeping.horizon()\n", ""),
+            (
+                "        seconds = self._sleeping.announce(",
+                "        self._horizon = self._sleeping.horizon()\n        seconds = self._sleeping.announce(",
+            ),
+        ),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "a sleeper does not wait for producers that were open when it lay down",
+        "outboxq/distributor/postgresql.py",
+        (("            if seen.settled:\n", "            if True:\n"),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "a sleeper does not look for what is due once it has announced itself",
+        "outboxq/statements/sleeping.py",
+        (('any_due(g, found).exists().label("due")', 'literal_column("false").label("due")'),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "a sleeper that is at work again stays announced",
+        "outboxq/distributor/postgresql.py",
+        (("self._withdraw()\n", "pass\n"),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "a listener that comes back wakes nobody",
+        "outboxq/distributor/listener.py",
+        (("        self._error = None\n        self._changed()\n", "        self._error = None\n"),),
+        ("tests/faults/test_listener.py",),
+    ),
+    Mutant(
+        "a listener says that it listens before LISTEN is in force",
+        "outboxq/distributor/listener.py",
+        (
+            ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
+            (
+                "        self._changed()\n        log.debug(",
+                "        self._changed()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
+            ),
+        ),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "the trigger looks for sleepers whatever the caller's isolation",
+        "alembic/versions/0001_tables.py",
+        ((" OR current_setting('transaction_isolation') <> 'read committed'", ""),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "the trigger looks with the snapshot of its statement",
+        "alembic/versions/0001_tables.py",
+        (("LANGUAGE plpgsql VOLATILE", "LANGUAGE plpgsql STABLE"),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "the trigger notifies of what is due only after the sleeper wakes by itself",
+        "alembic/versions/0001_tables.py",
+        (("greatest(due.available_at, clock_timestamp())", "clock_timestamp()"),),
+        ("tests/dialects/test_sleeping.py",),
+    ),
+    Mutant(
+        "the file's version is remembered after the look at what is due",
+        "outboxq/distributor/sqlite.py",
+        (
+            (
+                "        while (left := began + seconds",
+                "        self._has_changed()\n        while (left := began + seconds",
+            ),
+        ),
+        ("tests/contract/test_distributor.py",),
+    ),
 )
 
 

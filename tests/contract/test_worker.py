@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
 from outboxq.engine import make_engine
+from outboxq.failpoints import Failpoint
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.waiting import until
@@ -418,3 +419,122 @@ def test_log_lines_name_the_task_and_never_its_arguments(outbox, work, caplog):
     assert str(handle.id) in caplog.text
     assert "canary" not in caplog.text
     assert "canary" not in repr(outbox.store.get(handle.id))
+
+
+# Timeouts.
+
+
+def test_a_timeout_is_stored_with_the_task(outbox):
+    bounded = outbox.task(name="bounded", timeout=timedelta(minutes=2))(lambda: None)
+    unbounded = outbox.task(name="unbounded")(lambda: None)
+    handles = [bounded.using(outbox).enqueue(), unbounded.using(outbox).enqueue()]
+    assert [outbox.store.get(handle.id).timeout_seconds for handle in handles] == [120, None]
+
+
+def test_a_handler_is_told_that_its_time_is_over(outbox, work):
+    @outbox.task(name="looks", timeout=0.05)
+    def looks(ctx: TaskContext) -> list[bool]:
+        before = ctx.timed_out
+        until(lambda: ctx.timed_out)
+        return [before, ctx.timed_out, ctx.should_stop, ctx.lost, ctx.cancel_requested]
+
+    handle = looks.using(outbox).enqueue()
+    work()
+    assert ended(outbox, handle).result == "[false,true,true,false,false]"
+
+
+def test_the_time_a_task_waits_for_its_thread_is_not_its_own(outbox, work):
+    gate = threading.Event()
+
+    @outbox.task(name="first")
+    def first() -> None:
+        gate.wait(10)
+
+    @outbox.task(name="second", timeout=0.5)
+    def second(ctx: TaskContext) -> bool:
+        return ctx.timed_out
+
+    first.using(outbox).enqueue()
+    handle = second.using(outbox).enqueue()
+    work(concurrency=1, prefetch=1)
+    claimed = until(lambda: outbox.store.get(handle.id).started_at)
+    until(lambda: datetime.now(UTC) > claimed + timedelta(seconds=0.6))
+    gate.set()
+    assert ended(outbox, handle).result == "false"
+
+
+def test_a_checkpoint_past_the_timeout_fails_the_attempt_by_the_policy(outbox, work):
+    @outbox.task(name="loops", timeout=0.05, retry=RetryPolicy(max_attempts=2, wait=0))
+    def loops(ctx: TaskContext) -> None:
+        until(ctx.checkpoint)
+
+    handle = loops.using(outbox).enqueue()
+    work()
+    task = ended(outbox, handle)
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, 2)
+    assert task.last_error == "TimeoutError: the handler ran for longer than its timeout of 0.05 s"
+
+
+def test_a_checkpoint_agrees_to_a_cancellation(outbox, work):
+    @outbox.task(name="loops", lease=0.6)
+    def loops(ctx: TaskContext) -> None:
+        until(ctx.checkpoint)
+
+    handle = loops.using(outbox).enqueue()
+    work()
+    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    outbox.store.cancel(handle.id)
+    assert ended(outbox, handle).status is TaskStatus.CANCELLED
+    assert outbox.store.history(handle.id)[-1].event_data["reason"] == "as asked"
+
+
+def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back(outbox, work):
+    @outbox.task(name="loops")
+    def loops(ctx: TaskContext) -> None:
+        until(ctx.checkpoint)
+
+    handle = loops.using(outbox).enqueue()
+    worker = work()
+    until(lambda: worker.running == 1)
+    assert worker.stop() is True
+    task = outbox.store.get(handle.id)
+    assert (task.status, task.attempt) == (TaskStatus.READY, 1)
+    assert types(outbox, handle)[-1] is EventType.SNOOZED
+
+
+def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(outbox, work, caplog):
+    gate = threading.Event()
+
+    @outbox.task(name="deaf", timeout=0.1, lease=0.3)
+    def deaf() -> str:
+        gate.wait(10)
+        return "done"
+
+    handle = deaf.using(outbox).enqueue()
+    beats = []
+    work(reach=lambda point: point is Failpoint.AFTER_BEAT and beats.append(1))
+    until(lambda: "runs past its timeout" in caplog.text)
+    seen = len(beats)
+    until(lambda: len(beats) >= seen + 3)
+    gate.set()
+    task = ended(outbox, handle)
+    assert (task.status, task.result, task.attempt) == (TaskStatus.COMPLETED, '"done"', 1)
+    warning = f"task {handle.id} (deaf) runs past its timeout of 0.1 s; its handler is to look at ctx.timed_out"
+    assert caplog.text.count(warning) == 1
+
+
+def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
+    """Which comes after a third of the lease: here, long after the handler has ended."""
+    gate = threading.Event()
+
+    @outbox.task(name="deaf", timeout=0.05, lease=60)
+    def deaf(ctx: TaskContext) -> None:
+        until(lambda: ctx.timed_out)
+        gate.wait(3)
+
+    handle = deaf.using(outbox).enqueue()
+    work()
+    until(lambda: "past its timeout of 0.05 s" in caplog.text or outbox.store.get(handle.id).completed_at)
+    assert "past its timeout of 0.05 s" in caplog.text
+    gate.set()
+    assert ended(outbox, handle).status is TaskStatus.COMPLETED

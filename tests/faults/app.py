@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
+
+from sqlalchemy import text
 
 from outboxq import Outbox, RetryPolicy, TaskContext
 from tests.waiting import until
 
 outbox = Outbox()
+NEVER = RetryPolicy.never()
 
 
 @outbox.task(name="faults.nothing", queue="faults", lease=30)
@@ -25,6 +29,14 @@ def flaky(ctx: TaskContext, number: int) -> None:
         raise ValueError("once")
 
 
+@outbox.task(name="faults.entry", queue="faults", lease=2, transactional=True)
+def entry(ctx: TaskContext, number: int, die: str = "") -> None:
+    """One effect, in the task's own transaction; dies, the first time, before it or after it."""
+    _die(ctx, die == "before")
+    ctx.connection.execute(text("INSERT INTO effects (task) VALUES (:task)"), {"task": ctx.task_id.hex})
+    _die(ctx, die == "after")
+
+
 @outbox.task(name="faults.wait", queue="faults", lease=1)
 def wait(directory: str) -> str:
     """Says who runs it, and waits for leave to end."""
@@ -33,6 +45,80 @@ def wait(directory: str) -> str:
     return str(os.getpid())
 
 
+@outbox.task(name="faults.heed", queue="faults", lease=30)
+def heed(ctx: TaskContext, directory: str) -> None:
+    """Says who runs it, and ends as soon as it should."""
+    Path(directory, f"started-{os.getpid()}").touch()
+    until(lambda: ctx.should_stop, seconds=60)
+    ctx.checkpoint()
+
+
+@outbox.task(name="faults.linger", queue="faults", lease=30)
+def linger(ctx: TaskContext, directory: str, ever: bool) -> None:
+    """Says who runs it; when it should end, says so, and ends a little later or never."""
+    Path(directory, f"started-{os.getpid()}").touch()
+    until(lambda: ctx.should_stop, seconds=60)
+    Path(directory, f"told-{os.getpid()}").touch()
+    time.sleep(60 if ever else 0.2)
+
+
+@outbox.task(name="faults.note", queue="faults", lease=30)
+def note(ctx: TaskContext, directory: str, name: str, die: str = "", milliseconds: int = 0) -> None:
+    """Writes down when it begins and ends; dies, the first time, before that or after it."""
+    _die(ctx, die == "before")
+    _write(directory, "begins", name)
+    time.sleep(milliseconds / 1000)
+    _write(directory, "ends", name)
+    _die(ctx, die == "after")
+
+
+@outbox.task(name="faults.beaten", queue="faults", lease=30)
+def beaten(ctx: TaskContext) -> None:
+    """Ends once its lease has been extended."""
+    first = ctx.deadline
+    until(lambda: ctx.deadline > first or ctx.lost)
+
+
+together = threading.Barrier(8)
+
+
+@outbox.task(name="faults.meet", queue="faults", lease=30, retry=NEVER)
+def meet() -> None:
+    """Ends once eight of it run in one process."""
+    together.wait(20)
+
+
 @outbox.task(name="faults.poison", queue="faults", lease=0.5)
 def poison() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Oddity(BaseException):
+    """No Exception: `except Exception` does not see it."""
+
+
+@outbox.task(name="faults.hostile", queue="faults", lease=30, retry=NEVER)
+def hostile(ctx: TaskContext, kind: str, directory: str) -> None:
+    if kind == "os._exit(3)" and not ctx.recovery_attempts:
+        os._exit(3)
+    if kind == "swallows everything":
+        Path(directory, f"started-{os.getpid()}").touch()
+        while True:
+            try:
+                until(lambda: False, seconds=0.5)
+            except BaseException:  # noqa: BLE001, S112
+                continue
+    raise HOSTILE.get(kind, ValueError(kind))
+
+
+HOSTILE = {"sys.exit(3)": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt(), "BaseException": Oddity()}
+
+
+def _die(ctx: TaskContext, here: bool) -> None:
+    if here and not ctx.recovery_attempts:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _write(directory: str, what: str, name: str) -> None:
+    with Path(directory, "journal").open("a") as journal:
+        journal.write(f"{os.getpid()} {what} {name}\n")

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import itertools
+import json
+from datetime import timedelta
 
 import pytest
 
-from tests.faults.workers import Worker
+from tests.faults.workers import Forked, Nursery, Process, Worker
 
 
 @pytest.fixture
 def start(database, tmp_path):
-    """Start worker processes on the test's database; none outlives the test."""
-    started: list[Worker] = []
+    """Start worker processes on the test's database as a user does; none outlives the test."""
+    started: list[Process] = []
     numbers = itertools.count()
 
     def start_worker(*options: str) -> Worker:
@@ -21,3 +23,59 @@ def start(database, tmp_path):
     yield start_worker
     for worker in started:
         worker.end()
+
+
+@pytest.fixture(scope="session")
+def nursery():
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def effects(database):
+    """A table of the application's: what its transactional tasks do. Returns what reads it."""
+    database.run("CREATE TABLE effects (task CHAR(32) NOT NULL)")
+    yield lambda: sorted(row[0] for row in database.rows("SELECT task FROM effects"))
+    database.run("DROP TABLE effects")
+
+
+@pytest.fixture
+def fork(database, effects, nursery, tmp_path):
+    """Start processes quickly, with faults in them: `fork(fault={"point": …, "action": "kill"}, concurrency=2)`."""
+    started: list[Process] = []
+    numbers = itertools.count()
+
+    def start_process(kind: str = "worker", **options: object) -> Forked:
+        log = tmp_path / f"forked-{next(numbers)}.log"
+        process = Forked(nursery, log, {"kind": kind, "url": database.url, **options})
+        started.append(process)
+        return process
+
+    yield start_process
+    for process in started:
+        process.end()
+
+
+@pytest.fixture
+def add(database):
+    """Enqueue a task of the application's: `add("note", name="a")`; its id."""
+
+    def add_task(kind: str, /, *, lease: float = 30, priority: int = 0, **args: object):
+        fields = {"task_name": f"faults.{kind}", "queue": "faults", "args": json.dumps(args), "priority": priority}
+        return database.add(database.store, lease=timedelta(seconds=lease), **fields).id
+
+    return add_task
+
+
+@pytest.fixture
+def died(database):
+    """Let all leases run out, once these processes have died: `died(worker)`."""
+
+    def run_out(*workers: Process) -> None:
+        for worker in workers:
+            assert worker.wait() != 0
+        past = "'2020-01-01T00:00:00.000000+00:00'" + ("" if database.name == "sqlite" else "::timestamptz")
+        database.run(f"UPDATE task_leases SET lease_expires_at = {past}")
+
+    return run_out

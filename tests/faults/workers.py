@@ -2,43 +2,139 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
 
-class Worker:
-    """An `outboxq worker` process, its log in a file."""
+class Process(ABC):
+    """Its log is in a file."""
+
+    pid: int
+    log: Path
+
+    @abstractmethod
+    def poll(self) -> int | None:
+        """Its exit code, -9 for one that SIGKILL ended; None while it lives."""
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def is_up(self) -> bool:
+        """Of a worker."""
+        assert self.poll() is None, self.text()
+        return ") started" in self.text()
+
+    def hears(self, number: signal.Signals) -> bool:
+        """Whether it has a handler for that signal."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (number - 1) & 1)
+
+    def is_frozen(self) -> bool:
+        assert self.poll() is None, self.text()
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def orphans(self) -> list[int]:
+        """What it has left behind: processes of its session."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.pid and int(stat.parent.name) != self.pid:
+                    found.append(int(stat.parent.name))
+        return found
+
+    def send(self, number: signal.Signals) -> None:
+        """To nobody, once it has ended: somebody else may have its number."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def wait(self, seconds: float = 30) -> int:
+        """Its exit code, once it has ended."""
+        until(lambda: self.poll() is not None, seconds=seconds)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            self.send(signal.SIGKILL)
+        self.wait(10)
+
+
+class Worker(Process):
+    """An `outboxq worker` process as a user starts it."""
 
     def __init__(self, url: str, log: Path, *options: str) -> None:
         self.log = log
         command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "-q", "faults", *options]
         environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
         with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                command, env=environment, cwd=ROOT, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
-        self.pid = self.process.pid
+        self.pid = self._process.pid
 
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
+    def poll(self) -> int | None:
+        return self._process.poll()
 
-    def is_up(self) -> bool:
-        assert self.process.poll() is None, self.text()
-        return "started" in self.text()
 
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+class Forked(Process):
+    """A process that `run_worker` makes of a plan."""
 
-    def wait(self, seconds: float = 30) -> int:
-        return self.process.wait(seconds)
+    def __init__(self, nursery: Nursery, log: Path, plan: dict[str, Any]) -> None:
+        self.log = log
+        self._nursery = nursery
+        self._code: int | None = None
+        self.pid = nursery.ask({**plan, "log": str(log)})
 
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.wait(10)
+    def poll(self) -> int | None:
+        if self._code is None:
+            self._code = self._nursery.ask(self.pid)
+        return self._code
+
+
+class Nursery:
+    """The process that forks them; starting Python anew takes ten times as long."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment.pop("OUTBOXQ_DATABASE_URL", None)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.nursery"],
+            env=environment,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # whoever ends us all at once must not end it before what it has to end
+        )
+
+    def ask(self, question: object) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the nursery has died"
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=10)

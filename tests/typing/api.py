@@ -10,6 +10,7 @@ from typing import assert_type
 from uuid import UUID
 
 import tenacity
+from sqlalchemy import Connection, select
 from sqlalchemy.orm import Session
 
 from outboxq import Handle, Outbox, RetryPolicy, Task, TaskContext, TaskExecution, TaskStatus, Worker
@@ -41,6 +42,28 @@ def declared_with_context(ctx: TaskContext, order_id: int) -> UUID:
 
 @outbox.task(priority=5)
 def without_arguments() -> None: ...
+
+
+@outbox.task(queue="ledger", transactional=True, timeout=timedelta(minutes=5))
+def transactional(ctx: TaskContext, order_id: int) -> str:
+    assert_type(ctx.connection, Connection)
+    assert_type(ctx.session, Session)
+    assert_type(ctx.is_transactional, bool)
+    assert_type(bare.enqueue(order_id), Handle)
+    assert_type(bare.using(ctx).enqueue(order_id), Handle)
+    bare.using(ctx).enqueue("one")  # type: ignore[arg-type]
+    return str(ctx.connection.execute(select(1)).scalar_one())
+
+
+@outbox.task(timeout=2.5)
+def bounded(ctx: TaskContext) -> None:
+    assert_type(ctx.timed_out, bool)
+    assert_type(ctx.should_stop, bool)
+    assert_type(ctx.lost, bool)
+    assert_type(ctx.cancel_requested, bool)
+    ctx.checkpoint()
+    if ctx.attempt == ctx.max_attempts:
+        ctx.snooze(30)
 
 
 def a_task_is_called_like_its_function() -> None:
@@ -97,6 +120,10 @@ def the_options_are_known_by_name_and_type() -> None:
     bare.using()  # type: ignore[call-arg]
     outbox.task(que="mail")  # type: ignore[call-overload]
     outbox.task(lease="60")  # type: ignore[call-overload]
+    outbox.task(timeout="60")  # type: ignore[call-overload]
+    outbox.task(transactional="yes")  # type: ignore[call-overload]
+    transactional.using(session).enqueue(1)
+    transactional.using(session).enqueue("one")  # type: ignore[arg-type]
 
 
 def what_comes_back_has_fields() -> None:
@@ -117,3 +144,12 @@ def a_worker_is_made_by_the_outbox() -> None:
     assert_type(worker, Worker)
     assert_type(worker.run(), int)
     assert_type(worker.stop(5), bool)
+    assert_type(worker.run(burst=True), int)
+    assert_type(worker.handled, int)
+    assert_type(worker.running, int)
+    assert_type(worker.is_healthy, bool)
+    assert_type(worker.health.listening, bool)
+    outbox.worker(max_tasks=100, prefetch=0, heartbeat=timedelta(seconds=5), poll=0.5, listen_url=None)
+    outbox.worker(prefetch="many")  # type: ignore[arg-type]
+    worker.start(burst=True)
+    worker.run(True)  # type: ignore[call-arg]

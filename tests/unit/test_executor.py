@@ -10,7 +10,7 @@ import pytest
 import tenacity
 
 from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze, TaskContext
-from outboxq.executor import context_of, execute, unknown
+from outboxq.executor import context_of, execute, failed, unknown
 from outboxq.model import Claim, EventType
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -187,6 +187,80 @@ def test_locals_are_not_kept():
         raise ValueError("boom")
 
     assert "hunter2" not in outcome_of(handler).data["traceback"].replace('password = "hunter2"', "")
+
+
+def test_the_clock_of_a_timeout_starts_with_the_function():
+    seen = []
+
+    def handler(ctx: TaskContext) -> None:
+        seen.append(ctx.timed_out)
+
+    task = Outbox().task(name="t", timeout=3600)(handler)
+    claim = claim_of(task, timeout_seconds=3600.0)
+    context = context_of(claim, task, threading.Event())
+    assert context._began is None
+    execute(claim, task, context)
+    assert context._began is not None
+    assert seen == [False]
+
+
+def test_a_checkpoint_ends_the_attempt_as_it_says():
+    def handler(ctx: TaskContext) -> None:
+        ctx.checkpoint()
+        raise AssertionError("not reached")
+
+    def outcome(timeout=None, *, cancel=False, stopping=False):
+        task = Outbox().task(name="t", retry=SOON)(handler)
+        claim = claim_of(task, timeout_seconds=timeout)
+        event = threading.Event()
+        context = context_of(claim, task, event)
+        if cancel:
+            context.request_cancel()
+        if stopping:
+            event.set()
+        return execute(claim, task, context)
+
+    late = outcome(timeout=-1.0)
+    assert (late.event_type, late.data["exception"]) == (EventType.RETRY_SCHEDULED, "builtins.TimeoutError")
+    cancelled = outcome(cancel=True)
+    assert (cancelled.event_type, cancelled.data) == (EventType.CANCELLED, {"reason": "as asked"})
+    given_back = outcome(stopping=True)
+    assert (given_back.event_type, given_back.delay) == (EventType.SNOOZED, timedelta(0))
+
+
+def test_a_bare_enqueue_knows_no_transaction_without_a_unit():
+    outbox = Outbox()
+    other = outbox.task(name="other")(lambda: None)
+    task = outbox.task(name="t", retry=RetryPolicy.never())(lambda: other.enqueue())  # noqa: PLW0108
+    claim = claim_of(task)
+    outcome = execute(claim, task, context_of(claim, task, threading.Event()))
+    assert outcome.event_type is EventType.FAILED
+    assert "InvalidTarget: other.enqueue() does not know which transaction" in outcome.error
+
+
+def test_a_context_is_current_only_while_its_function_runs():
+    from outboxq.context import current
+
+    seen = []
+    for error in (None, ValueError("boom"), SystemExit(1)):
+
+        def handler(ctx: TaskContext, error=error) -> None:
+            seen.append(current.get() is ctx)
+            if error is not None:
+                raise error
+
+        outcome_of(handler)
+        assert current.get() is None
+    assert seen == [True] * 3
+
+
+def test_what_failed_after_the_handler_is_judged_by_the_policy_too():
+    task = Outbox().task(name="t", retry=SOON)(lambda: None)
+    first, last = claim_of(task), claim_of(task, attempt=3)
+    retried = failed(first, task, ValueError("at commit"))
+    assert (retried.event_type, retried.delay) == (EventType.RETRY_SCHEDULED, timedelta(seconds=5))
+    assert retried.error == "ValueError: at commit"
+    assert failed(last, task, ValueError("at commit")).event_type is EventType.FAILED
 
 
 def test_an_unknown_task_is_given_back_until_its_limit():

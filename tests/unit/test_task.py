@@ -53,7 +53,22 @@ def test_no_target_is_not_a_transaction_of_its_own():
 
 
 @pytest.mark.parametrize(
-    "options", [{"lease": 0}, {"priority": 101}, {"queue": ""}, {"lease": timedelta.max}, {"name": "x" * 201}]
+    "options",
+    [
+        {"lease": 0},
+        {"priority": 101},
+        {"queue": ""},
+        {"lease": timedelta.max},
+        {"name": "x" * 201},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": timedelta(0)},
+        {"timeout": timedelta.max},
+        {"timeout": "60"},
+        {"timeout": True},
+        {"timeout": float("nan")},
+        {"timeout": float("inf")},
+    ],
 )
 def test_what_could_never_be_enqueued_is_refused_where_it_is_declared(options):
     with pytest.raises(InvalidArgument):
@@ -177,6 +192,13 @@ def test_a_schema_that_needs_quoting_is_refused(schema):
         {"poll": 0},
         {"heartbeat": -1},
         {"recover_every": timedelta(0)},
+        {"prefetch": -1},
+        {"prefetch": 1.5},
+        {"prefetch": True},
+        {"max_tasks": 0},
+        {"max_tasks": True},
+        {"drain_timeout": "25"},
+        {"unknown_task_delay": None},
     ],
 )
 def test_a_worker_that_cannot_work_is_refused(options):
@@ -190,6 +212,36 @@ def test_a_lease_must_be_longer_than_two_heartbeats():
     with pytest.raises(ConfigurationError, match="two heartbeats"):
         outbox.worker(heartbeat=10)
     outbox.worker(heartbeat=9.9)
+
+
+def test_the_lease_of_a_task_must_hold_whichever_it_is(tmp_path):
+    outbox = Outbox(f"sqlite:///{tmp_path / 'never.db'}")
+    outbox.task(name="long", lease=3600)(lambda: None)
+    outbox.task(name="short", lease=10)(lambda: None)
+    with pytest.raises(ConfigurationError, match="task short"):
+        outbox.worker(heartbeat=timedelta(seconds=5))
+    outbox.worker()  # a third of each lease suits every lease
+
+
+def test_a_timeout_is_a_timedelta_or_seconds():
+    outbox = Outbox()
+    given = [timedelta(minutes=1), 60, 0.5, None]
+    tasks = [outbox.task(name=str(n), timeout=timeout)(lambda: None) for n, timeout in enumerate(given)]
+    minute, half = timedelta(minutes=1), timedelta(seconds=0.5)
+    assert [task.settings.timeout for task in tasks] == [minute, minute, half, None]
+
+
+def test_a_task_is_transactional_only_where_it_says_so():
+    outbox = Outbox()
+    plain, transactional = outbox.task(name="a")(lambda: 1), outbox.task(name="b", transactional=True)(lambda: 2)
+    assert (plain.transactional, transactional.transactional) == (False, True)
+    assert transactional() == 2  # here and now, in nobody's transaction
+
+
+def test_a_bare_enqueue_of_a_transactional_task_outside_is_refused_too():
+    task = Outbox().task(name="t", transactional=True)(lambda: None)
+    with pytest.raises(InvalidTarget, match=r"using\(session\)"):
+        task.enqueue()
 
 
 def test_the_registry_says_what_is_missing():
