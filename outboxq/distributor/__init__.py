@@ -8,8 +8,9 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
 
+from ..errors import InvalidArgument
 from ..model import duration
-from ..store import Store
+from ..store import Store, queue_names
 from .base import Health, WorkDistributor
 from .postgresql import PostgresDistributor
 from .sqlite import SqliteDistributor
@@ -39,12 +40,15 @@ def create_work_distributor(
     `listen_url` leads to the server itself where the engine's does not, as through a pooler. `commits_of` is the engine
     whose commits in this process are to be noticed at once (SQLite); None: the database's. Raises UnsupportedDatabase.
     """
+    longest = None if poll is None else duration(poll, "poll")
+    if longest is not None and longest <= timedelta(0):
+        raise InvalidArgument("poll must be longer than nothing")
     store = database if isinstance(database, Store) else Store(database)
     return _KINDS[store.dialect.name](
         store,
-        queues=queues,
+        queues=queue_names(queues),
         worker_id=worker_id or uuid4(),
-        poll=None if poll is None else duration(poll, "poll"),
+        poll=longest,
         notifications=notifications,
         listen_url=listen_url,
         commits_of=commits_of,

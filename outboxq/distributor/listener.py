@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-import random
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,6 +25,10 @@ PING_EVERY = 15.0
 PATIENCE = 5.0
 """How long the server may take to answer before the connection is taken for dead."""
 _CLOSING = 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_STEADY = 5.0
+"""Who has listened for so long tries again at once."""
+_NOT_YET = "not connected yet"
 _AWAY = (psycopg.Error, OSError)
 
 
@@ -53,7 +58,7 @@ class Listener(threading.Thread):
         self._changed = changed
         self._ping_every = ping_every
         self._patience = patience
-        self._error: str | None = "not connected yet"
+        self._error: str | None = _NOT_YET
         self._connection: psycopg.Connection[Any] | None = None
         self._gone = threading.Event()
 
@@ -64,31 +69,39 @@ class Listener(threading.Thread):
     def run(self) -> None:
         """Until closed. Growing pauses between attempts, jittered, so that a server that is back is not run over."""
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_AWAY),
-            wait=tenacity.wait_random_exponential(multiplier=0.05, max=5),
+            retry=tenacity.retry_if_result(lambda lasted: not lasted),
+            wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
             stop=tenacity.stop_when_event_set(self._gone),
             sleep=tenacity.sleep_using_event(self._gone),
+            retry_error_callback=lambda _: None,
         )
-        while not self._gone.is_set():
-            try:
-                attempts(self._open)
-                self._listen()
-            except NotForwarded:
-                self._lose("a pooler stands between this worker and the server, and forwards no notifications")
-                log.warning(
-                    "notifications do not reach this worker: %s; polling instead (give listen_url=, or notifications=False)",
-                    self._error,
-                )
-                return
-            except tenacity.RetryError:
-                return  # closed meanwhile
-            except Exception as error:  # noqa: BLE001 - whatever it was, listening must not end silently
-                self._lose(f"{type(error).__name__}: {error}".strip())
-                if not self._gone.is_set():
-                    log.warning("the listening connection broke; connecting again, polling meanwhile: %s", self._error)
-                    self._gone.wait(random.uniform(0, 0.1))  # noqa: S311
-            finally:
-                self._hang_up()
+        try:
+            while not self._gone.is_set():
+                attempts(self._attempt)
+        except NotForwarded:
+            self._error = "a pooler stands between this worker and the server, and forwards no notifications"
+            self._changed()
+            log.warning(
+                "notifications do not reach this worker: %s; polling instead (give listen_url=, or notifications=False)",
+                self._error,
+            )
+        finally:
+            self._error = self._error or "closed"
+
+    def _attempt(self) -> bool:
+        """Connect, and listen until that breaks. Returns whether it lasted."""
+        began = math.inf
+        try:
+            self._open()
+            began = time.monotonic()
+            self._listen()
+        except NotForwarded:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, listening must not end silently
+            self._lose(f"{type(error).__name__}: {error}".strip())
+        finally:
+            self._hang_up()
+        return time.monotonic() - began > _STEADY
 
     def close(self) -> None:
         """Ends the thread, wherever it waits. Returns once it has ended, or after a second: it may be connecting."""
@@ -98,17 +111,12 @@ class Listener(threading.Thread):
             self.join(_CLOSING)
 
     def _open(self) -> None:
-        try:
-            self._connection = connection = self._connect()
-            with self._watchdog():
-                connection.rollback()
-                connection.autocommit = True  # inside a transaction nothing is delivered
-                connection.execute(_listen_to(self._channel))
-                self._prove(connection)
-        except _AWAY as error:
-            self._hang_up()
-            self._lose(f"{type(error).__name__}: {error}".strip())
-            raise
+        self._connection = connection = self._connect()
+        with self._watchdog():
+            connection.rollback()
+            connection.autocommit = True  # inside a transaction nothing is delivered
+            connection.execute(_listen_to(self._channel))
+            self._prove(connection)
 
     def _prove(self, connection: psycopg.Connection[Any]) -> None:
         """What another connection says must reach this one. (Through a pooler it may not, although LISTEN succeeds.)"""
@@ -117,17 +125,19 @@ class Listener(threading.Thread):
         with self._connect() as other:
             other.autocommit = True
             other.execute("SELECT pg_notify(%s, '')", [own])
-        heard = False
-        while not heard:
-            for notice in connection.notifies(timeout=self._patience / 2, stop_after=1):
-                heard = notice.channel == own
-                break
-            else:
+        if not self._hears(connection, own, self._patience / 2):
+            connection.execute("SELECT 1")  # fails where the peer is silent: that is no pooler, and passes
+            if not self._hears(connection, own, 0):
                 raise NotForwarded
+
+    def _hears(self, connection: psycopg.Connection[Any], channel: str, seconds: float) -> bool:
+        return any(notice.channel == channel for notice in connection.notifies(timeout=seconds))
 
     def _listen(self) -> None:
         connection = self._connection
         assert connection is not None
+        if self._gone.is_set():
+            return
         self.times += 1
         self._error = None
         self._changed()
@@ -140,8 +150,11 @@ class Listener(threading.Thread):
                 connection.execute("SELECT 1")
 
     def _lose(self, error: str) -> None:
-        self._error = error
-        self._changed()
+        """Told once for each outage, not for each attempt."""
+        begins, self._error = self._error in (None, _NOT_YET), error
+        if begins and not self._gone.is_set():
+            self._changed()
+            log.warning("the listening connection broke; connecting again, polling meanwhile: %s", error)
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None

@@ -60,11 +60,13 @@ class PostgresDistributor:
         self._bell = Bell()
         self._listener = Listener(self._connect, store.dialect.channel, heard=self._heard, changed=self._bell.ring)
         self._listens = notifications
-        self._listen_url = listen_url
+        # Connections are made as its are, but none is in its pool. A URL that is none is refused here, not in the thread.
+        self._listened = store.bound_engine if listen_url is None else make_engine(listen_url)
         self._closed = False
         self._heard_since = 0
         """Which time of listening the announcement belongs to."""
         self._announced_until = -math.inf
+        self._written = False
         self._horizon = 0
         self._in_vain, self._returned_at = 0, -math.inf
         """Returns since a claim last found something, each soon after the one before."""
@@ -79,7 +81,7 @@ class PostgresDistributor:
             self._listener.start()
 
     def wait_for_work(self, timeout: float | None = None) -> None:
-        limit = math.inf if timeout is None else timeout
+        end = math.inf if timeout is None else time.monotonic() + timeout
         if not self._bell.wait(0):
             if not self._listener.health.listening:
                 seconds = self._until_due(self._deaf_poll)
@@ -87,9 +89,9 @@ class PostgresDistributor:
                 self._withdraw()
                 seconds = _NAP
             else:
-                seconds = self._fall_asleep(limit)
+                seconds = self._fall_asleep(end)
             if seconds > 0:
-                self._bell.wait(min(seconds, limit))
+                self._bell.wait(min(seconds, end - time.monotonic()))
         self._spread_out()
 
     def at_work(self, *, saturated: bool = False) -> None:
@@ -107,27 +109,31 @@ class PostgresDistributor:
         self._closed = True
         self._bell.ring_for_ever()
         self._listener.close()
-        if self._announced_until > -math.inf:
+        if self._written:
             within(_FAREWELL, self._forget)
 
     def _forget(self) -> None:
         with suppress(Exception):  # its row ends by itself
             self._sleeping.forget(self._worker_id)
 
-    def _fall_asleep(self, limit: float) -> float:
+    def _fall_asleep(self, end: float) -> float:
         """Returns for how many seconds it is safe to sleep; 0: claim now."""
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
             seen = self._sleeping.look(self._horizon, self._queues)
+            now = time.monotonic()
+            # Not past the end of the row: from then on nobody is notified.
+            longest = self._announced_until - now
+            if seen.seconds is not None:
+                longest = min(longest, seen.seconds)
             if seen.due:
-                return self._pause_in_vain()
-            due = math.inf if seen.seconds is None else seen.seconds
+                return min(self._pause_in_vain(), longest)
             if seen.settled:
-                return min(due, self._announced_until - time.monotonic())
-            waited = time.monotonic() - began
-            if self._bell.wait(min(pause, due, limit)) or waited >= limit:
+                return longest
+            if self._bell.wait(min(pause, longest, end - now)) or now >= min(end, self._announced_until):
                 return 0
+            waited = now - began
             pause = min(2 * pause, _LONGEST_PAUSE if waited < _PATIENT_AFTER else _PATIENT_PAUSE)
 
     def _announce(self) -> None:
@@ -135,7 +141,7 @@ class PostgresDistributor:
         times = self._listener.times
         if self._heard_since == times and time.monotonic() < self._announced_until:
             return
-        self._announced_until = -math.inf
+        self._announced_until, self._written = -math.inf, True
         sent = time.monotonic()
         seconds = self._sleeping.announce(self._worker_id, self._queues, timedelta(seconds=self._poll))
         answered = time.monotonic()
@@ -152,9 +158,9 @@ class PostgresDistributor:
 
     def _until_due(self, longest: float) -> float:
         ahead = self._store.look_ahead(self._queues)
-        if ahead.due:
-            return self._pause_in_vain()
-        return longest if ahead.seconds is None else min(longest, ahead.seconds)
+        if ahead.seconds is not None:
+            longest = min(longest, ahead.seconds)
+        return min(self._pause_in_vain(), longest) if ahead.due else longest
 
     def _pause_in_vain(self) -> float:
         """What is due and the last claim did not get, another worker holds, and may yet let go of."""
@@ -177,10 +183,4 @@ class PostgresDistributor:
             self._bell.ring()
 
     def _connect(self) -> Any:
-        if self._listen_url is None:
-            return detached(self._store.bound_engine)
-        engine = make_engine(self._listen_url)
-        try:
-            return detached(engine)
-        finally:
-            engine.dispose()
+        return detached(self._listened)

@@ -65,6 +65,8 @@ class SqliteDistributor:
         event.listen(self._commits_of, "commit", self._hint)
 
     def wait_for_work(self, timeout: float | None = None) -> None:
+        if self._is_over():
+            return
         began = time.monotonic()
         seconds = self._poll if timeout is None else min(self._poll, timeout)
         ahead = self._store.look_ahead(self._queues)
@@ -73,8 +75,7 @@ class SqliteDistributor:
         if ahead.seconds is not None:
             seconds = min(seconds, ahead.seconds)
         while (left := began + seconds - time.monotonic()) > 0 and not self._has_changed():
-            if self._bell.wait(min(left, self._pause())) and (self._woken or self._closed):
-                self._woken = False
+            if self._bell.wait(min(left, self._pause())) and self._is_over():
                 return
 
     def at_work(self, *, saturated: bool = False) -> None:
@@ -89,16 +90,30 @@ class SqliteDistributor:
         self._bell.ring_for_ever()
         if event.contains(self._commits_of, "commit", self._hint):
             event.remove(self._commits_of, "commit", self._hint)
-        with self._lock:
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._hang_up()
+
+    def _is_over(self) -> bool:
+        """Whether the wait is: somebody woke it, or closed."""
+        woken, self._woken = self._woken, False
+        return woken or self._closed
+
+    def _hang_up(self) -> None:
+        # A signal handler may have interrupted the very thread that has the lock; that one then hangs up.
+        if self._lock.acquire(timeout=0.1):
+            try:
+                connection, self._connection = self._connection, None
+            finally:
+                self._lock.release()
+            if connection is not None:
+                connection.close()
 
     def _has_changed(self) -> bool:
         with self._lock:
             if self._connection is None:
                 return False
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        if self._closed:
+            self._hang_up()
         if version == self._version:
             return False
         # Remembered before the caller claims: what is committed meanwhile changes it again.

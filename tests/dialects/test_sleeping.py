@@ -1,0 +1,737 @@
+"""PostgreSQL: only sleepers are notified, and no wake-up is lost by that. The proof is in `outboxq/store/sleeping.py`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import combinations
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+
+from outboxq import migrations
+from outboxq.distributor import create_work_distributor
+from outboxq.distributor.listener import Listener
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.store import Sleeping, Store
+from outboxq.target import target_of
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+from tests.sleeper import Claimer, Sleeper, ear
+from tests.waiting import until
+
+PROMPTLY = 0.25
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def sleeping(postgresql):
+    return Sleeping(postgresql.engine)
+
+
+@pytest.fixture
+def heard(postgresql_url):
+    with ear(postgresql_url) as heard:
+        yield heard
+
+
+@pytest.fixture
+def start(postgresql):
+    made = []
+
+    def start_one(store=None, **options):
+        distributor = create_work_distributor(store or postgresql.store, **{"poll": MINUTE, **options})
+        made.append(distributor)
+        distributor.start()
+        until(lambda: distributor.health.listening)
+        return distributor
+
+    yield start_one
+    for distributor in made:
+        distributor.close()
+
+
+@pytest.fixture
+def distributor(start):
+    return start()
+
+
+@pytest.fixture
+def sleeper(distributor):
+    return Sleeper(distributor)
+
+
+def new(**fields):
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})
+
+
+def add(postgresql, **fields):
+    handle = postgresql.store.enqueue(new(**fields))
+    return handle.id, time.monotonic()
+
+
+def plain(url):
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def rows_of_sleepers(postgresql):
+    return postgresql.rows("SELECT queue, wakes_at > clock_timestamp() FROM sleeping_workers ORDER BY queue")
+
+
+def until_empty(postgresql, sleeping, horizon):
+    """A look after everything before the horizon has ended. (Another session of the cluster may hold it up.)"""
+    return until(lambda: (seen := sleeping.look(horizon, None)).settled and seen, every=0.001)
+
+
+# The trigger
+
+
+def test_nobody_is_notified_while_nobody_sleeps(postgresql, heard):
+    add(postgresql)
+    assert heard() == []
+
+
+@pytest.mark.parametrize("queues", [None, ["mail"], ["other", "mail"]])
+def test_a_sleeper_is_notified_once_per_queue_and_statement(postgresql, sleeping, heard, queues):
+    """And one of all queues, of each."""
+    sleeping.announce(uuid4(), queues, MINUTE)
+    sleeping.announce(uuid4(), queues, MINUTE)
+    postgresql.store.enqueue_many([new(queue=("mail", "news")[n % 2]) for n in range(1000)])
+    assert sorted(heard()) == (["mail", "news"] if queues is None else ["mail"])
+
+
+def test_a_sleeper_of_another_queue_has_nobody_notified(postgresql, sleeping, heard):
+    sleeping.announce(uuid4(), ["news", "mailing", "Mail"], MINUTE)
+    add(postgresql, queue="mail")
+    assert heard() == []
+
+
+def test_a_row_that_has_ended_has_nobody_notified(postgresql, sleeping, heard):
+    sleeping.announce(uuid4(), None, timedelta(microseconds=1))
+    add(postgresql)
+    assert heard() == []
+
+
+def test_who_is_at_work_or_gone_is_not_notified(postgresql, sleeping, heard):
+    worker = uuid4()
+    for leave in (sleeping.withdraw, sleeping.forget):
+        sleeping.announce(worker, ["default"], MINUTE)
+        add(postgresql)
+        assert heard() == ["default"]
+        leave(worker)
+        add(postgresql)
+        assert heard() == []
+    assert rows_of_sleepers(postgresql) == []
+
+
+def test_one_row_is_kept_for_a_worker_and_queue_and_written_again(postgresql, sleeping):
+    worker = uuid4()
+    for _ in range(3):
+        assert sleeping.announce(worker, ["a", "b"], MINUTE) == 60
+        sleeping.withdraw(worker)
+    sleeping.announce(worker, ["a", "b"], MINUTE)
+    assert rows_of_sleepers(postgresql) == [("a", True), ("b", True)]
+
+
+def test_who_never_said_goodbye_is_forgotten_after_a_day(postgresql, sleeping):
+    for _ in range(3):
+        sleeping.announce(uuid4(), None, MINUTE)
+    postgresql.run("UPDATE sleeping_workers SET wakes_at = clock_timestamp() - interval '25 hours'")
+    sleeping.announce(other := uuid4(), ["other"], MINUTE)
+    sleeping.forget(uuid4())
+    assert rows_of_sleepers(postgresql) == [("other", True)]
+    sleeping.forget(other)
+
+
+def test_a_task_due_after_the_sleeper_wakes_notifies_nobody_and_one_due_before_does(postgresql, sleeping, heard):
+    sleeping.announce(uuid4(), None, timedelta(seconds=30))
+    add(postgresql, delay=timedelta(seconds=40))
+    assert heard() == []
+    add(postgresql, delay=timedelta(seconds=20))
+    assert heard() == ["default"]
+    postgresql.store.enqueue_many([new(delay=timedelta(seconds=40)), new(delay=timedelta(seconds=20))])
+    assert heard() == ["default"]
+
+
+def test_a_sleeper_says_that_it_wakes_when_the_next_task_is_due(postgresql, sleeping, heard):
+    add(postgresql, delay=timedelta(seconds=20), queue="mail")
+    assert 19 < sleeping.announce(uuid4(), ["mail"], MINUTE) <= 20
+    assert sleeping.announce(uuid4(), ["news"], MINUTE) == 60
+    sleeping.forget(uuid4())
+    add(postgresql, delay=timedelta(seconds=30), queue="mail")
+    assert heard() == []
+    add(postgresql, delay=timedelta(seconds=10), queue="mail")
+    assert heard() == ["mail"]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_transaction_with_an_older_snapshot_always_notifies(postgresql, heard, level):
+    with postgresql.host_engine().connect().execution_options(isolation_level=level) as connection:
+        postgresql.store.enqueue(new(), using=connection)
+        connection.commit()
+    assert heard() == ["default"]
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize(("said", "asleep", "expected"), [("always", False, ["default"]), ("off", True, [])])
+def test_a_transaction_may_say_whether_it_notifies(postgresql, sleeping, heard, said, asleep, expected, level):
+    if asleep:
+        sleeping.announce(uuid4(), None, MINUTE)
+    with postgresql.host_engine().connect().execution_options(isolation_level=level) as connection:
+        connection.exec_driver_sql(f"SET LOCAL outboxq.notify = '{said}'")
+        postgresql.store.enqueue(new(), using=connection)
+        connection.commit()
+        assert heard() == expected
+
+
+@pytest.mark.parametrize("whose", ["ROLE", "DATABASE"])
+@pytest.mark.parametrize(("said", "asleep", "expected"), [("always", False, ["default"]), ("off", True, [])])
+def test_a_role_or_a_database_may_say_whether_it_notifies(postgresql, sleeping, heard, whose, said, asleep, expected):
+    url = make_url(postgresql.url)
+    name = url.database if whose == "DATABASE" else f"{url.username} IN DATABASE {url.database}"
+    if asleep:
+        sleeping.announce(uuid4(), None, MINUTE)
+    postgresql.run(f"ALTER {whose} {name} SET outboxq.notify = '{said}'")
+    with psycopg.connect(plain(postgresql.url)) as connection:
+        postgresql.store.enqueue(new(), using=connection)
+    assert heard() == expected
+
+
+def test_whoever_enqueues_needs_to_read_who_sleeps_and_to_write_what_it_writes(postgresql, sleeping, heard):
+    role = f"outboxq_{uuid4().hex[:12]}"
+    postgresql.run(
+        f"CREATE ROLE {role}; "
+        f"GRANT INSERT ON task_outbox, task_executions, execution_events TO {role}; "
+        f"GRANT SELECT ON sleeping_workers, outboxq_alembic_version TO {role}; GRANT USAGE ON SEQUENCE task_position TO {role}"
+    )
+    sleeping.announce(uuid4(), None, MINUTE)
+    try:
+        with postgresql.host_engine().begin() as connection:
+            connection.exec_driver_sql(f"SET LOCAL ROLE {role}")
+            connection.exec_driver_sql(
+                "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
+                "VALUES (gen_random_uuid(), 'mail', 0, nextval('task_position'), clock_timestamp(), clock_timestamp())"
+            )
+        assert heard() == ["mail"]
+        postgresql.run("DELETE FROM task_outbox")
+    finally:
+        postgresql.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@pytest.mark.parametrize("way", ["release", "retry", "schedule_retry", "redrive", "recover"])
+def test_a_task_that_comes_back_notifies_sleepers_too(postgresql, sleeping, heard, way):
+    store = postgresql.store
+    task, _ = add(postgresql, lease=timedelta(microseconds=1))
+    (claim,) = postgresql.claim(store=store)
+    if way == "redrive":
+        store.fail(claim, "broken")
+    sleeping.announce(uuid4(), ["default"], MINUTE)
+    {
+        "release": lambda: store.release(claim),
+        "retry": lambda: store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED)]),
+        "schedule_retry": lambda: store.schedule_retry(task, store.now(), 2),
+        "redrive": lambda: store.redrive(task),
+        "recover": store.recover,
+    }[way]()
+    assert heard() == ["default"]
+
+
+# The protocol, at every interleaving
+
+
+class Producer:
+    """A transaction that enqueues one task, step by step."""
+
+    steps = ("begin", "insert", "end")
+
+    def __init__(self, postgresql, kind):
+        self.postgresql, self.kind = postgresql, kind
+        self.committed, self.inserted = False, False
+        self._gid = f"outboxq_{uuid4().hex[:8]}"
+        self._connection = psycopg.connect(plain(postgresql.url))
+
+    def begin(self):
+        if self.kind == "repeatable read":
+            self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        if self.kind == "serializable":
+            self._connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        self._connection.execute("SELECT count(*) FROM sleeping_workers")  # takes the snapshot, where there is but one
+        if self.kind == "prepared":
+            self._connection.execute("SET LOCAL outboxq.notify = off")
+        if self.kind == "savepoint":
+            self._connection.execute("SAVEPOINT one")
+
+    def insert(self):
+        self.postgresql.store.enqueue(new(), using=self._connection)
+        self.inserted = True
+        if self.kind == "savepoint":
+            self._connection.execute("RELEASE one")
+        if self.kind == "prepared":
+            self._connection.execute(f"PREPARE TRANSACTION '{self._gid}'")
+
+    def end(self):
+        if self.kind == "prepared":
+            self._connection.rollback()
+            self._connection.autocommit = True
+            self._connection.execute(f"COMMIT PREPARED '{self._gid}'")
+            self._connection.autocommit = False
+        elif self.kind == "rolled back":
+            self._connection.rollback()
+        else:
+            self._connection.commit()
+        self.committed = self.kind != "rolled back"
+
+    def close(self):
+        self._connection.close()
+
+
+class Protocol:
+    """A worker that falls asleep, step by step; the announcement is a transaction that may stay open."""
+
+    steps = ("write", "commit", "draw", "look")
+
+    def __init__(self, postgresql):
+        self.worker, self.seen = uuid4(), None
+        self._sleeping = Sleeping(postgresql.engine)
+        self._connection = psycopg.connect(plain(postgresql.url), options="-c jit=off")
+
+    def write(self):
+        values = {"worker_id": self.worker, "longest_seconds": 60.0}
+        self._sleeping._ask(target_of(self._connection), "announce", None, values)
+
+    def commit(self):
+        self._connection.commit()
+
+    def draw(self):
+        self.horizon = self._sleeping.horizon()
+
+    def look(self):
+        self.seen = self._sleeping.look(self.horizon, None)
+
+    @property
+    def asleep(self):
+        return self.seen is not None and self.seen.settled and not self.seen.due
+
+    def close(self):
+        self._connection.close()
+        self._sleeping.forget(self.worker)
+
+
+def interleavings():
+    """Every order in which the steps of both can come."""
+    ours, theirs = Protocol.steps, Producer.steps
+    for places in combinations(range(len(ours) + len(theirs)), len(theirs)):
+        left, right = iter(ours), iter(theirs)
+        yield tuple(next(right) if place in places else next(left) for place in range(len(ours) + len(theirs)))
+
+
+def play(postgresql, heard, kind, order):
+    """Run the steps in this order. Returns the worker, whether it was notified, and what it then sees once all is over."""
+    with ExitStack() as stack:
+        producer, worker = Producer(postgresql, kind), Protocol(postgresql)
+        stack.callback(producer.close)
+        stack.callback(worker.close)
+        for step in order:
+            getattr(producer if step in Producer.steps else worker, step)()
+        notified = heard() == ["default"]
+        last = until_empty(postgresql, worker._sleeping, worker.horizon)
+        assert last.due == producer.committed, order
+        postgresql.claim(10, store=postgresql.store)
+        return worker, notified
+
+
+KINDS = ["read committed", "savepoint", "repeatable read", "serializable", "prepared", "rolled back"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_worker_sleeps_over_a_committed_task_in_any_order_of_the_steps(postgresql, heard, kind):
+    """It is notified; or it saw that the task is due; or it saw that somebody was open, and looks again (`last` above)."""
+    orders = list(interleavings())
+    assert len(orders) == len(set(orders)) == 35
+    outcomes = set()
+    for order in orders:
+        worker, notified = play(postgresql, heard, kind, order)
+        before_the_horizon = order.index("insert") < order.index("draw")
+        outcomes.add((notified, worker.asleep))
+        if kind == "rolled back":
+            assert not notified, order
+        elif kind == "prepared" and not before_the_horizon:
+            # It may not notify. Whoever inserts later than the horizon without notifying is found by the fallback.
+            assert not notified, order
+        else:
+            assert notified or not worker.asleep, order
+    assert len(outcomes) > 1, "every order ended alike: the test proved nothing"
+
+
+def test_a_producer_that_is_open_beside_the_announcement_is_waited_for(postgresql, heard):
+    """The order that breaks pg_snapshot_xmax: the latest id completed, plus one, is then that of the open producer."""
+    order = ("write", "begin", "insert", "commit", "draw", "look", "end")
+    worker, notified = play(postgresql, heard, "read committed", order)
+    assert not notified, "its trigger looked before the row was committed"
+    assert not worker.seen.settled
+
+
+def test_the_horizon_is_above_every_transaction_that_has_written(postgresql, sleeping):
+    with helpers.transaction(postgresql) as one, helpers.transaction(postgresql) as other:
+        ids = [int(c.scalar(text("SELECT pg_current_xact_id()::text::bigint"))) for c in (one, other)]
+        other.commit()
+        horizon = sleeping.horizon()
+        assert horizon > max(ids)
+        assert not sleeping.look(horizon, None).settled
+        one.commit()
+    assert until_empty(postgresql, sleeping, horizon)
+    assert sleeping.horizon() > horizon
+
+
+def test_a_transaction_that_only_reads_or_began_later_keeps_nobody_awake(postgresql, sleeping):
+    with helpers.transaction(postgresql) as reader, helpers.transaction(postgresql) as later:
+        reader.execute(text("SELECT count(*) FROM task_outbox"))
+        horizon = sleeping.horizon()
+        later.execute(text("SELECT pg_current_xact_id()"))
+        assert until_empty(postgresql, sleeping, horizon)
+
+
+@pytest.mark.parametrize("queues", [None, ["default", "other"]])
+def test_a_look_says_whether_something_is_due_and_when_the_next_is(postgresql, sleeping, queues):
+    horizon = sleeping.horizon()
+    seen = sleeping.look(horizon, queues)
+    assert (seen.due, seen.seconds) == (False, None)
+    add(postgresql, queue="other", delay=timedelta(seconds=30))
+    add(postgresql, queue="other", delay=timedelta(seconds=20), priority=5)
+    add(postgresql, queue="theirs" if queues else "other", delay=timedelta(seconds=20))
+    seen = sleeping.look(horizon, queues)
+    assert not seen.due
+    assert 19 < seen.seconds <= 20
+    add(postgresql, queue="default", priority=-5)
+    assert sleeping.look(horizon, queues).due
+
+
+# The same through the distributor itself
+
+
+def test_a_producer_that_is_open_while_the_worker_falls_asleep_is_not_slept_over(postgresql, distributor):
+    """Its trigger saw no sleeper, so it notifies nobody when it commits."""
+    sleeper = Sleeper(distributor)
+    with helpers.transaction(postgresql) as producer:
+        task = postgresql.store.enqueue(new(), using=producer).id
+        with Claimer(postgresql.store, distributor) as claimer:
+            until(lambda: sleeper.waits > 5)  # its pauses while it is not settled
+            assert rows_of_sleepers(postgresql) == [("", True)]
+            producer.commit()
+            assert claimer.lag(task, time.monotonic(), seconds=5) < PROMPTLY
+
+
+@pytest.mark.parametrize("kind", ["savepoint", "repeatable read", "prepared"])
+def test_nor_is_one_in_a_savepoint_or_above_read_committed_or_prepared(postgresql, distributor, kind):
+    producer = Producer(postgresql, kind)
+    producer.begin()
+    producer.insert()
+    sleeper = Sleeper(distributor)
+    with Claimer(postgresql.store, distributor) as claimer:
+        until(lambda: sleeper.waits > 5)
+        producer.end()
+        committed = time.monotonic()
+        until(lambda: claimer.claimed, seconds=5)
+        assert min(claimer.claimed.values()) - committed < PROMPTLY
+    producer.close()
+
+
+def test_the_row_is_committed_before_the_horizon_is_drawn(postgresql, distributor, monkeypatch):
+    """A producer that inserts between the two sees the row, or is below the horizon. Else it were neither."""
+    producer, steps = Producer(postgresql, "read committed"), []
+
+    def seen(name):
+        real = getattr(distributor._sleeping, name)
+
+        def call(*arguments):
+            if len(steps) == 1:
+                producer.begin()
+                producer.insert()
+            steps.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(distributor._sleeping, name, call)
+
+    seen("announce")
+    seen("horizon")
+    sleeper = Sleeper(distributor)
+    with Claimer(postgresql.store, distributor) as claimer:
+        until(lambda: len(steps) == 2)
+        waits = sleeper.waits
+        until(lambda: sleeper.waits > waits + 3 or sleeper.slept)
+        producer.end()
+        committed = time.monotonic()
+        until(lambda: claimer.claimed, seconds=5)
+        assert min(claimer.claimed.values()) - committed < PROMPTLY
+    producer.close()
+    assert steps[:2] == ["announce", "horizon"]
+
+
+def test_the_trigger_looks_when_the_rows_are_written_and_not_when_their_statement_began(postgresql, sleeping, heard):
+    """Else a statement that began before the announcement and drew its id after the horizon were overlooked."""
+    insert = (
+        "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
+        "SELECT gen_random_uuid(), 'default', 0, 1, clock_timestamp(), clock_timestamp() "
+        "FROM (SELECT pg_advisory_xact_lock(7)) AS waited"
+    )
+    worker = uuid4()
+    with helpers.transaction(postgresql) as holder:
+        holder.execute(text("SELECT pg_advisory_xact_lock(7)"))
+        with helpers.stuck(postgresql, lambda: postgresql.run(insert)) as inserting:
+            sleeping.announce(worker, None, MINUTE)
+            seen = until_empty(postgresql, sleeping, sleeping.horizon())
+            assert not seen.due, "it may sleep"
+            holder.rollback()
+            inserting.result(20)
+    assert heard() == ["default"]
+    postgresql.run("DELETE FROM task_outbox")
+
+
+def test_a_wait_with_an_open_producer_ends_with_the_fallback_all_the_same(postgresql, start):
+    """Somebody may be open for hours, and the row of the worker ends long before."""
+    distributor = start(poll=0.3)
+    with helpers.transaction(postgresql) as other:
+        other.execute(text("SELECT pg_current_xact_id()"))
+        distributor.wait_for_work(0.01)
+        for _ in range(2):
+            waiting = threading.Thread(target=distributor.wait_for_work, daemon=True)
+            waiting.start()
+            waiting.join(2)
+            late = waiting.is_alive()
+            distributor.wake()
+            waiting.join(10)
+            assert not late, "the fallback is 0.3 s"
+
+
+def test_a_wait_with_an_open_producer_ends_with_the_callers_timeout(postgresql, distributor):
+    with helpers.transaction(postgresql) as other:
+        other.execute(text("SELECT pg_current_xact_id()"))
+        distributor.wait_for_work(0.01)
+        began = time.monotonic()
+        distributor.wait_for_work(0.3)
+        assert 0.3 <= time.monotonic() - began < 0.3 + PROMPTLY
+
+
+def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, monkeypatch):
+    """Something is due that no claim gets, so it looks ever more seldom; a task that comes is claimed at once all the same."""
+    locked, _ = add(postgresql)
+    with helpers.transaction(postgresql) as holder:
+        holder.execute(text("SELECT 1 FROM task_outbox FOR UPDATE"))
+        sleeper = Sleeper(distributor)
+        with Claimer(postgresql.store, distributor) as claimer:
+            for delay in (0.0, 0.3):
+                until(lambda: sleeper.last > 0.4)
+                task, committed = add(postgresql, delay=timedelta(seconds=delay))
+                assert -0.1 <= claimer.lag(task, committed + delay) < PROMPTLY
+                # And one that comes after the sleeper's row has ended, where it named that due time.
+                task, committed = add(postgresql)
+                assert claimer.lag(task, committed) < PROMPTLY
+            assert claimer.claims < 200
+            holder.rollback()
+            claimer.lag(locked, 0)
+
+
+def test_a_thousand_notifications_while_nobody_waits_are_one_wake(postgresql, start):
+    """53"""
+    distributor = start()
+    sleeper = Sleeper(distributor)
+    distributor.wait_for_work(0.01)
+    before = sleeper.rings
+    postgresql.rows("SELECT pg_notify('task_ready', number::text) FROM generate_series(1, 1000) AS number")
+    until(lambda: sleeper.rings == before + 1000)
+    began = time.monotonic()
+    distributor.wait_for_work()
+    assert time.monotonic() - began < PROMPTLY
+    with sleeper.asleep() as woken:
+        assert sleeper.sleeps_on(woken)
+
+
+def test_work_is_found_within_the_fallback_although_nobody_notifies(postgresql, start):
+    """50"""
+    distributor = start(poll=0.5)
+    postgresql.run("ALTER TABLE task_outbox DISABLE TRIGGER task_outbox_notify")
+    sleeper = Sleeper(distributor)
+    with Claimer(postgresql.store, distributor) as claimer:
+        for _ in range(2):
+            until(lambda: sleeper.slept is not None)
+            sleeper.slept = None
+            task, committed = add(postgresql)
+            assert claimer.lag(task, committed) < 0.5 + PROMPTLY
+
+
+# Which worker is woken (60)
+
+ODD_QUEUES = ['a "quoted" name', "it's", "UPPER", "é" * 200, " two  words ", "task_ready", "%s", "日本語 🎈"]
+
+
+@pytest.mark.parametrize("queue", ODD_QUEUES)
+def test_a_queue_of_any_name_wakes_its_workers_and_nobody_else(postgresql, start, queue):
+    mine, all_of_them = Sleeper(start(queues=[queue])), Sleeper(start())
+    others = Sleeper(start(queues=[queue.swapcase() + ".", "default", queue[:-1] or "x"]))
+    with mine.asleep() as woken, all_of_them.asleep() as woken_too, others.asleep() as not_woken:
+        _, committed = add(postgresql, queue=queue)
+        assert woken.result(10) - committed < PROMPTLY
+        assert woken_too.result(10) - committed < PROMPTLY
+        assert others.sleeps_on(not_woken)
+    assert len(postgresql.claim(queues=[queue], store=postgresql.store)) == 1
+
+
+def test_outboxes_in_schemas_of_their_own_do_not_hear_each_other(postgresql, start):
+    for schema in ("tasks_a", "tasks_b"):
+        migrations.upgrade(postgresql.url, schema=schema)
+    stores = {schema: Store(postgresql.engine, schema=schema) for schema in (None, "tasks_a", "tasks_b")}
+    sleepers = {schema: Sleeper(start(store)) for schema, store in stores.items()}
+    for schema, store in stores.items():
+        with ExitStack() as stack:
+            woken = {one: stack.enter_context(sleeper.asleep()) for one, sleeper in sleepers.items()}
+            store.enqueue(new())
+            assert woken[schema].result(10)
+            for other in stores.keys() - {schema}:
+                assert sleepers[other].sleeps_on(woken[other]), (schema, other)
+        store.claim_ready_task(1, worker_id=uuid4())
+
+
+# Busy and idle
+
+
+def test_a_busy_worker_is_not_notified_and_an_idle_one_again(postgresql, distributor, heard):
+    sleeper = Sleeper(distributor)
+    with sleeper.asleep() as woken:
+        add(postgresql)
+        assert woken.result(10)
+    assert heard() == ["default"]
+    for _ in range(20):
+        distributor.at_work()
+    assert rows_of_sleepers(postgresql) == [("", False)]
+    add(postgresql)
+    assert heard() == [], "it polls"
+    postgresql.claim(10, store=postgresql.store)
+    with sleeper.asleep() as woken:
+        assert rows_of_sleepers(postgresql) == [("", True)]
+        add(postgresql)
+        assert woken.result(10)
+    assert heard() == ["default"]
+
+
+def test_who_works_now_and_then_keeps_its_row(postgresql, distributor, heard):
+    sleeper = Sleeper(distributor)
+    for _ in range(3):
+        with sleeper.asleep() as woken:
+            add(postgresql)
+            assert woken.result(10)
+            postgresql.claim(store=postgresql.store)
+            distributor.at_work()
+        assert rows_of_sleepers(postgresql) == [("", True)]
+    assert heard() == ["default"] * 3
+
+
+def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql, distributor, heard):
+    with Claimer(postgresql.store, distributor) as claimer:
+        tasks = [add(postgresql)[0] for _ in range(300)]
+        for task in tasks:
+            claimer.lag(task, 0)
+    assert len(heard()) < 100
+
+
+def test_a_closed_distributor_leaves_no_row(postgresql, distributor):
+    sleeper = Sleeper(distributor)
+    with sleeper.asleep():
+        assert rows_of_sleepers(postgresql) == [("", True)]
+    distributor.close()
+    assert rows_of_sleepers(postgresql) == []
+
+
+def test_nor_does_one_that_was_busy(postgresql, start):
+    distributor = start(queues=["a", "b"])
+    with Sleeper(distributor).asleep():
+        pass
+    for _ in range(20):
+        distributor.at_work()
+    assert rows_of_sleepers(postgresql) == [("a", False), ("b", False)]
+    distributor.close()
+    assert rows_of_sleepers(postgresql) == []
+
+
+# What it costs
+
+
+def backends(postgresql):
+    return postgresql.rows(
+        "SELECT pid, state, backend_xmin FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+
+
+def test_it_has_one_connection_of_its_own_in_no_transaction_and_in_no_pool(postgresql, distributor):
+    """54; a listener inside a transaction hears nothing, and lets no notification of anybody be forgotten."""
+    with Sleeper(distributor).asleep():
+        assert postgresql.engine.pool.checkedout() == 0
+        postgresql.engine.dispose()
+        ((_, state, xmin),) = until(lambda: len(found := backends(postgresql)) == 1 and found)
+    assert (state, xmin) == ("idle", None)
+    assert postgresql.rows("SELECT pg_notification_queue_usage()") == [(0.0,)]
+    distributor.close()
+    postgresql.engine.dispose()
+    until(lambda: backends(postgresql) == [])
+
+
+def test_it_listens_although_the_pool_is_exhausted(postgresql):
+    from sqlalchemy import create_engine
+
+    engine = postgresql.own(create_engine(postgresql.url, pool_size=1, max_overflow=0))
+    distributor = create_work_distributor(Store(engine), poll=MINUTE)
+    with engine.connect():
+        distributor.start()
+        until(lambda: distributor.health.listening)
+        postgresql.rows("SELECT pg_notify('task_ready', 'default')")
+        sleeper = Sleeper(distributor)
+        distributor.wait_for_work()  # the wake of its beginning to listen
+        postgresql.rows("SELECT pg_notify('task_ready', 'default')")
+        until(lambda: sleeper.rings)
+        distributor.wait_for_work()
+    distributor.close()
+
+
+def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(postgresql):
+    """41: between two `notifies()`, that is most of the time here."""
+    heard, listens = [], threading.Event()
+    listener = Listener(
+        lambda: psycopg.connect(plain(postgresql.url)),
+        "task_ready",
+        heard=heard.append,
+        changed=listens.set,
+        ping_every=0.0005,
+    )
+    listener.start()
+    until(lambda: listener.health.listening)
+    with psycopg.connect(plain(postgresql.url), autocommit=True) as speaker:
+        for number in range(500):
+            speaker.execute("SELECT pg_notify('task_ready', %s)", [str(number)])
+    until(lambda: len(heard) >= 500)
+    assert heard == [str(number) for number in range(500)]
+    listener.close()
+    assert not listener.is_alive()
+
+
+def test_it_says_that_it_listens_only_once_it_does(postgresql):
+    """What is said in the moment in which a waiting worker learns of it, is heard."""
+    heard, health = [], []
+
+    def changed():
+        health.append(listener.health.listening)
+        if listener.health.listening:
+            postgresql.rows("SELECT pg_notify('task_ready', 'at once')")
+
+    listener = Listener(
+        lambda: psycopg.connect(plain(postgresql.url)), "task_ready", heard=heard.append, changed=changed
+    )
+    listener.start()
+    until(lambda: heard)
+    assert heard == ["at once"]
+    assert health == [True]
+    listener.close()

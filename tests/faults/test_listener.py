@@ -1,0 +1,456 @@
+"""PostgreSQL: the listening connection breaks, in every way it can, and no work is lost by that."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import signal
+import threading
+import time
+from datetime import timedelta
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
+
+from outboxq import migrations
+from outboxq.distributor import create_work_distributor
+from outboxq.distributor import listener as module
+from outboxq.distributor.listener import Listener
+from outboxq.engine import make_engine
+from outboxq.errors import ConfigurationError, UnsupportedDatabase
+from outboxq.model import NewTask
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests import postgres
+from tests.pooler import Pooler
+from tests.proxy import Proxy
+from tests.sleeper import Claimer, Sleeper
+from tests.waiting import until
+
+PROMPTLY = 0.25
+DEAF = 0.5
+"""How often it polls while it does not listen."""
+MINUTE = timedelta(minutes=1)
+QUICK = {"_ping_every": 0.1, "_patience": 0.5}
+
+
+@pytest.fixture
+def make(postgresql):
+    """Distributors that find out quickly that a peer is silent; closed after the test."""
+    made = []
+
+    def make_one(store=None, **options):
+        distributor = create_work_distributor(store or postgresql.store, **{"poll": MINUTE, **options})
+        for name, value in QUICK.items():
+            setattr(distributor._listener, name, value)
+        made.append(distributor)
+        return distributor
+
+    yield make_one
+    for distributor in made:
+        distributor.close()
+
+
+@pytest.fixture
+def start(make):
+    def start_one(store=None, **options):
+        distributor = make(store, **options)
+        distributor.start()
+        until(lambda: distributor.health.listening)
+        return distributor
+
+    return start_one
+
+
+@pytest.fixture
+def proxy(postgresql):
+    with Proxy(postgresql.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def own_cluster():
+    """One that may be restarted and whose processes may be stopped."""
+    server = postgres.start(prefer="own", durable=True)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_store(own_cluster):
+    url = own_cluster.create_database()
+    migrations.upgrade(url)
+    engine = make_engine(url)
+    yield Store(engine)
+    engine.dispose()
+    own_cluster.drop_database(url)
+
+
+def plain(url):
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def add(store):
+    handle = store.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"))
+    return handle.id, time.monotonic()
+
+
+def listening_backend(distributor):
+    return distributor._listener._connection.info.backend_pid
+
+
+def listens_again(distributor, times):
+    until(lambda: distributor.health.listening and distributor.health.connections == times)
+    assert distributor.health.error is None
+
+
+def wakes(distributor, store):
+    """Whether a commit wakes it at once, which polling would not."""
+    with Sleeper(distributor).asleep() as woken:
+        _, committed = add(store)
+        return woken.result(10) - committed < PROMPTLY
+
+
+# It breaks and comes back (55, 56)
+
+
+def test_a_listener_that_is_terminated_listens_again(postgresql, start):
+    distributor = start()
+    assert distributor.health.connections == 1
+    for times in (2, 3, 4):
+        with Sleeper(distributor).asleep() as woken:
+            began = time.monotonic()
+            postgresql.rows(f"SELECT pg_terminate_backend({listening_backend(distributor)})")
+            assert woken.result(10) - began < PROMPTLY, "it is woken, for it may have missed something"
+        listens_again(distributor, times)
+        assert time.monotonic() - began < 1
+        assert wakes(distributor, postgresql.store)
+        postgresql.claim(10, store=postgresql.store)
+
+
+def test_what_was_committed_while_it_could_not_listen_is_found_once_it_does(postgresql, start, proxy):
+    """It is woken then, and not only by its next poll: here there is none for a minute."""
+    distributor = start(listen_url=proxy.url)
+    distributor._deaf_poll = MINUTE.total_seconds()
+    proxy.pause()
+    until(lambda: not distributor.health.listening)
+    before = proxy.accepted
+    until(lambda: proxy.accepted > before - 1)  # its next attempt waits in the black hole
+    with Sleeper(distributor).asleep() as woken:
+        add(postgresql.store)
+        proxy.resume()
+        assert woken.result(10)
+        listens_again(distributor, 2)
+    assert len(postgresql.claim(10, store=postgresql.store)) == 1
+    assert wakes(distributor, postgresql.store)
+
+
+def test_it_polls_while_it_cannot_listen_and_says_why(postgresql, start, proxy, caplog):
+    """57"""
+    distributor = start(listen_url=proxy.url)
+    with Claimer(postgresql.store, distributor) as claimer:
+        proxy.refuse()
+        proxy.drop()
+        until(lambda: not distributor.health.listening)
+        for _ in range(3):
+            task, committed = add(postgresql.store)
+            assert claimer.lag(task, committed) < DEAF + PROMPTLY
+            assert not distributor.health.listening
+            assert "OperationalError" in distributor.health.error
+        proxy.accept()
+        listens_again(distributor, 2)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1, "one for the outage, not one for each attempt"
+    assert "polling" in warnings[0].getMessage()
+
+
+def test_a_black_hole_is_noticed(postgresql, start, proxy):
+    """Nothing arrives, not even the end of the connection: only whoever asks finds out."""
+    distributor = start(listen_url=proxy.url)
+    with Claimer(postgresql.store, distributor) as claimer:
+        for times in (2, 3):
+            proxy.pause()
+            until(lambda: not distributor.health.listening, seconds=3)
+            task, committed = add(postgresql.store)
+            assert claimer.lag(task, committed) < DEAF + PROMPTLY
+            proxy.resume()
+            listens_again(distributor, times)
+    assert proxy.accepted >= 3
+
+
+def test_it_asks_whether_the_server_is_there_more_often_than_a_firewall_forgets(postgresql):
+    distributor = create_work_distributor(postgresql.store)
+    assert distributor._listener._ping_every + distributor._listener._patience <= 90
+
+
+def test_a_frozen_server_process_is_noticed(own_store, make):
+    distributor = make(own_store)
+    distributor.start()
+    until(lambda: distributor.health.listening)
+    frozen = []
+    try:
+        for times in (2, 3):
+            frozen.append(listening_backend(distributor))
+            os.kill(frozen[-1], signal.SIGSTOP)
+            listens_again(distributor, times)
+            assert listening_backend(distributor) != frozen[-1]
+            assert wakes(distributor, own_store)
+            own_store.claim_ready_task(10, worker_id=uuid7())
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_server_that_crashes_and_starts_again_is_listened_to_again(own_cluster, own_store, make):
+    distributor = make(own_store)
+    distributor.start()
+    until(lambda: distributor.health.listening)
+    with Claimer(own_store, distributor) as claimer:
+        task, committed = add(own_store)
+        assert claimer.lag(task, committed) < PROMPTLY
+        own_cluster.restart("immediate")
+        back = time.monotonic()
+        task, committed = add(own_store)
+        assert claimer.lag(task, back) < 1
+        listens_again(distributor, 2)
+    again = make(own_store)
+    again.start()
+    until(lambda: again.health.listening)
+    assert wakes(again, own_store)
+
+
+def test_many_breaks_one_after_the_other_lose_nothing(postgresql, start):
+    distributor = start()
+    chance = random.Random(5)
+    with Claimer(postgresql.store, distributor, tells=False) as claimer:
+        for _ in range(8):
+            connection = distributor._listener._connection
+            if connection is not None and not connection.closed:
+                postgresql.rows(f"SELECT pg_terminate_backend({connection.info.backend_pid})")
+            time.sleep(chance.uniform(0, 0.05))  # a random moment of its coming back
+            task, committed = add(postgresql.store)
+            assert claimer.lag(task, committed) < DEAF + PROMPTLY
+    assert distributor.health.connections > 2
+
+
+# How often it tries (40)
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.OperationalError("refused"), ConnectionRefusedError("refused"), RuntimeError("no token")]
+)
+def test_it_tries_ever_more_seldom(monkeypatch, error):
+    """Whatever the error: an engine's creator may raise its own."""
+    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
+    tried = []
+
+    def refused():
+        tried.append(time.monotonic())
+        raise error
+
+    listener = Listener(refused, "task_ready", heard=lambda _: None, changed=lambda: None)
+    listener.start()
+    until(lambda: len(tried) == 4)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    listener.close()
+    assert not listener.is_alive()
+    assert len(tried) <= 5
+    assert sum(pauses) > 0.33, pauses
+    assert pauses[-1] > 3 * pauses[0]
+
+
+def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(postgresql, monkeypatch, caplog):
+    """As behind a balancer whose server is gone: to connect is no success if nothing is ever heard."""
+    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
+    listened = []
+
+    def changed():
+        if listener.health.listening:
+            listened.append(time.monotonic())
+            postgresql.rows(f"SELECT pg_terminate_backend({listener._connection.info.backend_pid})")
+
+    listener = Listener(
+        lambda: psycopg.connect(plain(postgresql.url)), "task_ready", heard=lambda _: None, changed=changed
+    )
+    listener.start()
+    until(lambda: len(listened) == 4)
+    listener.close()
+    assert listened[-1] - listened[0] > 0.33  # 0.05, 0.1, 0.2
+    assert caplog.messages
+
+
+def test_a_listener_that_never_connected_says_so_once(make, proxy, caplog):
+    proxy.refuse()
+    distributor = make(listen_url=proxy.url)
+    connect, tries = distributor._listener._connect, []
+    distributor._listener._connect = lambda: tries.append(None) or connect()
+    distributor.start()
+    until(lambda: len(tries) > 3)
+    assert not distributor.health.listening
+    assert "OperationalError" in distributor.health.error
+    assert len(caplog.messages) == 1
+    proxy.accept()
+    listens_again(distributor, 1)
+
+
+def test_an_attempt_that_fails_wakes_nobody(start, proxy):
+    """There is nothing new to be found; polls are for that."""
+    distributor = start(listen_url=proxy.url)
+    proxy.refuse()
+    proxy.drop()
+    until(lambda: not distributor.health.listening)
+    tries, connect = [], distributor._listener._connect
+
+    def counted():
+        tries.append(None)
+        return connect()
+
+    distributor._listener._connect = counted
+    distributor._deaf_poll = MINUTE.total_seconds()
+    with Sleeper(distributor).asleep() as woken:
+        until(lambda: len(tries) >= 3)
+        assert not woken.done()
+
+
+# Where it listens (58)
+
+
+def test_the_listen_url_is_for_listening_only(postgresql, start, proxy):
+    with Proxy(postgresql.url) as other:
+        store = Store(postgresql.own(make_engine(other.url)))
+        distributor = start(store, listen_url=proxy.url)
+        assert wakes(distributor, store)
+        assert (proxy.connections, proxy.accepted) == (1, 2), "one listens; another was needed to prove that it hears"
+        assert other.connections == 1
+        distributor.close()
+        until(lambda: proxy.connections == 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "error"), [("nowhere", ConfigurationError), ("mysql://host/database", UnsupportedDatabase)]
+)
+def test_a_listen_url_that_leads_to_no_postgresql_is_refused_where_it_is_given(postgresql, url, error):
+    """The thread could only try it again and again."""
+    with pytest.raises(error):
+        create_work_distributor(postgresql.store, listen_url=url)
+
+
+def test_a_pooler_that_forwards_no_notifications_is_found_out_and_polled_through(postgresql, make, caplog):
+    with Pooler(postgresql.url, pool_size=2) as pooler:
+        engine = postgresql.own(create_engine(pooler.url, connect_args={"prepare_threshold": None}))
+        distributor = make(Store(engine))
+        distributor.start()
+        until(lambda: caplog.messages)
+        until(lambda: not distributor._listener.is_alive())
+        assert (distributor.health.listening, distributor.health.connections) == (False, 0)
+        assert "pooler" in distributor.health.error
+        with Claimer(distributor._store, distributor) as claimer:
+            for _ in range(3):
+                task, committed = add(postgresql.store)
+                assert claimer.lag(task, committed) < DEAF + PROMPTLY
+        assert "pooler" in distributor.health.error
+        (message,) = caplog.messages
+        assert "listen_url" in message
+        engine.dispose()
+
+
+def test_past_the_pooler_it_listens(postgresql, start):
+    with Pooler(postgresql.url, pool_size=2) as pooler:
+        engine = postgresql.own(create_engine(pooler.url, connect_args={"prepare_threshold": None}))
+        distributor = start(Store(engine), listen_url=postgresql.url)
+        assert wakes(distributor, distributor._store)
+        distributor.close()
+        engine.dispose()
+
+
+def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgresql, proxy):
+    """That would be for good. Here it stalls just before the other connection says what this one is to hear."""
+    opened = []
+
+    def connect():
+        opened.append(None)
+        if len(opened) == 2:
+            proxy.pause()
+        return psycopg.connect(plain(postgresql.url if len(opened) == 2 else proxy.url))
+
+    listener = Listener(connect, "task_ready", heard=lambda _: None, changed=lambda: None, patience=0.5)
+    listener.start()
+    until(lambda: len(opened) == 3 or not listener.is_alive())
+    proxy.resume()
+    assert listener.is_alive(), listener.health.error
+    until(lambda: listener.health.listening)
+    listener.close()
+
+
+# The end (59)
+
+
+def test_close_ends_a_listener_that_waits_for_a_silent_server(start, proxy):
+    distributor = start(listen_url=proxy.url)
+    proxy.pause()
+    began = time.monotonic()
+    distributor.close()
+    assert time.monotonic() - began < 1
+    assert not distributor._listener.is_alive()
+
+
+def test_close_does_not_wait_for_ever_for_a_connection_into_a_black_hole(make, proxy, monkeypatch):
+    assert module._CLOSING <= 5
+    monkeypatch.setattr(module, "_CLOSING", 0.5)
+    proxy.pause()
+    distributor = make(listen_url=proxy.url)
+    distributor.start()
+    until(lambda: proxy.accepted)
+    began = time.monotonic()
+    distributor.close()
+    assert time.monotonic() - began < 1.5
+    proxy.resume()
+    until(lambda: not distributor._listener.is_alive())
+    until(lambda: proxy.connections == 0)
+    assert not distributor.health.listening
+
+
+@pytest.mark.timeout(45)
+@pytest.mark.parametrize("fault", ["refuse", "pause"])
+def test_close_does_not_wait_for_a_database_that_is_away(postgresql, start, proxy, fault):
+    """Its row in `sleeping_workers` ends by itself."""
+    store = Store(postgresql.own(make_engine(proxy.url)))
+    distributor = start(store)
+    woken = Sleeper(distributor).falls_asleep()
+    getattr(proxy, fault)()
+    if fault == "refuse":
+        proxy.drop()
+        distributor.wake()
+        woken = None
+    began = time.monotonic()
+    closing = threading.Thread(target=distributor.close, daemon=True)
+    closing.start()
+    closing.join(6)
+    late = closing.is_alive()
+    proxy.accept()
+    proxy.resume()
+    closing.join()
+    assert not late, f"{time.monotonic() - began:.1f} s"
+    if woken is not None:
+        assert woken.result(10) - began < PROMPTLY
+
+
+def test_close_beside_a_break_leaves_no_thread_and_no_connection(postgresql, start):
+    chance = random.Random(9)
+    for _ in range(6):
+        distributor = start()
+        pid = listening_backend(distributor)
+        postgresql.rows(f"SELECT pg_terminate_backend({pid})")
+        time.sleep(chance.uniform(0, 0.05))  # a random moment of its coming back
+        began = time.monotonic()
+        distributor.close()
+        assert time.monotonic() - began < 2
+        assert not distributor._listener.is_alive()
+        assert not distributor.health.listening
+    postgresql.engine.dispose()
+    mine = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    until(lambda: postgresql.rows(f"SELECT count(*) FROM pg_stat_activity WHERE {mine}") == [(0,)])

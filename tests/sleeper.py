@@ -1,0 +1,183 @@
+"""A distributor with somebody who waits on it, seen from outside; and a worker that does nothing but claim."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+import psycopg
+from sqlalchemy.engine import make_url
+
+from outboxq.distributor import PostgresDistributor
+from outboxq.model import EventType, Outcome
+from outboxq.store import Store
+from tests.waiting import until
+
+SENTINEL = "sentinel "
+
+
+@contextmanager
+def ear(url: str) -> Iterator[Callable[[], list[str]]]:
+    """Listens, but is no sleeper; calling it returns the queues of everything committed since the last call."""
+    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("LISTEN task_ready")
+
+        def heard() -> list[str]:
+            word, queues = SENTINEL + uuid4().hex, list[str]()
+            connection.execute("SELECT pg_notify('task_ready', %s)", [word])
+            for notice in connection.notifies(timeout=10):
+                if notice.payload == word:
+                    return queues
+                if not notice.payload.startswith(SENTINEL):
+                    queues.append(notice.payload)
+            raise AssertionError("the sentinel was not heard")
+
+        yield heard
+
+
+class Sleeper:
+    """Waits in a thread. What it passes over: returns before it really slept, as the first after the start."""
+
+    def __init__(self, distributor: Any) -> None:
+        self.distributor = distributor
+        self.notified = isinstance(distributor, PostgresDistributor)
+        self.waits = self.rings = self._rings_before = 0
+        self.slept: float | None = None
+        """For how many seconds at most it sleeps, or slept."""
+        self.last = 0.0
+        """How long its last wait may take or might have taken, whatever it was for."""
+        self._sentinels: set[str] = set()
+        bell = distributor._bell
+        self._wait, self._ring, bell.wait, bell.ring = bell.wait, bell.ring, self._see_wait, self._see_ring
+        if self.notified:
+            self._heard = distributor._listener._heard
+            distributor._listener._heard = self._see_heard
+
+    def falls_asleep(self) -> Future[float]:
+        """The moment at which it wakes."""
+        result = self._starts()
+        until(lambda: self.slept is not None or result.done(), every=0.001)
+        assert not result.done(), result.result()
+        return result
+
+    def _starts(self) -> Future[float]:
+        result: Future[float] = Future()
+        self.slept = None
+
+        def run() -> None:
+            try:
+                while self.slept is None:
+                    self.distributor.wait_for_work()
+                result.set_result(time.monotonic())
+            except BaseException as error:  # noqa: BLE001 - handed to the test
+                result.set_exception(error)
+
+        threading.Thread(target=run, name="sleeper", daemon=True).start()
+        return result
+
+    @contextmanager
+    def asleep(self) -> Iterator[Future[float]]:
+        """Woken at the end, if nothing did before."""
+        result = self.falls_asleep()
+        try:
+            yield result
+        finally:
+            if not result.done():
+                self.distributor.wake()
+            result.exception(10)
+
+    def sleeps_on(self, result: Future[float]) -> bool:
+        """Whether nothing woke it, now that all that is committed has come to it."""
+        if not self.notified:
+            seen = self.waits  # it looks at the file between two of them
+            until(lambda: self.waits >= seen + 3 or result.done())
+            return not result.done()
+        # Notifications come in the order of their commits: what was sent before this one has been heard when it is.
+        store, word = self.distributor._store, SENTINEL + uuid4().hex
+        with store.bound_engine.connect() as connection:
+            connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (store.dialect.channel, word))
+        until(lambda: word in self._sentinels)
+        return self.rings == self._rings_before and not result.done()
+
+    def _see_wait(self, seconds: float) -> bool:
+        self.waits, self.last = self.waits + 1, seconds
+        if seconds > (0.1 if self.notified else 0) and self.slept is None:
+            self.slept, self._rings_before = seconds, self.rings
+        return self._wait(seconds)
+
+    def _see_ring(self) -> None:
+        self.rings += 1
+        self._ring()
+
+    def _see_heard(self, queue: str) -> None:
+        if queue.startswith(SENTINEL):
+            self._sentinels.add(queue)
+        else:
+            self._heard(queue)
+
+
+class Claimer:
+    """Claims, completes and waits, as a worker does; its handlers take no time."""
+
+    def __init__(
+        self,
+        store: Store,
+        distributor: Any,
+        *,
+        queues: Sequence[str] | None = None,
+        limit: int = 10,
+        tells: bool = True,
+    ) -> None:
+        """`tells` False: it never says that it is at work, so it falls asleep after each task."""
+        self.store, self.distributor, self.queues, self.limit, self.tells = store, distributor, queues, limit, tells
+        self.id = uuid4()
+        self.claimed: dict[UUID, float] = {}
+        """When each task was claimed."""
+        self.claims = 0
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="claimer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping = True
+        self.distributor.close()
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "it did not stop"
+        if self._error is not None:
+            raise self._error
+
+    def lag(self, task_id: UUID, since: float, *, seconds: float = 20) -> float:
+        """How long after `since` it claimed the task."""
+        until(lambda: task_id in self.claimed or self._error, seconds=seconds, every=0.001)
+        if self._error is not None:
+            raise self._error
+        return self.claimed[task_id] - since
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._work()
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            self._error = error
+
+    def _work(self) -> None:
+        self.claims += 1
+        claims = self.store.claim_ready_task(self.limit, worker_id=self.id, queues=self.queues)
+        now = time.monotonic()
+        self.claimed |= {claim.id: now for claim in claims}
+        if claims:
+            if self.tells:
+                self.distributor.at_work()
+            self.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
+        if len(claims) < self.limit:
+            self.distributor.wait_for_work()
