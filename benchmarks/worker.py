@@ -143,15 +143,13 @@ def producers(url: str, rounds: int, directory: Path, *, clients: int = 8, secon
     script = directory / "enqueue.sql"
     script.write_text(raw.ENQUEUE)
     address = libpq(url)
-    busy, idle = ("-c", "2"), ("-c", "8")
+    busy = ("-c", "2")
     cases: dict[str, tuple[tuple[str, ...] | None, str, str]] = {
         "no trigger, a busy worker": (busy, "DISABLE", "idle"),
         "trigger, a busy worker": (busy, "ENABLE", "idle"),
         "no trigger, nobody": (None, "DISABLE", "idle"),
         "trigger, nobody": (None, "ENABLE", "idle"),
         "always notifying, two listeners": (("listeners",), "ENABLE", "always"),
-        "trigger, a worker that keeps up if it can": (idle, "ENABLE", "idle"),
-        "no trigger, a worker that keeps up if it can": (idle, "DISABLE", "idle"),
     }
     rates: dict[str, list[float]] = {case: [] for case in cases}
     for _ in range(rounds):
@@ -186,10 +184,6 @@ def producers(url: str, rounds: int, directory: Path, *, clients: int = 8, secon
         ("trigger, a busy worker", "no trigger, a busy worker"),
         ("trigger, nobody", "no trigger, nobody"),
         ("always notifying, two listeners", "no trigger, nobody"),
-        (
-            "trigger, a worker that keeps up if it can",
-            "no trigger, a worker that keeps up if it can",
-        ),
     ):
         ratios = [one / other for one, other in zip(rates[with_trigger], rates[without], strict=True)]
         print(f"{with_trigger} / {without}: {statistics.median(ratios):.2f}")

@@ -25,6 +25,7 @@ log = logging.getLogger("outboxq.worker")
 PATIENCE = 30.0
 """How long a task that was recovered waits for the process to be its own, and then has it: what kills a process does so
 early, and a handler that takes hours must not keep all others out."""
+_APART_DELAY = timedelta(seconds=5)
 _SATURATED_AFTER = 0.05
 _STUCK_AFTER = 1.0
 _LONGEST_PAUSE = 2.0
@@ -72,6 +73,8 @@ class Claimer(threading.Thread):
         self._burst = burst
         self._left = max_tasks
         self._handled = -1
+        self._apart: Claim | None = None
+        """The last recovered task that was begun here."""
         self._alone = False
         """The last claim held a task that was recovered: take one at a time, for more of them may follow."""
 
@@ -115,11 +118,20 @@ class Claimer(threading.Thread):
             self._alone = False
             if quiet:
                 return True
-        if len(claims) < limit and not self._alone and not self._wait_in_burst():
-            self._reach(Failpoint.BEFORE_SLEEP)
-            self._distributor.wait_for_work()
-            self._reach(Failpoint.AFTER_SLEEP)
+        if len(claims) < limit and not self._alone:
+            self._wait()
         return False
+
+    def _wait(self) -> None:
+        """There was no more. In a burst there is nothing to wait for but one's own tasks, and what they enqueue."""
+        if self._burst:
+            while not self._crew.wait_until_at_most(0) and not self._stopping.is_set():
+                pass
+            self._completer.flush()
+            return
+        self._reach(Failpoint.BEFORE_SLEEP)
+        self._distributor.wait_for_work()
+        self._reach(Failpoint.AFTER_SLEEP)
 
     def _room(self) -> int:
         """How many to claim; waits until it is worth a claim."""
@@ -140,10 +152,7 @@ class Claimer(threading.Thread):
         handled, self._handled = self._handled, self._crew.handled
         if self._crew.lying and handled == self._handled:
             self._crew.slow_down(_STUCK_AFTER)
-            held = self._crew.take_back()
-            for one in held:
-                self._leases.drop(one.claim)
-            self._release([one.claim for one in held], "the handlers before it are slow")
+            self._put_back(self._crew.take_back(), "the handlers before it are slow")
 
     def _hand_over(self, claims: Sequence[Claim], sent: float) -> None:
         known = [
@@ -172,40 +181,38 @@ class Claimer(threading.Thread):
         So one such task at a time, others given back at once, and as far as patience goes nothing else beside it. A
         bystander is then hit once at most: after that it is recovered itself, and never beside another such task.
         """
+        if self._apart is not None and self._leases.holds(self._apart):
+            self._put_back(recovered, "another recovered task is running", delay=_APART_DELAY)
+            self._alone = False
+            return
         first, *others = recovered
-        for other in others:
-            self._leases.drop(other.claim)
-        self._release([other.claim for other in others], "another recovered task runs first")
-        if self._left is not None:
-            self._left += len(others)
+        self._put_back(others, "another recovered task runs first")
         self._crew.wait_until_at_most(0, PATIENCE)
         if self._stopping.is_set():
-            self._leases.drop(first.claim)
-            self._release([first.claim], STOPPED)
+            self._put_back([first], STOPPED)
             return
+        self._apart = first.claim
         self._crew.give(first)
         self._crew.wait_until_at_most(0, PATIENCE)
 
-    def _release(self, claims: Sequence[Claim], reason: str) -> None:
+    def _put_back(self, held: Sequence[Held], reason: str, *, delay: timedelta = timedelta(0)) -> None:
+        for one in held:
+            self._leases.drop(one.claim)
+        if self._left is not None:
+            self._left += len(held)
+        self._release([one.claim for one in held], reason, delay=delay)
+
+    def _release(self, claims: Sequence[Claim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
         """Give back what never started: nothing is counted."""
         if not claims:
             return
         self._reach(Failpoint.BEFORE_RELEASE)
-        self._store.finish([released(claim, reason) for claim in claims])
+        self._store.finish([released(claim, reason, delay=delay) for claim in claims])
         self._reach(Failpoint.AFTER_RELEASE)
 
     def _is_quiet(self) -> bool:
         """Nothing runs and nothing is to be written: what a claim does not find now is not there."""
         return self._crew.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
-
-    def _wait_in_burst(self) -> bool:
-        """In a burst there is nothing to wait for but one's own tasks, and what they enqueue."""
-        if not self._burst:
-            return False
-        while not self._crew.wait_until_at_most(0) and not self._stopping.is_set():
-            pass
-        self._completer.flush()
-        return True
 
     def _unknown(self, claim: Claim) -> Outcome:
         log.warning("task %s is called %r, which this worker does not know", claim.id, claim.task_name)

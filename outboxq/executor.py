@@ -70,12 +70,12 @@ def unknown(claim: Claim, *, since: datetime, limit: timedelta, delay: timedelta
     error = f"UnknownTask: no worker that claimed {claim.task_name!r} has it registered"
     if claim.started_at - since > limit:
         return Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error, "reason": UNKNOWN})
-    return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": UNKNOWN})
+    return released(claim, UNKNOWN, delay=delay)
 
 
-def released(claim: Claim, reason: str) -> Outcome:
-    """Given back unfinished: nothing is counted, and another worker may have it at once."""
-    return Outcome(claim=claim, event_type=EventType.RELEASED, data={"reason": reason})
+def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0)) -> Outcome:
+    """Given back unfinished: nothing is counted, and another worker may have it after the delay."""
+    return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason})
 
 
 UNKNOWN = "unknown task"

@@ -105,19 +105,20 @@ class Worker:
         self._reach = reach
         beat = None if heartbeat is None else _positive(heartbeat, "heartbeat")
         self._check_leases(beat)
-        delay, limit = (
-            duration(unknown_task_delay, "unknown_task_delay"),
-            duration(unknown_task_limit, "unknown_task_limit"),
-        )
         every = _positive(recover_every, "recover_every")
-        names, most = queue_names(queues), None if max_tasks is None else _whole(max_tasks, "max_tasks", 1)
         size = _whole(concurrency, "concurrency", 1)
         ahead = None if prefetch is None else _whole(prefetch, "prefetch", 0)
-        poll = None if poll is None else _positive(poll, "poll")
+        longest = None if poll is None else _positive(poll, "poll")
+        names = queue_names(queues)
+        self._claimer_options: dict[str, Any] = {
+            "queues": names,
+            "unknown_task_delay": duration(unknown_task_delay, "unknown_task_delay"),
+            "unknown_task_limit": duration(unknown_task_limit, "unknown_task_limit"),
+            "max_tasks": None if max_tasks is None else _whole(max_tasks, "max_tasks", 1),
+        }
 
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self._pid = os.getpid()
-        self._started = False
         self._died: BaseException | None = None
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping, self._gone = threading.Event(), threading.Event()
@@ -136,7 +137,7 @@ class Worker:
             self._claiming,
             queues=names,
             worker_id=self.id,
-            poll=poll,
+            poll=longest,
             notifications=notifications,
             listen_url=listen_url,
             commits_of=store.engine,
@@ -147,13 +148,7 @@ class Worker:
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
         ]
         self._leases.changed = self._loops[0].look
-        self._claimer_options: dict[str, Any] = {
-            "queues": names,
-            "unknown_task_delay": delay,
-            "unknown_task_limit": limit,
-            "max_tasks": most,
-        }
-        self._claimer: Claimer | None = None
+        self._claimer: Claimer | None = None  # until started
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then finish what runs; a second signal, SIGQUIT, or the drain timeout, gives
@@ -215,10 +210,9 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
-        if self._started:
+        if self._claimer is not None:
             raise ConfigurationError("a worker starts once; make a new one")
         self._application.ensure_current()
-        self._started = True
         self._claimer = Claimer(
             self._claiming,
             self._tasks,
