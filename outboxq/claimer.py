@@ -72,7 +72,8 @@ class Claimer(threading.Thread):
         self._unknown_task_limit = unknown_task_limit
         self._burst = burst
         self._left = max_tasks
-        self._handled = -1
+        self._handled, self._handled_at = -1, 0.0
+        """What the crew had handled when it was last seen to get on."""
         self._apart: Claim | None = None
         """The last recovered task that was begun here."""
         self._alone = False
@@ -93,6 +94,10 @@ class Claimer(threading.Thread):
                     continue
                 if over:
                     break
+            while (
+                self._left == 0 and not self._stopping.is_set() and not self._crew.wait_until_at_most(0, _STUCK_AFTER)
+            ):
+                pass  # what was claimed is to be run, and not given back
             self._finished()
         except BaseException as error:
             self._died(error)
@@ -130,12 +135,13 @@ class Claimer(threading.Thread):
             self._completer.flush()
             return
         self._reach(Failpoint.BEFORE_SLEEP)
-        self._distributor.wait_for_work()
+        self._distributor.wait_for_work(_STUCK_AFTER if self._crew.lying else None)
         self._reach(Failpoint.AFTER_SLEEP)
 
     def _room(self) -> int:
         """How many to claim; waits until it is worth a claim."""
         crew = self._crew
+        self._let_go()
         if not crew.wait_until_at_most(crew.size - 1 + crew.ahead // 2, _SATURATED_AFTER):
             self._distributor.at_work(saturated=True)
             while not crew.wait_until_at_most(crew.size - 1 + crew.ahead // 2, _STUCK_AFTER):
@@ -149,10 +155,14 @@ class Claimer(threading.Thread):
 
     def _let_go(self) -> None:
         """What was fetched ahead for quick handlers must not lie behind slow ones while others are idle."""
-        handled, self._handled = self._handled, self._crew.handled
-        if self._crew.lying and handled == self._handled:
-            self._crew.slow_down(_STUCK_AFTER)
-            self._put_back(self._crew.take_back(), "the handlers before it are slow")
+        now = time.monotonic()
+        if not self._crew.lying or self._crew.handled != self._handled or not self._crew.adapts:
+            self._handled, self._handled_at = self._crew.handled, now
+            return
+        if now - self._handled_at < _STUCK_AFTER:
+            return
+        self._crew.slow_down(_STUCK_AFTER)
+        self._put_back(self._crew.take_back(), "the handlers before it are slow")
 
     def _hand_over(self, claims: Sequence[Claim], sent: float) -> None:
         known = [
@@ -206,9 +216,12 @@ class Claimer(threading.Thread):
         """Give back what never started: nothing is counted."""
         if not claims:
             return
-        self._reach(Failpoint.BEFORE_RELEASE)
-        self._store.finish([released(claim, reason, delay=delay) for claim in claims])
-        self._reach(Failpoint.AFTER_RELEASE)
+        try:
+            self._reach(Failpoint.BEFORE_RELEASE)
+            self._store.finish([released(claim, reason, delay=delay) for claim in claims])
+            self._reach(Failpoint.AFTER_RELEASE)
+        except Exception:
+            log.exception("could not give back %d tasks; their leases will run out", len(claims))
 
     def _is_quiet(self) -> bool:
         """Nothing runs and nothing is to be written: what a claim does not find now is not there."""

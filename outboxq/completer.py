@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ log = logging.getLogger("outboxq.worker")
 
 _MOST_AT_ONCE = 500
 _AGAIN_AFTER = 0.5
+_LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,11 @@ class Completer(threading.Thread):
         """Wait until everything put so far is written, or has failed to be."""
         mark = _Flush(threading.Event())
         self._outcomes.put(mark)
-        return mark.done.wait(timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not (done := mark.done.wait(max(0.0, min(_LOOK, deadline - time.monotonic())))):
+            if not self.is_alive() or time.monotonic() >= deadline:
+                break
+        return done
 
     def finish(self) -> None:
         """Write what was put so far and end. (To be joined.)"""

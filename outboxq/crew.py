@@ -51,6 +51,11 @@ class Crew(Generic[T]):
         return self._in_flight
 
     @property
+    def adapts(self) -> bool:
+        """How many lie ahead follows the handlers' pace; else it was said."""
+        return self._prefetch is None
+
+    @property
     def lying(self) -> int:
         """Jobs that no thread has begun."""
         return self._jobs.qsize()
@@ -96,9 +101,9 @@ class Crew(Generic[T]):
             return self._in_flight <= jobs
 
     def slow_down(self, seconds: float) -> None:
-        """Jobs turned out to take that long at least, although none has ended that says so."""
+        """Jobs turned out to take that long at least, although none has ended that says so: nothing is to lie ahead."""
         with self._changed:
-            self._seconds = max(seconds, self._seconds or 0)
+            self._seconds = max(seconds, 2 * self.size * _AHEAD, self._seconds or 0)
 
     def wake(self) -> None:
         with self._changed:
@@ -109,7 +114,7 @@ class Crew(Generic[T]):
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            if thread.ident is not None:
+            if thread.ident is not None and thread is not threading.current_thread():  # a handler may stop its worker
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _work(self) -> None:

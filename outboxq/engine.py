@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.pool import SingletonThreadPool, StaticPool
+from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
 from .dialects import dialect_for
 from .errors import ConfigurationError
@@ -55,9 +55,15 @@ def _forget_in_children(engine: Engine) -> None:
 
     def forget() -> None:
         if (ours := alive()) is not None:
+            # Kept: to finalize an SQLite connection takes a lock that a thread of the parent's may have held.
+            _inherited.append(ours.pool)
             ours.dispose(close=False)
 
     os.register_at_fork(after_in_child=forget)
+
+
+_inherited: list[Pool] = []
+"""Of the processes that forked us."""
 
 
 def parse_url(url: str | URL) -> URL:

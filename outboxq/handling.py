@@ -36,6 +36,7 @@ class Handling:
         began = time.monotonic()
         outcome = self._transact(held, task) if task.transactional else execute(claim, task, held.context)
         self._reach(Failpoint.AFTER_HANDLER)
+        self._leases.complain_of_late(held)
         if outcome is None:
             self._leases.drop(claim)
             return

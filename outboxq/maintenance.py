@@ -96,7 +96,8 @@ class Leases:
         held = self.held()
         if not held:
             return
-        self._complain_of_late(held)
+        for one in held:
+            self.complain_of_late(one)
         sent = time.monotonic()
         try:
             self._reach(Failpoint.BEFORE_BEAT)
@@ -120,16 +121,16 @@ class Leases:
             if beat.cancel_requested:
                 one.context.request_cancel()
 
-    def _complain_of_late(self, held: list[Held]) -> None:
-        for one in held:
-            if one.context.timed_out and not one.late:
-                one.late = True
-                log.warning(
-                    "task %s (%s) runs past its timeout of %g s; its handler is to look at ctx.timed_out",
-                    one.claim.id,
-                    one.claim.task_name,
-                    one.claim.timeout_seconds,
-                )
+    def complain_of_late(self, one: Held) -> None:
+        """Once: with a heartbeat, or at the latest when its handler has ended."""
+        if one.context.timed_out and not one.late:
+            one.late = True
+            log.warning(
+                "task %s (%s) runs past its timeout of %g s; its handler is to look at ctx.timed_out",
+                one.claim.id,
+                one.claim.task_name,
+                one.claim.timeout_seconds,
+            )
 
     def _every(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._bound)

@@ -103,7 +103,8 @@ class SqlalchemyTarget(Target):
         if not self.connection.in_transaction():
             self.execute("SELECT 1", {})  # begins, as SQLAlchemy would with the caller's first statement
         if _begins_by_itself(raw):
-            if self.connection.in_nested_transaction():
+            ours = "outboxq_begins" in self.connection.get_execution_options()  # a transactional task's: begun by hand
+            if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(
                     "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
                     "survive your rollback; call outboxq.configure_sqlite(engine) once, where the engine is made"

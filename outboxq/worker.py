@@ -149,6 +149,7 @@ class Worker:
         ]
         self._leases.changed = self._loops[0].look
         self._claimer: Claimer | None = None  # until started
+        self._starting = threading.Lock()
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then finish what runs; a second signal, SIGQUIT, or the drain timeout, gives
@@ -210,9 +211,16 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
-        if self._claimer is not None:
-            raise ConfigurationError("a worker starts once; make a new one")
         self._application.ensure_current()
+        with self._starting:
+            if self._claimer is not None:
+                raise ConfigurationError("a worker starts once; make a new one")
+            if self._stopping.is_set():  # it was stopped before it could begin
+                self._bell.put(None)
+                return
+            self._begin(burst=burst)
+
+    def _begin(self, *, burst: bool) -> None:
         self._claimer = Claimer(
             self._claiming,
             self._tasks,
@@ -244,8 +252,9 @@ class Worker:
         if self._pid != os.getpid():  # forked: the threads are the parent's
             return True
         self._distributor.close()
-        if self._claimer is None:
-            return True
+        with self._starting:  # another thread may be about to
+            if self._claimer is None:
+                return True
         limit = self._drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
         self._crew.wake()

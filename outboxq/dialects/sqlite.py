@@ -105,7 +105,10 @@ class SqliteDialect(Dialect):
     }
     reads_before_writing = True
     one_statement = False
-    connection_options: ClassVar = {"sqlite_begin": "DEFERRED"}  # a BEGIN of the engine's own, to be taken back at once
+    connection_options: ClassVar = {
+        "sqlite_begin": "DEFERRED",
+        "outboxq_begins": True,
+    }  # a BEGIN of the engine's own, to be taken back at once
 
     _grammar = SqliteGrammar()
 

@@ -1,0 +1,898 @@
+"""The life of a worker: how it starts and stops, what it holds, what it survives, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.exc import InternalError
+
+from outboxq import (
+    ConfigurationError,
+    EventType,
+    Outbox,
+    RetryPolicy,
+    Snooze,
+    TaskContext,
+    TaskStatus,
+    configure_sqlite,
+)
+from outboxq.failpoints import Failpoint
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+on_postgresql = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def work(outbox):
+    """Start a worker; it is stopped after the test."""
+    started = []
+
+    def start(outbox=outbox, **options):
+        worker = outbox.worker(**{"poll": 0.01, "notifications": False, "recover_every": 60, **options})
+        started.append(worker)
+        worker.start()
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+
+
+@pytest.fixture
+def exits(monkeypatch):
+    """`run()` may end the process; here it only says so. The statuses it would have ended with."""
+    asked = []
+    monkeypatch.setattr("outboxq.worker.os._exit", asked.append)
+    return asked
+
+
+@pytest.fixture
+def run(outbox, exits):
+    """`run()` in this thread: in a burst, unless told otherwise."""
+
+    def to_the_end(*, burst=True, **options):
+        worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
+        return worker.run(burst=burst), worker
+
+    return to_the_end
+
+
+def ended(outbox, handle):
+    return until(lambda: (task := outbox.store.get(handle.id)).completed_at and task)
+
+
+def types(outbox, handle):
+    return [event.event_type for event in outbox.store.history(handle.id)]
+
+
+def statuses(outbox, handles):
+    return [outbox.store.get(handle.id).status for handle in handles]
+
+
+def threads():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("outboxq")}
+
+
+# Start and stop.
+
+
+def test_a_worker_that_never_started_stops_at_once(outbox):
+    worker = outbox.worker()
+    assert worker.stop() is True
+    assert worker.stop() is True
+
+
+def test_a_worker_stopped_before_it_starts_runs_nothing_and_can_be_stopped_again(outbox, work):
+    ran = []
+    handle = outbox.task(name="t")(lambda: ran.append(1)).using(outbox).enqueue()
+    worker = outbox.worker(notifications=False)
+    worker.stop()
+    with contextlib.suppress(ConfigurationError):
+        worker.start()
+    assert worker.stop() is True
+    until(lambda: not threads())
+    assert outbox.store.get(handle.id).status is TaskStatus.READY
+    assert ran == []
+
+
+def test_run_after_stop_returns(outbox, exits):
+    worker = outbox.worker(notifications=False)
+    worker.stop()
+    assert worker.run() == 0
+
+
+def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
+    gate = threading.Event()
+
+    @outbox.task(name="slow")
+    def slow() -> None:
+        gate.wait(10)
+
+    handle = slow.using(outbox).enqueue()
+    worker = work()
+    until(lambda: worker.running == 1)
+    answers = queue.SimpleQueue()
+    stoppers = [threading.Thread(target=lambda: answers.put(worker.stop())) for _ in range(4)]
+    for stopper in stoppers:
+        stopper.start()
+    gate.set()
+    for stopper in stoppers:
+        stopper.join(10)
+    assert [answers.get(timeout=10) for _ in stoppers] == [True] * 4
+    assert worker.stop() is True
+    assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
+
+
+def test_stop_right_after_start_ends_it_however_soon(outbox):
+    outbox.task(name="t")(lambda: None).using(outbox).enqueue_many([()] * 40)
+    took = []
+    for turn in range(30):
+        worker = outbox.worker(poll=30, recover_every=60, notifications=turn % 2 == 0)
+        began = time.monotonic()
+        worker.start()
+        assert worker.stop() is True
+        took.append(time.monotonic() - began)
+        assert not worker._claimer.is_alive()
+    assert max(took) < 2
+    until(lambda: not threads())
+    assert outbox.store.verify() == []
+
+
+def test_stop_while_another_thread_starts_it_ends_it(outbox, monkeypatch):
+    worker = outbox.worker(notifications=False)
+    starting, go, errors = threading.Event(), threading.Event(), []
+
+    def slow_start():
+        starting.set()
+        go.wait(10)
+
+    def attempt(call):
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+
+    monkeypatch.setattr(worker._distributor, "start", slow_start)
+    starter = threading.Thread(target=attempt, args=[worker.start])
+    starter.start()
+    assert starting.wait(10)
+    stopper = threading.Thread(target=attempt, args=[worker.stop])
+    stopper.start()
+    until(worker._stopping.is_set)
+    go.set()
+    starter.join(10)
+    stopper.join(10)
+    worker.stop()
+    assert errors == []
+    until(lambda: not threads())
+
+
+def test_a_handler_may_stop_its_own_worker(outbox, work):
+    """It does not wait for itself."""
+    answers = []
+
+    @outbox.task(name="last", retry=RetryPolicy.never())
+    def last() -> None:
+        answers.append(worker.stop(timeout=0.2))
+
+    handle = last.using(outbox).enqueue()
+    worker = work()
+    until(lambda: worker.handled == 1)
+    assert len(answers) == 1
+    worker.stop()
+    until(lambda: not threads())
+    assert outbox.store.get(handle.id).status in {TaskStatus.READY, TaskStatus.COMPLETED}
+
+
+def test_a_worker_starts_once(outbox, work):
+    worker = work()
+    with pytest.raises(ConfigurationError, match="starts once"):
+        worker.start()
+    worker.stop()
+    with pytest.raises(ConfigurationError, match="starts once"):
+        worker.start()
+
+
+def test_a_worker_lives_inside_a_host_process_and_leaves_it_as_it_was(outbox):
+    hosts_own = threading.Event()
+    host = threading.Thread(target=hosts_own.wait, args=[10], name="host")
+    host.start()
+    before = set(threading.enumerate())
+    workers = [outbox.worker(poll=0.01, recover_every=60) for _ in range(2)]
+    task = outbox.task(name="t")(lambda: threading.current_thread().name)
+    for worker in workers:
+        worker.start()
+    handles = task.using(outbox).enqueue_many([()] * 20)
+    ran_in = {json.loads(ended(outbox, handle).result) for handle in handles}
+    assert all(name.startswith("outboxq-handler") for name in ran_in)
+    for worker in workers:
+        assert worker.stop() is True
+    assert host.is_alive()
+    hosts_own.set()
+    host.join(10)
+    until(lambda: set(threading.enumerate()) <= before)
+
+
+def test_handled_running_and_health_say_what_it_does(outbox, work, database):
+    gate = threading.Event()
+
+    @outbox.task(name="wait")
+    def wait() -> None:
+        gate.wait(10)
+
+    worker = outbox.worker(concurrency=2, poll=0.01)
+    assert (worker.handled, worker.running, worker.is_healthy) == (0, 0, True)
+    assert worker.health.listening is False
+    wait.using(outbox).enqueue_many([()] * 5)
+    worker.start()
+    until(lambda: worker.health.listening)
+    until(lambda: worker.running == 2)
+    assert worker.handled == 0
+    gate.set()
+    until(lambda: worker.handled == 5)
+    until(lambda: worker.running == 0)
+    assert worker.stop() is True
+    assert worker.is_healthy
+
+
+# Bursts and bounds.
+
+
+def test_a_burst_runs_everything_claimable_and_returns_0(outbox, run):
+    gone = []
+
+    @outbox.task(name="spawn")
+    def spawn(left: int) -> None:
+        gone.append(left)
+        if left:
+            spawn.using(outbox).enqueue_many([(left - 1,)] * 2)
+
+    spawn.using(outbox).enqueue(5)
+    code, worker = run()
+    assert (code, worker.handled, len(gone)) == (0, 63, 63)
+    assert sum(row.ready + row.running for row in outbox.store.stats()) == 0
+
+
+def test_a_burst_waits_for_what_retries_at_once_and_leaves_what_is_due_later(outbox, run):
+    @outbox.task(name="third.time", retry=RetryPolicy(max_attempts=3, wait=0))
+    def third_time(ctx: TaskContext) -> int:
+        if ctx.attempt < 3:
+            raise ValueError(ctx.attempt)
+        return ctx.attempt
+
+    rested = []
+
+    @outbox.task(name="rests")
+    def rests() -> None:
+        rested.append(1)
+        if len(rested) < 4:
+            raise Snooze(0)
+
+    @outbox.task(name="hourly", retry=RetryPolicy(max_attempts=3, wait=3600))
+    def hourly() -> None:
+        raise ValueError("later")
+
+    third, rest, hour = (task.using(outbox).enqueue() for task in (third_time, rests, hourly))
+    tomorrow = third_time.using(outbox, delay=86400).enqueue()
+    code, _ = run()
+    assert code == 0
+    assert statuses(outbox, [third, rest]) == [TaskStatus.COMPLETED] * 2
+    assert (outbox.store.get(third.id).attempt, len(rested)) == (3, 4)
+    assert statuses(outbox, [hour, tomorrow]) == [TaskStatus.READY] * 2
+    assert outbox.store.get(hour.id).attempt == 2
+
+
+def test_a_burst_of_nothing_returns(run):
+    code, worker = run()
+    assert (code, worker.handled) == (0, 0)
+
+
+def test_a_burst_does_not_end_while_a_handler_may_still_enqueue(outbox, run):
+    """A claim comes back empty while it runs: that is no end."""
+    claims, children = [], []
+
+    @outbox.task(name="child")
+    def child() -> None:
+        children.append(1)
+
+    @outbox.task(name="slow.parent")
+    def slow_parent() -> None:
+        until(lambda: len(claims) >= 2)
+        child.using(outbox).enqueue()
+
+    slow_parent.using(outbox).enqueue()
+    outbox.task(name="quick")(lambda: None).using(outbox).enqueue()
+    code, worker = run(
+        concurrency=2, prefetch=0, reach=lambda point: point is Failpoint.AFTER_CLAIM and claims.append(1)
+    )
+    assert (code, worker.handled, children) == (0, 3, [1])
+
+
+def test_after_run_nothing_ends_the_process_any_more(run, exits):
+    """The clock that ends a process whose threads hang is stopped when they did not."""
+    before = set(threading.enumerate())
+    assert run(drain_timeout=0)[0] == 0
+    until(lambda: not [thread for thread in set(threading.enumerate()) - before if isinstance(thread, threading.Timer)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"concurrency": 1}, {"concurrency": 8}, {"concurrency": 8, "prefetch": 12}, {"concurrency": 1, "prefetch": 20}],
+    ids=str,
+)
+def test_max_tasks_are_handled_and_no_more(outbox, run, options):
+    ran, gate = [], threading.Event()
+
+    @outbox.task(name="t")
+    def task() -> None:
+        gate.wait(10)  # so that the last is claimed long before it can begin
+        ran.append(1)
+
+    handles = task.using(outbox).enqueue_many([()] * 30)
+    threading.Timer(0.1, gate.set).start()
+    code, worker = run(burst=False, max_tasks=17, **options)
+    assert (code, worker.handled, len(ran)) == (0, 17, 17)
+    found = statuses(outbox, handles)
+    assert (found.count(TaskStatus.COMPLETED), found.count(TaskStatus.READY)) == (17, 13)
+    assert EventType.RELEASED not in {kind for handle in handles for kind in types(outbox, handle)}
+
+
+def test_max_tasks_end_a_burst_too_and_slow_handlers_finish(outbox, run):
+    gate = threading.Event()
+
+    @outbox.task(name="slow")
+    def slow() -> str:
+        gate.wait(10)
+        return "done"
+
+    handles = slow.using(outbox).enqueue_many([()] * 3)
+    threading.Timer(0.1, gate.set).start()
+    code, worker = run(max_tasks=2, concurrency=8)
+    assert (code, worker.handled) == (0, 2)
+    assert sorted(statuses(outbox, handles)) == [TaskStatus.COMPLETED, TaskStatus.COMPLETED, TaskStatus.READY]
+
+
+# What it holds.
+
+
+@pytest.fixture
+def small(database):
+    """An application's engine with two connections and no more."""
+    engine = database.own(create_engine(database.url, pool_size=2, max_overflow=0, pool_timeout=20))
+    if database.name == "sqlite":
+        configure_sqlite(engine)
+    return engine
+
+
+def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
+    """For five times the lease; nothing is taken back, and every beat comes in time."""
+    outbox, taken, gate = Outbox(small), [], threading.Event()
+
+    @outbox.task(name="hog", lease=0.6)
+    def hog(ctx: TaskContext) -> bool:
+        connection = small.connect().execution_options(sqlite_begin="DEFERRED")  # held, and the other six wait for one
+        with connection:
+            connection.execute(text("SELECT 1"))
+            taken.append(connection)
+            gate.wait(20)
+            return ctx.lost
+
+    hogs = hog.using(outbox).enqueue_many([()] * 8)
+    late = []
+
+    @event.listens_for(small, "checkout")
+    def _watch(*_):
+        late.append(small.pool.checkedout())
+
+    work(outbox, concurrency=8, recover_every=0.05)
+    until(lambda: len(taken) == 2)
+    other = Store(database.engine)  # what is asked of the small pool would wait
+    first = min(lease for (lease,) in leases(other, hogs))
+    until(lambda: min(lease for (lease,) in leases(other, hogs)) > first + timedelta(seconds=1.8))
+    assert small.pool.checkedout() == 2
+    gate.set()
+    for handle in hogs:
+        task = until(lambda handle=handle: (t := other.get(handle.id)).completed_at and t)
+        assert (task.status, task.result, task.recovery_attempts) == (TaskStatus.COMPLETED, "false", 0)
+
+
+def leases(store, handles):
+    return [(store.get(handle.id).lease_expires_at,) for handle in handles]
+
+
+@on_postgresql
+def test_transactional_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
+    outbox, begun, gate = Outbox(small), [], threading.Event()
+
+    @outbox.task(name="hog", lease=0.6, transactional=True)
+    def hog(ctx: TaskContext) -> bool:
+        begun.append(1)
+        gate.wait(20)
+        return ctx.lost
+
+    @outbox.task(name="plain", lease=0.6)
+    def plain(ctx: TaskContext) -> bool:
+        gate.wait(20)
+        with small.connect() as connection:
+            connection.execute(text("SELECT 1"))
+        return ctx.lost
+
+    handles = hog.using(outbox).enqueue_many([()] * 5) + plain.using(outbox).enqueue_many([()] * 3)
+    work(outbox, concurrency=8, recover_every=0.05)
+    until(lambda: len(begun) == 2)
+    other = Store(database.engine)
+    until(lambda: all(lease for (lease,) in leases(other, handles)))
+    first = min(lease for (lease,) in leases(other, handles))
+    until(lambda: min(lease for (lease,) in leases(other, handles)) > first + timedelta(seconds=1.8))
+    gate.set()
+    for handle in handles:
+        task = until(lambda handle=handle: (t := other.get(handle.id)).completed_at and t)
+        assert (task.status, task.result, task.recovery_attempts) == (TaskStatus.COMPLETED, "false", 0)
+
+
+@on_postgresql
+def test_no_transaction_is_open_while_a_plain_handler_runs(database, work, outbox):
+    gate = threading.Event()
+
+    @outbox.task(name="wait")
+    def wait() -> None:
+        gate.wait(10)
+
+    handles = wait.using(outbox).enqueue_many([()] * 3)
+    worker = work(concurrency=3, poll=30)
+    until(lambda: worker.running == 3)
+    idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+    until(lambda: database.rows(idle) == [(0,)])
+    assert outbox.store.engine.pool.checkedout() == 0
+    gate.set()
+    for handle in handles:
+        ended(outbox, handle)
+
+
+def backends(database):
+    """The connections of this database but the one that asks."""
+    sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    return {pid for (pid,) in database.rows(sql)}
+
+
+@on_postgresql
+def test_all_of_its_own_connections_are_closed_when_it_has_stopped(database, outbox):
+    task = outbox.task(name="t")(lambda: None)
+    handle = task.using(outbox).enqueue()
+    host = database.host_engine()
+    own = Outbox(host)
+    own.task(name="t")(lambda: None)
+    with host.connect() as connection:
+        kept = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+    database.engine.dispose()
+    worker = own.worker(recover_every=0.05)
+    worker.start()
+    until(lambda: worker.health.listening)
+    until(lambda: database.store.get(handle.id).completed_at)
+    assert len(backends(database) - {kept}) >= 3
+    assert worker.stop() is True
+    database.engine.dispose()
+    until(lambda: backends(database) == {kept})
+
+
+@on_sqlite
+def test_an_sqlite_worker_leaves_no_connection_open_either(database):
+    """Every one that was made in its life has been closed at its end."""
+    made = []
+
+    class Counting(sqlite3.Connection):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            made.append(self)
+
+    engine = database.own(create_engine(database.url, connect_args={"factory": Counting}))
+    outbox = Outbox(engine)
+    handle = outbox.task(name="t")(lambda: None).using(outbox).enqueue()
+    worker = outbox.worker(recover_every=0.05)
+    worker.start()
+    until(lambda: database.store.get(handle.id).completed_at)
+    assert worker.stop() is True
+    engine.dispose()
+
+    def is_open(connection):
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            return connection.total_changes >= 0
+        return False
+
+    assert len(made) >= 3
+    assert [connection for connection in made if is_open(connection)] == []
+
+
+def test_a_hosts_engine_is_usable_while_the_worker_runs_and_afterwards(database):
+    host = database.host_engine()
+    outbox = Outbox(host)
+    task = outbox.task(name="t")(lambda: None)
+    worker = outbox.worker(poll=0.01)
+    worker.start()
+    for _ in range(3):
+        with host.begin() as connection:
+            handle = task.using(connection).enqueue()
+        ended(outbox, handle)
+    with host.connect() as connection:
+        kept = connection.connection.dbapi_connection
+    assert worker.stop() is True
+    with host.begin() as connection:  # the same one, still open
+        assert connection.connection.dbapi_connection is kept
+        after = task.using(connection).enqueue()
+    assert outbox.store.get(after.id).status is TaskStatus.READY
+
+
+def test_workers_of_two_outboxes_in_one_database_run_each_their_own(database, work, outbox):
+    host = database.host_engine()
+    other, ran = Outbox(host), []
+    ours = outbox.task(name="ours", queue="ours")(lambda: ran.append("ours"))
+    theirs = other.task(name="theirs", queue="theirs")(lambda: ran.append("theirs"))
+    work(outbox, queues=["ours"])
+    work(other, queues=["theirs"])
+    handles = ours.using(outbox).enqueue_many([()] * 5) + theirs.using(other).enqueue_many([()] * 5)
+    assert {ended(outbox, handle).status for handle in handles} == {TaskStatus.COMPLETED}
+    assert sorted(ran) == ["ours"] * 5 + ["theirs"] * 5
+
+
+def test_one_connection_of_the_applications_is_enough_for_eight_threads(database):
+    engine = database.own(create_engine(database.url, pool_size=1, max_overflow=0, pool_timeout=20))
+    if database.name == "sqlite":
+        configure_sqlite(engine)
+    outbox = Outbox(engine)
+
+    @outbox.task(name="child")
+    def child() -> None: ...
+
+    @outbox.task(name="parent", transactional=True)
+    def parent() -> None:
+        child.enqueue()
+
+    parent.using(outbox).enqueue_many([()] * 16)
+    worker = outbox.worker(concurrency=8, notifications=False)
+    worker.start(burst=True)
+    until(lambda: not worker._claimer.is_alive())
+    assert worker.stop() is True
+    assert worker.handled == 32
+
+
+# Forks: in a process of their own, which has no threads of pytest's.
+
+FORKED = """
+import gc, json, os, signal, sys, threading, time
+sys.path.insert(0, {root!r})
+from outboxq import ConfigurationError, Outbox
+from tests.waiting import until
+
+outbox = Outbox({url!r})
+IS_POSTGRESQL = {url!r}.startswith("postgresql")
+
+@outbox.task(name="pid")
+def pid() -> int:
+    return os.getpid()
+
+@outbox.task(name="elsewhere", queue="nobody's")
+def elsewhere() -> None: ...
+
+def backend():
+    with outbox.store.engine.connect() as connection:
+        return connection.exec_driver_sql("SELECT pg_backend_pid()" if IS_POSTGRESQL else "SELECT 0").scalar()
+
+def in_child(call):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # should it hang
+        try:
+            answer = call()
+        except BaseException as error:
+            answer = repr(error)
+        os.write(writing, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writing)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    with os.fdopen(reading) as pipe:
+        return json.loads(pipe.read())
+"""
+
+REFUSES = """
+worker = outbox.worker(poll=60, recover_every=60, label="parent")
+worker.start()
+until(lambda: worker.health.listening)
+before = worker.health.connections
+
+def child():
+    began = time.monotonic()
+    answers = []
+    try:
+        worker.start()
+    except ConfigurationError as error:
+        answers.append(str(error))
+    answers.append(worker.stop())
+    return [*answers, time.monotonic() - began]
+
+refusal, stopped, seconds = in_child(child)
+for _ in range(10):  # amid the parent's work, whose connections are not closed there: that could wait for its threads' locks
+    pid.using(outbox).enqueue_many([()] * 100)
+    in_child(gc.collect)
+handle = pid.using(outbox).enqueue()
+began = time.monotonic()
+task = until(lambda: (t := outbox.store.get(handle.id)).completed_at and t)
+print(json.dumps([refusal, stopped, seconds, time.monotonic() - began, int(task.result) == os.getpid(),
+                  worker.health.connections == before, worker.health.listening, worker.stop()]))
+"""
+
+PIDS = """
+mine = backend()
+elsewhere.using(outbox).enqueue()
+
+def child():
+    handles = [elsewhere.using(outbox).enqueue() for _ in range(5)]
+    return [backend(), len({handle.id for handle in handles})]
+
+children = [in_child(child) for _ in range(3)]
+print(json.dumps([mine, backend(), children, sum(row.ready for row in outbox.store.stats()), outbox.store.verify() == []]))
+"""
+
+NEW = """
+elsewhere.using(outbox).enqueue()
+
+def child():
+    handle = pid.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01)
+    worker.start(burst=True)
+    until(lambda: outbox.store.get(handle.id).completed_at)
+    clean = worker.stop()
+    return [clean, int(outbox.store.get(handle.id).result) == os.getpid()]
+
+print(json.dumps(in_child(child)))
+"""
+
+
+def in_a_process(script, database):
+    command = [
+        sys.executable,
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        FORKED.format(root=str(ROOT), url=database.url) + script,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_in_a_forked_child_the_worker_is_the_parents(database):
+    refusal, stopped, seconds, took, ran_in_parent, same_connection, listening, clean = in_a_process(REFUSES, database)
+    assert "made before the process forked" in refusal
+    assert stopped is True
+    assert seconds < 1
+    assert took < 5  # notified: the poll would take a minute
+    assert ran_in_parent
+    assert same_connection
+    assert listening
+    assert clean
+
+
+def test_a_forked_child_enqueues_on_connections_of_its_own(database):
+    mine, mine_after, children, ready, in_order = in_a_process(PIDS, database)
+    assert mine_after == mine
+    assert [written for _, written in children] == [5, 5, 5]
+    assert ready == 16
+    assert in_order
+    if database.name == "postgresql":
+        assert len({mine, *(pid for pid, _ in children)}) == 4
+
+
+def test_a_forked_child_may_have_a_worker_of_its_own(database):
+    assert in_a_process(NEW, database) == [True, True]
+
+
+# What it survives.
+
+
+def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypatch, caplog):
+    """Whatever kind of error it was: one that is worth another try is tried again below."""
+    real, failures, ran = Store.claim_ready_task, [], []
+
+    def claim(*args, **kwargs):
+        if len(failures) < 2:
+            failures.append(len(ran))
+            raise InternalError("claim", {}, Exception("cannot execute DELETE in a read-only transaction"))
+        return real(*args, **kwargs)
+
+    handle = outbox.task(name="t")(lambda: ran.append(1)).using(outbox).enqueue()
+    monkeypatch.setattr(Store, "claim_ready_task", claim)
+    worker = work()
+    assert ended(outbox, handle).status is TaskStatus.COMPLETED
+    assert failures == [0, 0]
+    assert worker.is_healthy
+    assert caplog.text.count("claiming failed; no task was started") == 2
+    assert types(outbox, handle) == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
+
+
+@pytest.mark.parametrize(
+    "garbage", ['[1, "two"]', '{"n": 1, "on": "someday"}', '{"m": 1}', "null", "7", '{"n": 1, "more": 2}']
+)
+def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(outbox, run, database, garbage):
+    @outbox.task(name="counts", retry=RetryPolicy(max_attempts=2, wait=0))
+    def counts(n: int, on: date | None = None) -> int:
+        return n
+
+    bad, good = counts.using(outbox, priority=5).enqueue(1), counts.using(outbox).enqueue(2)
+    database.run(f"UPDATE task_executions SET args = '{garbage}' WHERE priority = 5")
+    code, worker = run(concurrency=1)
+    assert code == 0
+    task = outbox.store.get(bad.id)
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, 2)
+    assert "counts" in task.last_error
+    assert outbox.store.get(good.id).result == "2"
+    assert worker.is_healthy
+
+
+@on_sqlite
+def test_text_that_is_no_json_at_all_fails_the_task_too(database, exits):
+    """PostgreSQL would not store it."""
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="counts", retry=RetryPolicy.never())
+    def counts(n: int) -> int:
+        return n
+
+    handle = counts.using(outbox).enqueue(1)
+    try:
+        database.run("UPDATE task_executions SET args = 'gar{bage'")
+    except Exception:  # noqa: BLE001 - a CHECK that keeps it out is better still
+        return
+    database.corrupted = True
+    assert outbox.worker(notifications=False).run(burst=True) == 0
+    assert outbox.store.get(handle.id).status is TaskStatus.FAILED
+
+
+def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
+    stranger = Outbox(outbox.store.engine).task(name="stranger")(lambda: None)
+    stranger_handles = [stranger.using(stranger.holder).enqueue() for _ in range(5)]
+    known = outbox.task(name="known")(lambda: None)
+    handles = known.using(outbox).enqueue_many([()] * 5)
+    worker = work(concurrency=1, unknown_task_delay=60)
+    assert {ended(outbox, handle).status for handle in handles} == {TaskStatus.COMPLETED}
+    until(lambda: all(EventType.RELEASED in types(outbox, handle) for handle in stranger_handles))
+    assert {outbox.store.get(handle.id).attempt for handle in stranger_handles} == {1}
+    assert worker.handled == 5
+
+
+def test_a_recovered_task_is_run_even_if_giving_back_another_failed(outbox, work, monkeypatch):
+    """Two were taken back; the first runs alone, and the second cannot be given back: neither is held for ever."""
+    task = outbox.task(name="orphan", lease=0.3)(lambda: None)
+    handles = task.using(outbox).enqueue_many([()] * 2)
+    assert len(outbox.store.claim_ready_task(2, worker_id=uuid7())) == 2
+    until(lambda: outbox.store.recover() or all(t is TaskStatus.READY for t in statuses(outbox, handles)))
+    real, failures = Store.finish, []
+
+    def finish(store, outcomes, **options):
+        if not failures and any(outcome.event_type is EventType.RELEASED for outcome in outcomes):
+            failures.append(1)
+            raise InternalError("release", {}, Exception("refused"))
+        return real(store, outcomes, **options)
+
+    monkeypatch.setattr(Store, "finish", finish)
+    work(recover_every=0.05)
+    assert [ended(outbox, handle).status for handle in handles] == [TaskStatus.COMPLETED] * 2
+    assert failures
+
+
+@pytest.mark.parametrize("thread", ["claim_ready_task", "recover"])
+def test_a_dead_thread_ends_run_with_1(outbox, exits, monkeypatch, thread):
+    def broken(*_args, **_kwargs):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(Store, thread, broken)
+    monkeypatch.setattr(threading, "excepthook", lambda _args: None)
+    worker = outbox.worker(notifications=False, recover_every=0.01, drain_timeout=1)
+    assert worker.run() == 1
+    assert not worker.is_healthy
+
+
+def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monkeypatch, caplog):
+    real, failures = Store.recover, []
+
+    def recover(*args, **kwargs):
+        if len(failures) < 2:
+            failures.append(1)
+            raise InternalError("recover", {}, Exception("no"))
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(Store, "recover", recover)
+    handle = outbox.task(name="orphan", lease=0.1)(lambda: None).using(outbox).enqueue()
+    outbox.store.claim_ready_task(1, worker_id=uuid7())
+    work(recover_every=0.02)
+    assert ended(outbox, handle).status is TaskStatus.COMPLETED
+    assert caplog.text.count("outboxq-recovery failed; going on") == 2
+
+
+def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database):
+    ran, chunks = [], []
+    left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
+    left.using(outbox).enqueue_many([()] * 350)
+    assert len(outbox.store.claim_ready_task(350, worker_id=uuid7())) == 350
+    probe = outbox.task(name="probe", queue="live")(lambda: ran.append(1))
+
+    def reach(point):
+        if point is Failpoint.AFTER_RECOVERY:
+            (now,) = [row.running for row in outbox.store.stats() if row.queue == "dead worker's"]
+            chunks.append(now)
+            if len(chunks) <= 4:  # recovery waits here, and a task is claimed and run
+                ended(outbox, probe.using(outbox).enqueue())
+
+    until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
+    began = time.monotonic()
+    work(queues=["live"], recover_every=0.05, reach=reach)
+    until(lambda: len(ran) >= 4)
+    assert time.monotonic() - began < 5
+    assert chunks[:4] == [250, 150, 50, 0]
+
+
+def now(database):
+    return "strftime('%Y-%m-%dT%H:%M:%f000+00:00', 'now')" if database.name == "sqlite" else "clock_timestamp()"
+
+
+def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, work):
+    left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
+    left.using(outbox).enqueue_many([()] * 350)
+    outbox.store.claim_ready_task(350, worker_id=uuid7())
+    chunks = []
+
+    def reach(point):
+        if point is Failpoint.AFTER_RECOVERY:
+            chunks.append(time.monotonic())
+
+    work(queues=["live"], recover_every=0.5, reach=reach)
+    until(lambda: sum(row.running for row in outbox.store.stats() if row.queue == "dead worker's") == 0)
+    gaps = [after - before for before, after in itertools.pairwise(chunks)]
+    assert sum(gap < 0.2 for gap in gaps) >= 3
+
+
+# Configuration.
+
+
+@pytest.mark.parametrize(("lease", "heartbeat"), [(20, 10), (19.9, 10), (1, 5)])
+def test_a_lease_not_longer_than_two_heartbeats_is_refused(outbox, lease, heartbeat):
+    outbox.task(name="short", lease=lease)(lambda: None)
+    with pytest.raises(ConfigurationError, match="task short .* must be longer than two heartbeats"):
+        outbox.worker(heartbeat=heartbeat)
+
+
+def test_heartbeats_come_as_often_as_asked(outbox, work):
+    gate, beats = threading.Event(), []
+
+    @outbox.task(name="long", lease=60)
+    def long() -> None:
+        gate.wait(10)
+
+    handle = long.using(outbox).enqueue()
+    work(heartbeat=0.05, reach=lambda point: point is Failpoint.AFTER_BEAT and beats.append(time.monotonic()))
+    until(lambda: len(beats) >= 4)
+    gate.set()
+    ended(outbox, handle)
+    assert beats[3] - beats[0] < 5

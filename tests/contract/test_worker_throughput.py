@@ -1,0 +1,474 @@
+"""What makes a worker fast: claims ahead of idle threads, outcomes written together, no clock that anybody waits for."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+from sqlalchemy import Engine, event
+
+from outboxq import EventType, Outbox, Snooze, TaskStatus
+from outboxq.distributor import Health
+from outboxq.failpoints import Failpoint
+from outboxq.store import Store
+from tests.contract import helpers
+from tests.waiting import until
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def work(outbox):
+    """Start a worker; it is stopped after the test."""
+    started = []
+
+    def start(*, burst=False, **options):
+        worker = outbox.worker(**{"poll": 0.01, "notifications": False, "recover_every": 60, **options})
+        started.append(worker)
+        worker.start(burst=burst)
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+
+
+class Batches(list):
+    @staticmethod
+    def hold_the_first_until(handled):
+        """For `reach`: the first batch is written only when so many handlers have ended."""
+        count, held = itertools.count(1), threading.Event()
+        enough = threading.Event()
+
+        def reach(point):
+            if point is Failpoint.AFTER_HANDLER and next(count) == handled:
+                enough.set()
+            if point is Failpoint.BEFORE_FINISH and not held.is_set():
+                held.set()
+                assert enough.wait(20)
+
+        return reach
+
+
+@pytest.fixture
+def finished(monkeypatch):
+    """The batches that were written, as event types."""
+    real, batches = Store.finish, Batches()
+
+    def finish(store, outcomes, **options):
+        batches.append([outcome.event_type for outcome in outcomes])
+        return real(store, outcomes, **options)
+
+    monkeypatch.setattr(Store, "finish", finish)
+    return batches
+
+
+def over(worker):
+    until(lambda: not worker._claimer.is_alive())
+    assert worker.stop() is True
+
+
+@pytest.fixture
+def gate(work):
+    """Handlers wait at it; it is open when the workers are stopped."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def all_of(tasks, finished, worker):
+    until(lambda: sum(map(len, finished)) == tasks)
+    assert worker.stop() is True
+
+
+def ended(outbox, handle):
+    return until(lambda: (task := outbox.store.get(handle.id)).completed_at and task)
+
+
+def counted(outbox):
+    """How many tasks are in each status."""
+    rows = outbox.store.stats()
+    return sum(row.ready for row in rows), sum(row.running for row in rows)
+
+
+# Outcomes are written together.
+
+
+def test_500_tasks_take_far_fewer_than_500_statements(outbox, work, finished):
+    statements = []
+
+    def see(_connection, _cursor, statement, *_):
+        statements.append(statement)
+
+    ran = []
+    outbox.task(name="nothing")(lambda: ran.append(1)).using(outbox).enqueue_many([()] * 500)
+    event.listen(Engine, "before_cursor_execute", see)
+    try:
+        over(work(burst=True))
+    finally:
+        event.remove(Engine, "before_cursor_execute", see)
+    assert len(ran) == sum(len(batch) for batch in finished) == 500
+    assert len(finished) < 125
+    begun = sum(statement.startswith("BEGIN") for statement in statements)
+    assert begun < 250  # transactions, the claims' and looks' included
+
+
+def test_what_ends_while_one_batch_is_written_is_the_next_batch(outbox, work, finished):
+    task = outbox.task(name="nothing")(lambda: None)
+    task.using(outbox).enqueue_many([()] * 300)
+    all_of(300, finished, work(concurrency=4, reach=finished.hold_the_first_until(300)))
+    first, *others = map(len, finished)
+    assert [sum(others)] == [300 - first] == others
+
+
+def test_a_batch_is_bounded(outbox, work, finished):
+    task = outbox.task(name="nothing")(lambda: None)
+    task.using(outbox).enqueue_many([()] * 1200)
+    all_of(1200, finished, work(reach=finished.hold_the_first_until(1200)))
+    sizes = list(map(len, finished))
+    assert sum(sizes) == 1200
+    assert max(sizes) <= 500
+    assert len(sizes) <= 4
+
+
+def test_all_kinds_of_ends_share_a_batch(outbox, work, finished):
+    task = outbox.task(name="nothing")(lambda: None)
+    rest = outbox.task(name="rests")(lambda: Snooze(3600))
+    task.using(outbox).enqueue_many([()] * 10)
+    rest.using(outbox).enqueue_many([()] * 10)
+    all_of(20, finished, work(reach=finished.hold_the_first_until(20)))
+    assert {EventType.COMPLETED, EventType.SNOOZED} in [set(batch) for batch in finished]
+    assert {row.queue: row.running for row in outbox.store.stats()} == {"default": 0}
+    assert outbox.store.stats()[0].delayed == 10
+
+
+def test_one_outcome_that_cannot_be_written_does_not_keep_the_others(outbox, work, finished, database, caplog):
+    helpers.refuse_event(database, "task_snoozed")
+    task = outbox.task(name="nothing")(lambda: None)
+    bad = outbox.task(name="rests")(lambda: Snooze(3600))
+    handles = task.using(outbox).enqueue_many([()] * 10)
+    refused = bad.using(outbox).enqueue()
+    handles += task.using(outbox).enqueue_many([()] * 10)
+    worker = work(reach=finished.hold_the_first_until(21))
+    assert {ended(outbox, handle).status for handle in handles} == {TaskStatus.COMPLETED}
+    assert max(map(len, finished)) > 10
+    until(lambda: f"task {refused.id}: its outcome task_snoozed could not be written" in caplog.text)
+    assert worker.stop() is True
+    assert caplog.text.count("could not be written") == 1
+    assert outbox.store.get(refused.id).status is TaskStatus.RUNNING  # until its lease runs out
+
+
+def test_outcomes_of_two_claims_of_one_task_are_both_answered(
+    outbox, work, finished, database, caplog, monkeypatch, gate
+):
+    """Its first handler still runs when the task was taken back and claimed again by the same worker."""
+    monkeypatch.setattr("outboxq.claimer.PATIENCE", 0.05)  # for what was recovered to be alone
+    runs, points = [], []
+    enough = threading.Event()
+
+    def reach(point):
+        if point is Failpoint.AFTER_HANDLER:
+            points.append(point)
+            if len(points) == 3:
+                enough.set()
+        if point is Failpoint.BEFORE_FINISH:
+            holding.set()
+            assert enough.wait(20)
+
+    @outbox.task(name="twice")
+    def twice() -> int:
+        runs.append(1)
+        mine = len(runs)
+        if mine == 1:
+            gate.wait(10)
+        return mine
+
+    holding = threading.Event()
+    handle = twice.using(outbox).enqueue()
+    work(concurrency=4, recover_every=0.05, reach=reach)
+    until(lambda: runs)
+    outbox.task(name="other")(lambda: None).using(outbox).enqueue()
+    until(holding.is_set)  # the other's outcome is under way: what ends from now on is one batch
+    moment = "'2020-01-01T00:00:00.000000+00:00'" + ("" if database.name == "sqlite" else "::timestamptz")
+    database.run(
+        f"UPDATE task_leases SET lease_expires_at = {moment} "
+        "WHERE task_execution_id IN (SELECT id FROM task_executions WHERE task_name = 'twice')"
+    )
+    until(lambda: len(runs) == 2)
+    gate.set()
+    task = ended(outbox, handle)
+    assert (task.status, task.result, task.lease_token) == (TaskStatus.COMPLETED, "2", 2)
+    assert 2 in map(len, finished)
+    until(lambda: "its lease was lost, so its outcome task_completed is discarded" in caplog.text)
+
+
+# The database is away.
+
+
+def away(database, methods, monkeypatch):
+    """Until the event is set, these fail as if the server could not be reached."""
+    back = threading.Event()
+    for name in methods:
+        real = getattr(Store, name)
+
+        def call(*args, _real=real, **options):
+            if not back.is_set():
+                raise helpers.lost_connection(database)
+            return _real(*args, **options)
+
+        monkeypatch.setattr(Store, name, call)
+    monkeypatch.setattr("outboxq.completer._AGAIN_AFTER", 0.01)
+    return back
+
+
+def test_an_outcome_is_written_once_the_database_is_back(outbox, work, database, monkeypatch, caplog):
+    runs = []
+    handle = outbox.task(name="patient")(lambda: runs.append(1)).using(outbox).enqueue()
+    back = away(database, ["finish"], monkeypatch)
+    work()
+    until(lambda: caplog.text.count("1 outcomes could not be written") >= 3)
+    back.set()
+    assert ended(outbox, handle).status is TaskStatus.COMPLETED
+    kinds = [event.event_type for event in outbox.store.history(handle.id)]
+    assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
+    assert runs == [1]
+
+
+def test_an_outcome_is_given_up_with_its_lease(outbox, work, database, monkeypatch, caplog):
+    runs = []
+    handle = outbox.task(name="late", lease=0.4)(lambda: runs.append(1)).using(outbox).enqueue()
+    back = away(database, ["finish", "heartbeat"], monkeypatch)
+    work(recover_every=0.05)
+    until(lambda: f"task {handle.id}: its outcome task_completed could not be written" in caplog.text)
+    assert "trying again" in caplog.text
+    back.set()
+    task = ended(outbox, handle)
+    assert (task.status, task.recovery_attempts >= 1, len(runs) >= 2) == (TaskStatus.COMPLETED, True, True)
+
+
+# Claims ahead.
+
+
+@pytest.mark.parametrize(("concurrency", "prefetch"), [(1, 0), (3, 0), (1, 5), (3, 4)])
+def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurrency, prefetch, gate):
+    most = []
+
+    @outbox.task(name="wait")
+    def wait() -> None:
+        most.append(worker._crew.in_flight)
+        gate.wait(10)
+
+    handles = wait.using(outbox).enqueue_many([()] * 20)
+    worker = outbox.worker(poll=0.01, notifications=False, concurrency=concurrency, prefetch=prefetch)
+    worker.start()
+    until(lambda: counted(outbox)[1] == concurrency + prefetch)
+    until(lambda: worker.running == concurrency)
+    assert worker._crew.in_flight == concurrency + prefetch
+    gate.set()
+    for handle in handles:
+        ended(outbox, handle)
+    assert worker.stop() is True
+    assert max(most) <= concurrency + prefetch
+
+
+def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
+    pause, seen = threading.Event(), []
+
+    @outbox.task(name="slow")
+    def slow() -> None:
+        seen.append(worker._crew.in_flight)
+        pause.wait(0.06)
+
+    handles = slow.using(outbox).enqueue_many([()] * 8)
+    worker = outbox.worker(poll=0.01, notifications=False, concurrency=1)
+    worker.start()
+    for handle in handles:
+        ended(outbox, handle)
+    worker.stop()
+    assert set(seen) == {1}
+
+
+def test_much_lies_ahead_of_fast_handlers(outbox, work):
+    limits = []
+    outbox.task(name="fast")(lambda: limits.append(worker._crew.ahead)).using(outbox).enqueue_many([()] * 1000)
+    worker = outbox.worker(poll=0.01, notifications=False, concurrency=4)
+    worker.start(burst=True)
+    over(worker)
+    assert limits[0] == 0
+    assert max(limits) > 50
+
+
+def test_what_lies_ahead_is_given_back_when_the_worker_stops(outbox, work, gate):
+    """At once, and not after the handlers that run have ended."""
+
+    @outbox.task(name="wait")
+    def wait() -> None:
+        gate.wait(10)
+
+    wait.using(outbox).enqueue_many([()] * 10)
+    worker = work(concurrency=1, prefetch=9)
+    until(lambda: counted(outbox) == (0, 10))
+    until(lambda: worker.running == 1)
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    until(lambda: counted(outbox) == (9, 1))
+    assert stopping.is_alive()
+    gate.set()
+    stopping.join(10)
+    assert counted(outbox) == (9, 0)
+
+
+def releases(database):
+    return database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_released'")[0][0]
+
+
+def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
+    outbox, work, database, monkeypatch, gate
+):
+    monkeypatch.setattr("outboxq.claimer._STUCK_AFTER", 0.1)
+    ran = []
+
+    @outbox.task(name="moody")
+    def moody(slow: bool) -> None:
+        if slow:
+            gate.wait(10)
+        ran.append(slow)
+
+    fast = [(False,)] * 400
+    moody.using(outbox).enqueue_many([*fast, *[(True,)] * 100])
+    worker = work(concurrency=1)
+    until(lambda: len(ran) == 400)
+    until(lambda: counted(outbox) == (99, 1))  # others may have them
+    assert releases(database) > 0
+    gate.set()
+    until(lambda: len(ran) == 500)
+    assert worker.stop() is True
+    assert worker.handled == 500
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 1, "prefetch": 5}, {"concurrency": 40}], ids=str)
+def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, monkeypatch, options, gate):
+    """Each turn would be two events for each task, for as long as the slow handlers take."""
+    monkeypatch.setattr("outboxq.claimer._STUCK_AFTER", 0.05)
+    turns = []
+    outbox.task(name="fast")(lambda: None).using(outbox, priority=1).enqueue_many([()] * 200)
+
+    @outbox.task(name="slow")
+    def slow() -> None:
+        gate.wait(20)
+
+    slow.using(outbox).enqueue_many([()] * 100)
+    worker = work(reach=lambda point: point is Failpoint.AFTER_CLAIM and turns.append(1), **options)
+    until(lambda: worker.running == options["concurrency"] and worker.handled == 200)
+    real, waits = worker._crew.wait_until_at_most, []
+
+    def waiting(jobs, timeout=None):
+        waits.append(timeout)
+        return real(jobs, timeout)
+
+    monkeypatch.setattr(worker._crew, "wait_until_at_most", waiting)
+    until(lambda: waits.count(0.05) >= 8)
+    assert releases(database) <= 2 * 60
+    before = len(turns)
+    until(lambda: waits.count(0.05) >= 16)
+    assert len(turns) - before <= 1
+    gate.set()
+
+
+class Quiet:
+    """A distributor that only writes down what it is asked, and never knows of work."""
+
+    health = Health(listening=False)
+
+    def __init__(self, happened):
+        self._happened = happened
+        self._closed = threading.Event()
+
+    def start(self):
+        self._happened.append("start")
+
+    def wait_for_work(self, timeout=None):
+        self._happened.append("wait")
+        self._closed.wait(0.01)
+
+    def at_work(self, *, saturated=False):
+        pass
+
+    def wake(self):
+        pass
+
+    def close(self):
+        self._closed.set()
+
+
+def test_it_claims_first_and_waits_only_after_less_than_it_asked_for(outbox, monkeypatch):
+    happened, real, ran = [], Store.claim_ready_task, []
+
+    def claim(store, limit, **options):
+        claims = real(store, limit, **options)
+        happened.append((limit, len(claims)))
+        return claims
+
+    monkeypatch.setattr(Store, "claim_ready_task", claim)
+    monkeypatch.setattr("outboxq.worker.create_work_distributor", lambda *_, **__: Quiet(happened))
+    outbox.task(name="nothing")(lambda: ran.append(1)).using(outbox).enqueue_many([()] * 41)
+    worker = outbox.worker(concurrency=4, prefetch=0)
+    worker.start()
+    until(lambda: len(ran) == 41 and "wait" in happened)
+    worker.stop()
+    assert happened[0] == "start"
+    assert happened[1] == (4, 4)
+    steps = list(itertools.pairwise(happened[1:]))
+    assert all(after != "wait" for (now, after) in steps if now != "wait" and now[1] == now[0])
+    assert all(after == "wait" for (now, after) in steps if now != "wait" and now[1] < now[0])
+
+
+def test_it_asks_for_no_more_than_there_are_idle_threads(outbox, monkeypatch, gate):
+    asked, real = [], Store.claim_ready_task
+
+    def claim(store, limit, **options):
+        asked.append(limit)
+        return real(store, limit, **options)
+
+    monkeypatch.setattr(Store, "claim_ready_task", claim)
+
+    @outbox.task(name="wait")
+    def wait(blocks: bool) -> None:
+        if blocks:
+            gate.wait(10)
+
+    wait.using(outbox, priority=1).enqueue(blocks=True)
+    worker = outbox.worker(concurrency=3, prefetch=0, poll=0.01, notifications=False)
+    worker.start()
+    until(lambda: worker.running == 1 and len(asked) > 3)
+    assert asked[0] == 3
+    until(lambda: asked[-1] == 2)
+    gate.set()
+    worker.stop()
+
+
+def test_a_lone_outcome_is_written_at_once(outbox, work):
+    """The next task is put only after the one before has ended: none is ever kept for company."""
+    moments, ended_at = [], threading.Event()
+
+    def reach(point):
+        if point is Failpoint.AFTER_HANDLER:
+            moments.append(time.monotonic())
+        if point is Failpoint.BEFORE_FINISH:
+            moments.append(time.monotonic())
+            ended_at.set()
+
+    task = outbox.task(name="lone")(lambda: None)
+    work(concurrency=1, reach=reach)
+    for _ in range(10):
+        ended_at.clear()
+        ended(outbox, task.using(outbox).enqueue())
+        assert ended_at.wait(10)
+    waits = [after - before for before, after in zip(moments[::2], moments[1::2], strict=True)]
+    assert len(waits) == 10
+    assert sorted(waits)[4] < 0.01

@@ -1,0 +1,333 @@
+"""The thread that writes outcomes: together while one batch is under way, alone at once; no database."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from outboxq.completer import Completer
+from outboxq.context import TaskContext
+from outboxq.failpoints import Failpoint, unarmed
+from outboxq.maintenance import Leases
+from outboxq.model import Claim, EventType, Outcome
+from tests.waiting import until
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Away(Exception):
+    """What may work when tried again."""
+
+
+class FakeDialect:
+    @staticmethod
+    def is_transient(error):
+        return isinstance(error, Away)
+
+
+class FakeStore:
+    """Remembers what is to be written; `answer` says what becomes of it."""
+
+    dialect = FakeDialect()
+
+    def __init__(self):
+        self.gone = threading.Event()
+        self.batches = []
+        self.answer = lambda _outcomes: frozenset()
+
+    def finish(self, outcomes):
+        self.batches.append(list(outcomes))
+        return self.answer(outcomes)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr("outboxq.completer._AGAIN_AFTER", 0.001)
+
+
+@pytest.fixture
+def store():
+    return FakeStore()
+
+
+@pytest.fixture
+def leases(store):
+    return Leases(store, heartbeat=None, reach=unarmed)
+
+
+@pytest.fixture
+def died():
+    return []
+
+
+@pytest.fixture
+def completer(store, leases, died):
+    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer.start()
+    yield completer
+    store.gone.set()
+    completer.finish()
+    completer.join(10)
+
+
+def outcome(leases=None, *, seconds=60.0, token=1, task_id=None):
+    """One of a claim that is held, if `leases` is given."""
+    claim = Claim(
+        id=task_id or uuid4(),
+        pipeline_execution_id=uuid4(),
+        task_name="t",
+        queue="default",
+        priority=0,
+        args="{}",
+        headers=None,
+        attempt=1,
+        max_attempts=None,
+        recovery_attempts=0,
+        lease_token=token,
+        worker_id=uuid4(),
+        lease_seconds=seconds,
+        lease_expires_at=NOW,
+        timeout_seconds=None,
+        created_at=NOW,
+        first_started_at=NOW,
+        started_at=NOW,
+    )
+    if leases is not None:
+        context = TaskContext(claim, max_attempts=None, stopping=threading.Event())
+        leases.hold([(claim, context)], sent=time.monotonic())
+    return Outcome(claim=claim, event_type=EventType.COMPLETED)
+
+
+def block_the_first(store):
+    """The first batch waits for the event that this returns."""
+    gate, real = threading.Event(), store.answer
+
+    def answer(outcomes):
+        if len(store.batches) == 1:
+            assert gate.wait(10)
+        return real(outcomes)
+
+    store.answer = answer
+    return gate
+
+
+def test_a_lone_outcome_waits_for_no_company(completer, store):
+    waits = []
+    for number in range(20):
+        began = time.monotonic()
+        completer.put(outcome())
+        until(lambda number=number: len(store.batches) > number, every=0.0002)
+        waits.append(time.monotonic() - began)
+    assert sorted(waits)[10] < 0.005
+    assert [len(batch) for batch in store.batches] == [1] * 20
+
+
+def test_what_comes_while_a_batch_is_written_is_the_next_one(completer, store):
+    gate = block_the_first(store)
+    completer.put(outcome())
+    until(lambda: store.batches)
+    rest = [outcome() for _ in range(10)]
+    for one in rest:
+        completer.put(one)
+    gate.set()
+    assert completer.flush(10)
+    assert store.batches[1:] == [rest]
+
+
+def test_a_batch_has_at_most_500(completer, store):
+    gate = block_the_first(store)
+    completer.put(outcome())
+    until(lambda: store.batches)
+    rest = [outcome() for _ in range(1001)]
+    for one in rest:
+        completer.put(one)
+    gate.set()
+    assert completer.flush(10)
+    assert [len(batch) for batch in store.batches] == [1, 500, 500, 1]
+    assert [one for batch in store.batches[1:] for one in batch] == rest
+
+
+def test_a_flush_returns_when_everything_before_it_is_written(completer, store):
+    gate = block_the_first(store)
+    completer.put(outcome())
+    assert completer.flush(0.02) is False
+    completer.put(outcome())
+    gate.set()
+    assert completer.flush(10) is True
+    assert sum(map(len, store.batches)) == 2
+
+
+def test_a_flush_of_nothing_returns(completer):
+    assert completer.flush(10) is True
+
+
+def test_finish_writes_what_was_put_before_it_and_ends(completer, store):
+    gate = block_the_first(store)
+    for _ in range(5):
+        completer.put(outcome())
+    completer.finish()
+    gate.set()
+    completer.join(10)
+    assert not completer.is_alive()
+    assert sum(map(len, store.batches)) == 5
+
+
+def test_one_that_cannot_be_written_does_not_keep_the_others(completer, store, leases, caplog):
+    gate = block_the_first(store)
+    bad, written = outcome(leases), []
+
+    def answer(outcomes):
+        if bad in outcomes:
+            raise ValueError("unwritable")
+        written.extend(outcomes)
+        return frozenset()
+
+    blocking = store.answer
+    store.answer = lambda outcomes: blocking(outcomes) if len(store.batches) == 1 else answer(outcomes)
+    completer.put(outcome())
+    until(lambda: store.batches)
+    good = [outcome(leases) for _ in range(6)]
+    for one in [*good[:3], bad, *good[3:]]:
+        completer.put(one)
+    gate.set()
+    assert completer.flush(10)
+    assert written == good
+    assert f"task {bad.claim.id}: its outcome task_completed could not be written" in caplog.text
+    assert caplog.text.count("could not be written") == 1
+    assert leases.held() == []  # nobody beats for it any more: it is to be recovered
+
+
+def test_outcomes_wait_for_a_database_that_is_away_as_long_as_a_lease_holds(completer, store, leases, caplog):
+    failures = []
+
+    def answer(_outcomes):
+        if len(failures) < 3:
+            failures.append(1)
+            raise Away
+        return frozenset()
+
+    store.answer = answer
+    one = outcome(leases)
+    completer.put(one)
+    assert completer.flush(10)
+    assert store.batches == [[one]] * 4
+    assert caplog.text.count("trying again") == 3
+    assert leases.held() == []
+
+
+def test_they_stay_held_meanwhile(completer, store, leases):
+    away = threading.Event()
+
+    def answer(_outcomes):
+        if not away.is_set():
+            raise Away
+        return frozenset()
+
+    store.answer = answer
+    completer.put(outcome(leases))
+    until(lambda: len(store.batches) > 3)
+    assert len(leases.held()) == 1
+    away.set()
+    assert completer.flush(10)
+
+
+@pytest.mark.parametrize("ends", ["its time is over", "it was told so"])
+def test_they_are_dropped_with_the_lease(completer, store, leases, caplog, ends):
+    def answer(_outcomes):
+        raise Away
+
+    store.answer = answer
+    one = outcome(leases, seconds=0.1 if ends == "its time is over" else 60.0)
+    completer.put(one)
+    until(lambda: store.batches)
+    if ends == "it was told so":
+        leases.lose(one.claim)
+    assert completer.flush(10)
+    assert f"task {one.claim.id}: its outcome task_completed could not be written" in caplog.text
+    assert leases.held() == []
+
+
+def test_nothing_is_tried_again_once_the_time_is_over(completer, store, leases, caplog):
+    def answer(_outcomes):
+        raise Away
+
+    store.gone.set()
+    store.answer = answer
+    completer.put(outcome(leases))
+    assert completer.flush(10)
+    assert len(store.batches) == 1
+    assert "could not be written" in caplog.text
+
+
+def test_what_was_lost_is_said_and_nothing_else(completer, store, leases, caplog):
+    gate = block_the_first(store)
+    completer.put(outcome(leases))
+    until(lambda: store.batches)
+    kept, lost = outcome(leases), outcome(leases)
+    completer.put(kept)
+    completer.put(lost)
+    store.answer = lambda outcomes: frozenset({lost.claim.id} & {one.claim.id for one in outcomes})
+    gate.set()
+    assert completer.flush(10)
+    assert f"task {lost.claim.id} (t): its lease was lost, so its outcome task_completed is discarded" in caplog.text
+    assert str(kept.claim.id) not in caplog.text
+    assert leases.held() == []
+
+
+def test_a_later_claim_of_the_same_task_stays_held(completer, store, leases):
+    """The outcome of the first is written; the second runs on, and is beaten for."""
+    first = outcome(leases, token=1)
+    second = outcome(leases, token=2, task_id=first.claim.id)
+    completer.put(first)
+    assert completer.flush(10)
+    assert [held.claim.lease_token for held in leases.held()] == [2]
+    completer.put(second)
+    assert completer.flush(10)
+    assert leases.held() == []
+
+
+def test_its_death_is_told(store, leases, died, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def answer(_outcomes):
+        raise SystemExit(3)
+
+    store.answer = answer
+    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer.start()
+    completer.put(outcome())
+    completer.join(10)
+    assert [type(error) for error in died] == [SystemExit]
+
+
+def test_a_flush_does_not_wait_for_the_dead(store, leases, died, monkeypatch):
+    """Whoever waits for everything to be written would wait for ever."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def answer(_outcomes):
+        raise SystemExit(3)
+
+    store.answer = answer
+    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer.start()
+    completer.put(outcome())
+    completer.join(10)
+    returned = threading.Event()
+    threading.Thread(target=lambda: completer.flush() or returned.set(), daemon=True).start()
+    assert returned.wait(2)
+
+
+def test_the_places_to_fail_are_around_the_write(store, leases, died):
+    happened = []
+    store.answer = lambda _: happened.append("write") or frozenset()
+    completer = Completer(store, leases, reach=happened.append, died=died.append)
+    completer.start()
+    completer.put(outcome())
+    assert completer.flush(10)
+    completer.finish()
+    completer.join(10)
+    assert happened == [Failpoint.BEFORE_FINISH, "write", Failpoint.AFTER_FINISH]

@@ -1,0 +1,210 @@
+"""What a running handler may know of its task; no database, no worker."""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+import threading
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq import Cancel, InvalidTarget, Retry, Snooze, TaskContext
+from outboxq import context as module
+from outboxq.model import Claim
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def claim_of(**changes):
+    values = {
+        "id": uuid4(),
+        "pipeline_execution_id": uuid4(),
+        "task_name": "mail.send",
+        "queue": "mail",
+        "priority": 0,
+        "args": "{}",
+        "headers": None,
+        "attempt": 2,
+        "max_attempts": None,
+        "recovery_attempts": 1,
+        "lease_token": 3,
+        "worker_id": uuid4(),
+        "lease_seconds": 60.0,
+        "lease_expires_at": NOW,
+        "timeout_seconds": None,
+        "created_at": NOW,
+        "first_started_at": NOW,
+        "started_at": NOW,
+        **changes,
+    }
+    return Claim(**values)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The seconds that `time.monotonic()` answers, in a list of one."""
+    seconds = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: seconds[0])
+    return seconds
+
+
+def context_of(stopping=None, **changes):
+    return TaskContext(claim_of(**changes), max_attempts=5, stopping=stopping or threading.Event())
+
+
+class Unit:
+    connection = object()
+    session = object()
+
+
+def test_it_says_what_the_task_is():
+    claim = claim_of()
+    context = TaskContext(claim, max_attempts=5, stopping=threading.Event())
+    assert (context.task_id, context.pipeline_execution_id) == (claim.id, claim.pipeline_execution_id)
+    assert (context.task_name, context.queue) == ("mail.send", "mail")
+    assert (context.attempt, context.max_attempts, context.recovery_attempts) == (2, 5, 1)
+    assert context.created_at == NOW
+
+
+def test_a_task_without_a_timeout_never_times_out(clock):
+    context = context_of()
+    context.begin()
+    clock[0] += 1e9
+    assert not context.timed_out
+    assert not context.should_stop
+    context.checkpoint()
+
+
+def test_the_timeout_counts_from_the_handlers_begin(clock):
+    context = context_of(timeout_seconds=2.5)
+    clock[0] += 100
+    assert not context.timed_out  # it has not begun: waiting is not running
+    context.begin()
+    clock[0] += 2.5
+    assert not context.timed_out
+    clock[0] += 0.1
+    assert context.timed_out
+    assert context.should_stop
+
+
+def test_a_checkpoint_past_the_timeout_fails_the_attempt(clock):
+    context = context_of(timeout_seconds=2.5)
+    context.begin()
+    context.checkpoint()
+    clock[0] += 3
+    with pytest.raises(TimeoutError, match=r"longer than its timeout of 2\.5 s"):
+        context.checkpoint()
+
+
+def test_a_checkpoint_agrees_to_a_cancellation():
+    context = context_of()
+    context.checkpoint()
+    context.request_cancel()
+    assert context.cancel_requested
+    assert context.should_stop
+    with pytest.raises(Cancel, match="as asked"):
+        context.checkpoint()
+
+
+def test_a_checkpoint_of_a_stopping_worker_gives_the_task_back_at_once():
+    stopping = threading.Event()
+    context = context_of(stopping)
+    assert not context.should_stop
+    stopping.set()
+    assert context.should_stop
+    with pytest.raises(Snooze) as snooze:
+        context.checkpoint()
+    assert snooze.value.delay == timedelta(0)
+
+
+def test_a_checkpoint_under_a_lost_lease_ends_the_handler(clock):
+    context = context_of()
+    context.deadline = clock[0] + 1
+    context.checkpoint()
+    clock[0] += 1.1
+    assert context.lost
+    with pytest.raises(Snooze):
+        context.checkpoint()
+
+
+def test_of_several_reasons_the_one_that_decides_most_is_given(clock):
+    stopping = threading.Event()
+    context = context_of(stopping, timeout_seconds=1)
+    context.begin()
+    stopping.set()
+    with pytest.raises(Snooze):
+        context.checkpoint()
+    context.request_cancel()
+    with pytest.raises(Cancel):
+        context.checkpoint()
+    clock[0] += 2
+    with pytest.raises(TimeoutError):
+        context.checkpoint()
+
+
+def test_a_lease_is_lost_when_it_is_said_so_and_when_its_time_is_over(clock):
+    context = context_of()
+    assert not context.lost  # until the worker has said when it ends
+    context.deadline = clock[0] + 1
+    clock[0] += 2
+    assert context.lost
+    context.deadline = clock[0] + 1  # a heartbeat came through after all
+    assert not context.lost
+    assert context.lose() is True
+    assert context.lose() is False  # it was told already
+    clock[0] -= 100
+    assert context.lost
+
+
+def test_only_a_joined_context_has_a_transaction():
+    context = context_of()
+    assert not context.is_transactional
+    for name in ("connection", "session"):
+        with pytest.raises(
+            InvalidTarget, match="mail.send has no transaction of its own; declare it transactional=True"
+        ):
+            getattr(context, name)
+    unit = Unit()
+    context.join(unit)
+    assert context.is_transactional
+    assert (context.connection, context.session) == (unit.connection, unit.session)
+
+
+def test_retry_at_and_snooze_do_not_return():
+    context = context_of()
+    with pytest.raises(Retry) as retry:
+        context.retry_at(NOW)
+    assert retry.value.at == NOW
+    with pytest.raises(Snooze) as snooze:
+        context.snooze(30)
+    assert snooze.value.delay == timedelta(seconds=30)
+
+
+def test_the_current_context_is_the_threads_own():
+    assert module.current.get() is None
+    context, seen = context_of(), []
+    token = module.current.set(context)
+    thread = threading.Thread(target=lambda: seen.append(module.current.get()))
+    thread.start()
+    thread.join(10)
+    copied = contextvars.copy_context().run(module.current.get)
+    module.current.reset(token)
+    assert (seen, copied, module.current.get()) == ([None], context, None)
+
+
+@pytest.mark.parametrize(("lost", "cancelled", "late", "stopping"), list(itertools.product([False, True], repeat=4)))
+def test_any_one_reason_is_enough_to_stop(clock, lost, cancelled, late, stopping):
+    event = threading.Event()
+    context = context_of(event, timeout_seconds=1)
+    context.begin()
+    if lost:
+        context.lose()
+    if cancelled:
+        context.request_cancel()
+    if late:
+        clock[0] += 2
+    if stopping:
+        event.set()
+    assert context.should_stop is (lost or cancelled or late or stopping)
