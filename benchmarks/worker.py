@@ -86,7 +86,7 @@ def late(store: Store, log: Path, number: int, delay: timedelta) -> float:
     time.sleep(random.uniform(0.03, 0.07))
     before = time.time_ns()
     store.enqueue(task(number, delay=delay))
-    began = until(lambda: began_at(log).get(number), seconds=30, every=0.001)
+    began = until(lambda: began_at(log).get(number), seconds=30, every=0.005)
     return (began - before) / 1e6 - delay.total_seconds() * 1000
 
 

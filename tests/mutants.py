@@ -245,6 +245,56 @@ MUTANTS = (
         ),
         ("tests/contract/test_distributor.py",),
     ),
+    Mutant(
+        "a recovered task is handed over like all others: no quarantine",
+        "outboxq/claimer.py",
+        (("            if held.claim.recovery_attempts:\n", "            if False:\n"),),
+        (
+            "tests/faults/test_poison.py::test_a_recovered_task_runs_alone_in_its_process_and_then_all_threads_work_again",
+        ),
+    ),
+    Mutant(
+        "recovered neighbours of a recovered task are held instead of given back",
+        "outboxq/claimer.py",
+        (
+            (
+                '        self._put_back(others, "another recovered task runs first")\n',
+                "        for other in others:\n            self._crew.give(other)\n",
+            ),
+        ),
+        ("tests/faults/test_poison.py::test_recovered_tasks_that_wait_for_their_turn_are_given_back_and_not_counted",),
+    ),
+    Mutant(
+        "a transactional task is completed in a second transaction",
+        "outboxq/handling.py",
+        (("self._store.finish([outcome], using=unit.connection)", "self._store.finish([outcome])"),),
+        (
+            (
+                "tests/faults/test_failpoints.py::test_whoever_dies_there_leaves_nothing_that_another_does_not_finish"
+                "[postgresql-before_commit]"
+            ),
+        ),
+    ),
+    Mutant(
+        "the heart stops beating when draining begins",
+        "outboxq/worker.py",
+        (
+            (
+                "        self._crew.wake()\n        self._release_unstarted()\n",
+                (
+                    "        self._crew.wake()\n        for loop in self._loops:\n            loop.stop()\n"
+                    "        self._release_unstarted()\n"
+                ),
+            ),
+        ),
+        ("tests/faults/test_processes.py::test_a_worker_that_drains_longer_than_a_lease_keeps_its_task",),
+    ),
+    Mutant(
+        "what was claimed ahead and not begun is not given back at stop",
+        "outboxq/worker.py",
+        (("        for held in self._crew.take_back():\n", "        for held in ():\n"),),
+        ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_within_a_second_of_the_signal",),
+    ),
 )
 
 
