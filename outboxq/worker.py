@@ -207,11 +207,12 @@ class Worker:
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate; ConfigurationError when started twice, or in another process than it was made in.
+        Raises SchemaOutOfDate; ConfigurationError when started twice, in another process than it was made in, or on a standby.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
         self._application.ensure_current()
+        self._application.ensure_primary()
         with self._starting:
             if self._claimer is not None:
                 raise ConfigurationError("a worker starts once; make a new one")

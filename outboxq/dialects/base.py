@@ -92,6 +92,10 @@ class Dialect(ABC):
         """One row if the table exists in our schema. (Reading one that does not would abort a PostgreSQL transaction.)"""
 
     @abstractmethod
+    def is_standby(self) -> Select[Any]:
+        """One row if this server only follows another, and takes no writes."""
+
+    @abstractmethod
     def database_name(self, url: URL) -> str | None:
         """The database a URL leads to, as a connection to it would name it."""
 
@@ -247,6 +251,10 @@ class Statements:
     @cached_property
     def version_table(self) -> Prepared:
         return self._dialect.prepare(self._dialect.find_table(VERSION_TABLE))
+
+    @cached_property
+    def is_standby(self) -> Prepared:
+        return self._dialect.prepare(self._dialect.is_standby())
 
     @cached_property
     def version(self) -> Prepared:

@@ -209,6 +209,9 @@ class PostgresDialect(Dialect):
         quoted = f"{self.schema}.{name}" if self.schema else name
         return select(literal_column("1").label("found")).where(func.to_regclass(quoted).is_not(None))
 
+    def is_standby(self) -> Select[Any]:
+        return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())
+
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 

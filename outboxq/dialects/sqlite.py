@@ -148,6 +148,9 @@ class SqliteDialect(Dialect):
         schema = table("sqlite_master", column("type"), column("name"))
         return select(schema.c.name).where(schema.c.type == "table", schema.c.name == name)
 
+    def is_standby(self) -> Select[Any]:
+        return select(literal_column("1").label("found")).where(literal_column("0"))
+
     def database_name(self, url: URL) -> str | None:
         return str(Path(url.database).resolve()) if url.database and not url.database.startswith("file:") else None
 

@@ -70,6 +70,12 @@ class Transactions:
         with self._transaction(Begin.READ) as target:
             self._check_schema(target)
 
+    def ensure_primary(self) -> None:
+        """Raise ConfigurationError where the server takes no writes because it follows another."""
+        with self._transaction(Begin.READ) as target:
+            if target.dialect.statements.is_standby.run(target.execute, {}):
+                raise ConfigurationError("this server is a standby and takes no writes; give the worker the primary's URL")
+
     def reserved(self, gone: threading.Event) -> Self:
         """The same store on connections of its own; see `engine.reserve` and `gone` above."""
         return type(self)(reserve(self.bound_engine), schema=self.schema, clock=self.clock, gone=gone)

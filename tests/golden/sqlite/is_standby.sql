@@ -1,0 +1,2 @@
+SELECT 1 AS found
+WHERE 0
