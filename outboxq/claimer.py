@@ -198,12 +198,14 @@ class Claimer(threading.Thread):
         first, *others = recovered
         self._put_back(others, "another recovered task runs first")
         self._crew.wait_until_at_most(0, PATIENCE)
+        self._completer.flush(_LONGEST_PAUSE)  # a death must not take along what has ended before it
         if self._stopping.is_set():
             self._put_back([first], STOPPED)
             return
         self._apart = first.claim
         self._crew.give(first)
-        self._crew.wait_until_at_most(0, PATIENCE)
+        if self._crew.wait_until_at_most(0, PATIENCE):
+            self._completer.flush(_LONGEST_PAUSE)  # so that it is seen to have ended
 
     def _put_back(self, held: Sequence[Held], reason: str, *, delay: timedelta = timedelta(0)) -> None:
         for one in held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import logging
 import os
@@ -174,7 +175,7 @@ def _run(app: str, handler: LiveHandler | None, *, burst: bool, **options: Any) 
                     outbox.upgrade()
                 running = outbox.worker(**options)
             try:
-                with watching_worker(running, handler) if handler else nullcontext():
+                with watching_worker(running, handler) if handler else nullcontext(), _deaf_afterwards():
                     return running.run(burst=burst)
             finally:
                 if outbox.store.engine is not None:
@@ -196,6 +197,25 @@ def _ready_to_leave() -> Iterator[None]:
     finally:
         for number, before in previous.items():
             signal.signal(number, before)
+
+
+@contextmanager
+def _deaf_afterwards() -> Iterator[None]:
+    """Whoever asks once more for a stop that is done must not change the exit code of a clean one."""
+    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    heard = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, lambda *_: None) for number in heard}
+    atexit.register(_ignore, heard)  # Python makes every other handler deadly again while it ends
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+def _ignore(numbers: Sequence[int]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _load(app: str) -> Outbox:

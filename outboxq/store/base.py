@@ -74,7 +74,9 @@ class Transactions:
         """Raise ConfigurationError where the server takes no writes because it follows another."""
         with self._transaction(Begin.READ) as target:
             if target.dialect.statements.is_standby.run(target.execute, {}):
-                raise ConfigurationError("this server is a standby and takes no writes; give the worker the primary's URL")
+                raise ConfigurationError(
+                    "this server is a standby and takes no writes; give the worker the primary's URL"
+                )
 
     def reserved(self, gone: threading.Event) -> Self:
         """The same store on connections of its own; see `engine.reserve` and `gone` above."""

@@ -1,0 +1,121 @@
+"""What a forked process runs, a fault built in: `python -m tests.faults.run_worker '{"kind": "worker", "url": …}'`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sqlalchemy import Connection, create_engine, text
+
+from outboxq.engine import configure_sqlite
+from outboxq.failpoints import Failpoint, Reach, unarmed
+from outboxq.uuid7 import uuid7
+from tests.faults import app
+
+FAST = {"poll": 0.05, "recover_every": 0.1, "heartbeat": 0.05, "drain_timeout": 5}
+"""So that tests wait for no clock of ours."""
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def freeze() -> None:
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # to the thread, which then does not get any further
+
+
+def end_thread() -> NoReturn:
+    raise SystemExit(3)
+
+
+def dawdle() -> None:
+    time.sleep(0.3)
+
+
+ACTIONS = {action.__name__: action for action in (kill, freeze, end_thread, dawdle)}
+
+
+def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None) -> Reach:
+    """Does it when that point is reached for the n-th time, or first after the file `mark` is there."""
+    lock, arrivals = threading.Lock(), 0
+
+    def reach(reached: Failpoint) -> None:
+        nonlocal arrivals
+        if reached != point or (mark and not Path(mark).exists()):
+            return
+        with lock:
+            arrivals += 1
+            here = arrivals == arrival
+        if here:
+            os.write(2, f"reached {point}\n".encode())
+            ACTIONS[action]()
+
+    return reach
+
+
+def worker(fault: dict[str, Any] | None = None, **options: Any) -> NoReturn:
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    reach = armed(**fault) if fault else unarmed
+    running = app.outbox.worker(reach=reach, **{**FAST, **options})
+    code = running.run()
+    app.outbox.store.bound_engine.dispose()
+    sys.exit(code)
+
+
+def cli(options: list[str]) -> NoReturn:
+    from outboxq.cli import main
+
+    sys.argv = ["outboxq", "worker", "tests.faults.app:outbox", *options]
+    main()
+    raise AssertionError("the command has not ended the process")
+
+
+def producer(seed: int, tasks: int, acknowledged: str) -> None:
+    """Enqueues so many tasks beside business rows, a quarter of them in vain, and writes down what was committed."""
+    chance = random.Random(seed)
+    url = app.outbox.store.bound_engine.url
+    engine = create_engine(url)
+    if url.get_backend_name() == "sqlite":
+        configure_sqlite(engine)
+    written = 0
+    with Path(acknowledged).open("a") as log:
+        while written < tasks:
+            vain = chance.random() < 0.25
+            with engine.connect() as connection, connection.begin() as transaction:
+                ids = [_order(connection, chance.randrange(10**6), vain) for _ in range(chance.randint(1, 5))]
+                if vain:
+                    log.write("".join(f"vain {one}\n" for one in ids))
+                    transaction.rollback()
+            if not vain:
+                log.write("".join(f"committed {one}\n" for one in ids))
+                written += len(ids)
+            log.flush()
+    engine.dispose()
+
+
+def _order(connection: Connection, number: int, vain: bool) -> str:
+    task = app.entry if number % 4 == 0 else app.flaky
+    task_id: str = task.using(connection).enqueue(number).id.hex
+    row = {"id": uuid7().hex, "task": task_id, "vain": vain}
+    connection.execute(text("INSERT INTO orders (id, task, vain) VALUES (:id, :task, :vain)"), row)
+    return task_id
+
+
+KINDS = {"worker": worker, "cli": cli, "producer": producer}
+
+
+def run(plan: dict[str, Any]) -> None:
+    app.outbox.bind(plan.pop("url"))
+    KINDS[plan.pop("kind")](**plan)
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))

@@ -1,0 +1,194 @@
+"""A process dies, or freezes, at every point where it may: whatever it left behind is finished by another."""
+
+from __future__ import annotations
+
+import signal
+from uuid import uuid4
+
+import pytest
+
+from outboxq.failpoints import Failpoint
+from tests.faults.helpers import all_completed, finish, journal, left
+from tests.waiting import until
+
+IN_A_TRANSACTION = {Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT}
+"""Who freezes there holds locks; nobody can go on before it wakes, or dies."""
+
+
+@pytest.fixture
+def scene(database, add, died, tmp_path):
+    """Something of everything, so that a worker with eight threads comes to every point there is. The ids, by kind."""
+    gone, directory = uuid4(), str(tmp_path)
+    recovered = [add("note", name=f"recovered-{number}", directory=directory) for number in range(2)]
+    assert len(database.claim(2, database.store, worker_id=gone)) == 2
+    died()
+    assert len(database.store.recover()) == 2
+    orphan = add("note", name="orphan", directory=directory, priority=1)
+    assert [claim.id for claim in database.claim(1, database.store, worker_id=gone)] == [orphan]
+    died()
+    return {
+        "recovered": recovered,
+        "orphan": [orphan],
+        "plain": [add("note", name=f"plain-{number}", directory=directory) for number in range(2)],
+        "transactional": [add("entry", number=number) for number in range(2)],
+        "long": [add("beaten")],
+    }
+
+
+def everyone(scene):
+    return [one for ids in scene.values() for one in ids]
+
+
+def once_each(scene):
+    return sorted(one.hex for one in scene["transactional"])
+
+
+@pytest.mark.parametrize("point", Failpoint)
+def test_whoever_dies_there_leaves_nothing_that_another_does_not_finish(
+    database, scene, fork, died, effects, tmp_path, point
+):
+    victim = fork(fault={"point": point, "action": "kill"})
+    assert victim.wait() == -signal.SIGKILL
+    assert victim.text().count(f"reached {point}\n") == 1
+    assert left(database) > 0 or point in {Failpoint.BEFORE_SLEEP, Failpoint.AFTER_SLEEP}
+    died(victim)
+    finish(database, fork())
+    all_completed(database, everyone(scene))
+    assert effects() == once_each(scene)
+    ended = [name for _, what, name in journal(tmp_path) if what == "ends"]
+    assert set(ended) == {"recovered-0", "recovered-1", "orphan", "plain-0", "plain-1"}
+
+
+QUIET = {"concurrency": 1, "heartbeat": None, "recover_every": 60}
+
+
+@pytest.fixture
+def alone(database, add, died, tmp_path):
+    """What brings a worker to a point while nothing else in it writes: a process may freeze with a lock in its hand.
+
+    The ids of the tasks, and the worker's options."""
+
+    def set_up(point):
+        if point in {Failpoint.BEFORE_BEAT, Failpoint.AFTER_BEAT}:
+            return [add("beaten", lease=300)], {**QUIET, "heartbeat": 0.05}
+        if point is Failpoint.AFTER_COMMIT:
+            return [add("entry", number=1)], QUIET
+        ids = [add("note", name="first", directory=str(tmp_path))]
+        if point in {Failpoint.BEFORE_RECOVERY, Failpoint.AFTER_RECOVERY}:
+            database.claim(1, database.store)
+            died()
+            return ids, {**QUIET, "recover_every": 0.05, "queues": ["another"]}
+        if point in {Failpoint.BEFORE_RELEASE, Failpoint.AFTER_RELEASE}:
+            ids.append(add("note", name="second", directory=str(tmp_path)))
+            database.claim(2, database.store)
+            died()
+            assert len(database.store.recover()) == 2
+            return ids, {**QUIET, "concurrency": 2}
+        if point in {Failpoint.BEFORE_SLEEP, Failpoint.AFTER_SLEEP}:
+            database.store.cancel(ids.pop())
+        return ids, QUIET
+
+    return set_up
+
+
+@pytest.mark.parametrize("point", [point for point in Failpoint if point not in IN_A_TRANSACTION])
+def test_whoever_freezes_there_past_its_lease_changes_nothing_when_it_wakes(
+    database, alone, add, fork, died, effects, point
+):
+    ids, options = alone(point)
+    zombie = fork(fault={"point": point, "action": "freeze"}, **options)
+    until(zombie.is_frozen)
+    assert f"reached {point}\n" in zombie.text()
+    died()
+    ids.append(add("nothing", number=1))
+    finish(database, fork())
+    all_completed(database, ids)
+    before = database.counts()
+    zombie.send(signal.SIGCONT)
+    zombie.send(signal.SIGTERM)
+    assert zombie.wait() in {0, 1}, zombie.text()
+    assert "stopped" in zombie.text()
+    assert database.counts() == before
+    all_completed(database, ids)
+    assert effects() == ([ids[0].hex] if point is Failpoint.AFTER_COMMIT else [])
+
+
+@pytest.mark.parametrize("point", sorted(IN_A_TRANSACTION))
+def test_whoever_freezes_inside_a_transaction_commits_it_whole_or_not_at_all(
+    database, scene, fork, died, effects, point
+):
+    zombie = fork(fault={"point": point, "action": "freeze"})
+    until(zombie.is_frozen)
+    other = fork()
+    zombie.send(signal.SIGCONT)
+    finish(database, other)
+    zombie.send(signal.SIGTERM)
+    assert zombie.wait() == 0
+    all_completed(database, everyone(scene))
+    assert effects() == once_each(scene)
+
+
+@pytest.mark.parametrize(
+    ("database", "point"),
+    [
+        ("sqlite", Failpoint.BEFORE_START),
+        ("postgresql", Failpoint.BEFORE_START),
+        ("postgresql", Failpoint.TRANSACTION_BEGUN),
+    ],
+    indirect=["database"],
+)
+def test_what_a_zombie_writes_in_its_transaction_is_rolled_back(database, add, fork, died, effects, point):
+    """A claims, its lease runs out, B completes the task with its effect; then A acts. (SQLite has one writer at a time.)"""
+    task_id = add("entry", number=1)
+    zombie = fork(fault={"point": point, "action": "freeze"}, **QUIET)
+    until(zombie.is_frozen)
+    died()
+    finish(database, fork())
+    assert effects() == [task_id.hex]
+    zombie.send(signal.SIGCONT)
+    until(lambda: "what it wrote is rolled back" in zombie.text())
+    assert effects() == [task_id.hex]
+    zombie.send(signal.SIGTERM)
+    assert zombie.wait() == 0
+    all_completed(database, [task_id])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", ["note", "entry"])
+def test_whoever_dies_inside_a_handler_leaves_its_task_to_another(
+    database, add, fork, died, effects, tmp_path, name, when
+):
+    args = {"number": 1} if name == "entry" else {"directory": str(tmp_path), "name": "it"}
+    task_id = add(name, die=when, **args)
+    victim = fork()
+    assert victim.wait() == -signal.SIGKILL
+    assert effects() == []
+    noted = [what for _, what, _ in journal(tmp_path)]
+    assert noted == (["begins", "ends"] if (name, when) == ("note", "after") else [])
+    died(victim)
+    finish(database, fork())
+    all_completed(database, [task_id])
+    assert database.store.get(task_id).recovery_attempts == 1
+    assert effects() == ([task_id.hex] if name == "entry" else [])
+
+
+def test_a_finished_task_whose_lease_was_left_behind_stays_finished(database, add, fork, died):
+    """A worker finds it among the expired leases, and clears it away."""
+    ends = [database.store.complete, lambda claim: database.store.fail(claim, "no"), None]
+    finished = []
+    for end in ends:
+        task_id = add("nothing", number=1)
+        (claim,) = database.claim(1, database.store)
+        end(claim) if end else database.store.cancel(task_id, force=True)
+        finished.append(claim)
+    before = [database.store.history(claim.id) for claim in finished]
+    for claim in finished:
+        task, worker = (value.hex for value in (claim.id, claim.worker_id))
+        database.run(
+            "INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at) VALUES "
+            f"('{task}', {claim.lease_token}, '{worker}', '2020-01-01T00:00:00.000000+00:00')"
+        )
+    finish(database, fork())
+    assert left(database) == 0
+    assert [database.store.history(claim.id) for claim in finished] == before
+    assert [database.store.get(claim.id).status.value for claim in finished] == ["Completed", "Failed", "Cancelled"]

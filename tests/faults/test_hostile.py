@@ -1,0 +1,104 @@
+"""Handlers that mean harm, and threads of the worker itself that die."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from outboxq.failpoints import Failpoint
+from outboxq.model import TaskStatus
+from tests.faults.helpers import all_completed, finish, left, started_by
+from tests.waiting import until
+
+KINDS = {
+    "sys.exit(3)": "SystemExit: 3",
+    "KeyboardInterrupt": "KeyboardInterrupt",
+    "BaseException": "Oddity",
+}
+
+
+def beats(database, one):
+    """Whether its lease is being extended."""
+    first = database.store.get(one).lease_expires_at
+    return lambda: database.store.get(one).lease_expires_at > first
+
+
+def test_a_handler_that_means_to_end_the_process_ends_only_its_attempt(database, add, fork, tmp_path):
+    """As often as there are threads: none of them dies, nor does the heartbeat."""
+    witness = add("wait", directory=str(tmp_path))
+    worker = fork()
+    until(lambda: started_by(tmp_path))
+    hostile = {kind: [add("hostile", kind=kind, directory=str(tmp_path)) for _ in range(8)] for kind in KINDS}
+    until(lambda: left(database) == 1)  # the witness's lease
+    for kind, ids in hostile.items():
+        tasks = [database.store.get(one) for one in ids]
+        assert {(task.status, task.last_error) for task in tasks} == {(TaskStatus.FAILED, KINDS[kind])}
+        assert {(task.attempt, task.recovery_attempts) for task in tasks} == {(1, 0)}
+    until(beats(database, witness))
+    (tmp_path / "go").touch()
+    crowd = [add("meet") for _ in range(8)]  # which takes all eight threads
+    finish(database, worker)
+    all_completed(database, [witness, *crowd])
+    assert database.store.get(witness).recovery_attempts == 0
+
+
+def test_a_handler_that_ends_the_process_is_taken_for_a_dead_worker(database, add, fork, died, tmp_path):
+    hostile = add("hostile", kind="os._exit(3)", directory=str(tmp_path))
+    worker = fork()
+    assert worker.wait() == 3
+    assert database.store.get(hostile).status is TaskStatus.RUNNING
+    died(worker)
+    finish(database, fork())
+    task = database.store.get(hostile)
+    assert (task.status, task.recovery_attempts, task.last_error) == (TaskStatus.FAILED, 1, "ValueError: os._exit(3)")
+
+
+def test_a_handler_that_swallows_everything_keeps_neither_the_others_nor_the_process(database, add, fork, tmp_path):
+    stubborn = add("hostile", kind="swallows everything", directory=str(tmp_path))
+    worker = fork(concurrency=2, drain_timeout=0.5)
+    until(lambda: started_by(tmp_path))
+    others = [add("nothing", number=number) for number in range(20)]
+    until(lambda: left(database) == 1)
+    until(beats(database, stubborn))
+    worker.send(signal.SIGTERM)
+    assert worker.wait(2.5) == 1
+    task = database.store.get(stubborn)
+    assert (task.status, task.attempt, task.recovery_attempts) == (TaskStatus.READY, 1, 0)
+    assert {database.store.get(one).status for one in others} == {TaskStatus.COMPLETED}
+
+
+THREADS = {
+    "claimer": Failpoint.BEFORE_CLAIM,
+    "handler": Failpoint.BEFORE_START,
+    "completer": Failpoint.BEFORE_FINISH,
+    "heartbeat": Failpoint.BEFORE_BEAT,
+    "recovery": Failpoint.BEFORE_RECOVERY,
+}
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_a_thread_of_the_worker_that_dies_takes_the_process_along(database, add, fork, tmp_path, thread):
+    """Supervisors see a process that has ended; they do not see one that does nothing."""
+    tasks = [add("heed", directory=str(tmp_path)), add("nothing", number=1)]
+    worker = fork(fault={"point": THREADS[thread], "action": "end_thread"}, drain_timeout=25)
+    until(lambda: f"reached {THREADS[thread]}" in worker.text())
+    assert worker.wait(5) == 1, worker.text()
+    assert "a worker thread died; stopping" in worker.text()
+    for one in tasks:
+        task = database.store.get(one)
+        assert task.status in {TaskStatus.READY, TaskStatus.COMPLETED}
+        assert (task.attempt, task.recovery_attempts) == (1, 0)
+    assert database.rows("SELECT count(*) FROM task_leases") == [(0,)]
+
+
+def test_a_dead_heartbeat_does_not_leave_its_tasks_to_run_out(database, add, fork, tmp_path):
+    """They are given back, so that another worker has them at once."""
+    task_id = add("heed", directory=str(tmp_path))
+    worker = fork(fault={"point": Failpoint.BEFORE_BEAT, "action": "end_thread"})
+    assert worker.wait() == 1
+    assert database.store.get(task_id).status is TaskStatus.READY
+    other = fork()
+    until(lambda: other.pid in started_by(tmp_path))
+    other.send(signal.SIGTERM)
+    assert other.wait() == 0

@@ -1,0 +1,164 @@
+"""Tasks that kill their process, those beside them, and what is merely given back."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from outboxq.model import EventType, TaskStatus
+from tests.faults.helpers import all_completed, finish, journal, left, started_by
+from tests.waiting import until
+
+
+def run_until_done(database, fork, died, **options):
+    """Start a worker whenever the last one has died; how many did."""
+    deaths = 0
+    while True:
+        worker = fork(**options)
+        until(lambda: left(database) == 0 or worker.poll() is not None)  # noqa: B023
+        if worker.poll() is None:
+            finish(database, worker)
+            return deaths
+        assert worker.wait() == -signal.SIGKILL, worker.text()
+        deaths += 1
+        died(worker)
+
+
+def runs_of(database, one):
+    """Claims, but for those that were given back before they began."""
+    history = [event.event_type for event in database.store.history(one)]
+    return history.count(EventType.CLAIMED) - history.count(EventType.RELEASED)
+
+
+def test_a_poison_task_is_abandoned_after_three_recoveries_and_takes_nobody_along(database, add, fork, died, tmp_path):
+    normal = [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(50)]
+    poison = add("poison")
+    normal += [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(50, 100)]
+    assert run_until_done(database, fork, died) == 4
+    task = database.store.get(poison)
+    assert (task.status, task.recovery_attempts, task.attempt) == (TaskStatus.FAILED, 3, 1)
+    assert task.last_error.startswith("ABANDONED:")
+    assert runs_of(database, poison) == 4
+    assert [event.event_type for event in database.store.history(poison)][-1] is EventType.ABANDONED
+    all_completed(database, normal)
+    hit = [database.store.get(one).recovery_attempts for one in normal]
+    assert max(hit) <= 1, "a bystander is hit once at most"
+
+
+def test_several_poison_tasks_at_once_are_abandoned_and_take_nobody_along(database, add, fork, died, tmp_path):
+    normal, poison = [], []
+    for number in range(40):
+        normal.append(add("note", directory=str(tmp_path), name=f"n{number}", milliseconds=20))
+        if number % 8 == 4:
+            poison.append(add("poison"))
+    deaths = run_until_done(database, fork, died)
+    assert deaths >= 4 * 3
+    assert {database.store.get(one).status for one in poison} == {TaskStatus.FAILED}
+    assert [runs_of(database, one) for one in poison] == [4] * len(poison)
+    all_completed(database, normal)
+    hit = [database.store.get(one).recovery_attempts for one in normal]
+    assert sum(hit) > 0, "nobody stood by: the test proved nothing"
+    assert max(hit) <= 2
+
+
+def test_what_was_finished_is_written_before_a_recovered_task_begins(database, add, fork, died, tmp_path):
+    """Or else a death would take along what had ended before it."""
+    done, poison = add("note", directory=str(tmp_path), name="done"), add("poison")
+    assert len(database.claim(2, database.store)) == 2
+    died()
+    assert len(database.store.recover()) == 2
+    victim = fork(fault={"point": "before_finish", "action": "dawdle"})
+    assert victim.wait() == -signal.SIGKILL
+    assert ("ends", "done") in [line[1:] for line in journal(tmp_path)]
+    assert database.store.get(done).status is TaskStatus.COMPLETED
+    died(victim)
+    run_until_done(database, fork, died)
+    assert database.store.get(poison).status is TaskStatus.FAILED
+
+
+@pytest.fixture
+def recovered(database, add, died, tmp_path):
+    """Three tasks whose worker died, and are Ready again; each takes a while."""
+    ids = [add("note", directory=str(tmp_path), name=f"recovered-{n}", milliseconds=150) for n in range(3)]
+    assert len(database.claim(3, database.store)) == 3
+    died()
+    assert len(database.store.recover()) == 3
+    return ids
+
+
+def test_a_recovered_task_runs_alone_in_its_process_and_then_all_threads_work_again(
+    database, add, recovered, fork, tmp_path
+):
+    normal = [add("note", directory=str(tmp_path), name=f"normal-{n}", milliseconds=50) for n in range(20)]
+    worker = fork()
+    until(lambda: left(database) == 0)
+    crowd = [add("meet") for _ in range(8)]
+    finish(database, worker)
+    all_completed(database, [*recovered, *normal, *crowd])
+    running, overlapped = set(), False
+    for pid, what, name in journal(tmp_path):
+        assert pid == worker.pid
+        (running.add if what == "begins" else running.remove)(name)
+        overlapped = overlapped or len(running) > 1
+        assert len(running) == 1 or not any(one.startswith("recovered") for one in running), running
+    assert overlapped, "nothing ever ran beside anything: the test proved nothing"
+
+
+def test_recovered_tasks_that_wait_for_their_turn_are_given_back_and_not_counted(database, recovered, fork):
+    finish(database, fork())
+    all_completed(database, recovered)
+    histories = [[event.event_type for event in database.store.history(one)] for one in recovered]
+    assert sum(history.count(EventType.RELEASED) for history in histories) > 0
+    tasks = [database.store.get(one) for one in recovered]
+    assert [(task.attempt, task.recovery_attempts) for task in tasks] == [(1, 1)] * 3
+
+
+def test_recovered_tasks_that_are_given_back_may_run_in_another_process_at_once(database, recovered, fork, tmp_path):
+    workers = [fork(), fork(), fork()]
+    finish(database, workers[0])
+    for worker in workers[1:]:
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    all_completed(database, recovered)
+    assert len({pid for pid, _, _ in journal(tmp_path)}) > 1
+
+
+def test_a_task_is_stopped_twenty_times_and_none_of_them_counts(database, add, fork, tmp_path):
+    task_id = add("wait", directory=str(tmp_path))
+    database.run("UPDATE task_executions SET max_attempts = 3")
+    for _ in range(20):
+        worker = fork(drain_timeout=0.01)
+        until(lambda: worker.pid in started_by(tmp_path))  # noqa: B023
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 1
+        task = database.store.get(task_id)
+        assert (task.status, task.attempt, task.recovery_attempts) == (TaskStatus.READY, 1, 0)
+    (tmp_path / "go").touch()
+    finish(database, fork())
+    all_completed(database, [task_id])
+    assert runs_of(database, task_id) == 1
+
+
+def test_what_was_claimed_ahead_is_run_by_another_within_a_second_of_the_signal(database, add, fork, tmp_path):
+    other = fork()
+    until(other.is_up)
+    other.send(signal.SIGSTOP)  # it is to claim nothing before
+    blocked = add("wait", directory=str(tmp_path))
+    ahead = [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(9)]
+    busy = fork(concurrency=1, prefetch=9, drain_timeout=20)
+    until(lambda: started_by(tmp_path))
+    assert {database.store.get(one).status for one in ahead} == {TaskStatus.RUNNING}
+    assert journal(tmp_path) == []
+    other.send(signal.SIGCONT)
+    busy.send(signal.SIGTERM)
+    until(lambda: len(journal(tmp_path)) == 18, seconds=1)
+    assert busy.poll() is None, "the first task was to run on"
+    (tmp_path / "go").touch()
+    assert busy.wait() == 0
+    finish(database, other)
+    all_completed(database, [blocked, *ahead])
+    for one in ahead:
+        task = database.store.get(one)
+        assert (task.attempt, task.recovery_attempts, task.lease_token) == (1, 0, 2)
+        assert database.store.history(one)[2].event_type is EventType.RELEASED

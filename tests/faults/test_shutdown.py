@@ -1,0 +1,198 @@
+"""How a worker ends, whatever it is told and whatever it is doing: 30 cells on PostgreSQL, 24 on SQLite."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from outboxq import migrations
+from outboxq.model import TaskStatus
+from tests import postgres
+from tests.conftest import Database
+from tests.faults.helpers import started_by
+from tests.faults.workers import Forked
+from tests.waiting import until
+
+DRAIN = 1.0
+GRACE = 2.0
+OPTIONS = ["-q", "faults", "-c", "1", "--drain-timeout", f"{DRAIN:g}s", "--poll", "100ms", "--log-level", "DEBUG"]
+LOADS = ("idle", "busy", "blocked")
+TERM, INT, HUP, QUIT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL
+READY, DONE, RUNNING = TaskStatus.READY, TaskStatus.COMPLETED, TaskStatus.RUNNING
+
+# What is sent; then for idle, busy and blocked: the exit code, and what has become of the task.
+# Who has nothing to do may be gone before a second signal arrives.
+GRACEFUL = ((0,), (0, DONE), (1, READY))
+AT_ONCE = ((0, 1), (1, READY), (1, READY))
+TABLE = {
+    "TERM": ([TERM], GRACEFUL),
+    "INT": ([INT], GRACEFUL),
+    "HUP": ([HUP], GRACEFUL),
+    "TERM and its echo": ([TERM, INT], GRACEFUL),
+    "TERM twice": ([TERM, "again"], AT_ONCE),
+    "TERM then KILL": ([TERM, KILL], ((0, -9), (-9, RUNNING), (-9, RUNNING))),
+    "QUIT": ([QUIT], AT_ONCE),
+    "HUP, and TERM during the drain": ([HUP, "told", "again"], AT_ONCE),
+}
+
+
+class Cell:
+    """A worker with something to do, or nothing."""
+
+    def __init__(self, database: Database, directory, load: str) -> None:
+        self.database, self.directory, self.load = database, directory, load
+        args = json.dumps({"directory": str(directory), "ever": load == "blocked"})
+        fields = {"task_name": "faults.linger", "queue": "faults", "args": args, "lease": timedelta(seconds=30)}
+        self.task = None if load == "idle" else database.add(database.store, **fields).id
+        self.began = 0.0
+
+    def settle(self, worker) -> None:
+        """It is doing what it is to do."""
+        until(worker.is_up)
+        if self.task:
+            until(lambda: worker.pid in started_by(self.directory))
+
+    def told(self, worker) -> bool:
+        return (self.directory / f"told-{worker.pid}").exists() or worker.poll() is not None
+
+    def send(self, worker, *signals) -> None:
+        self.began = time.monotonic()
+        for number in signals:
+            if number == "told":
+                until(lambda: self.load == "idle" or self.told(worker))
+            elif number == "again":  # what follows at once is taken for an echo
+                until(lambda: worker.poll() is not None or worker.send(TERM), every=0.05)
+            else:
+                worker.send(number)
+
+    def ends(self, worker, *codes: int) -> None:
+        code = worker.wait(DRAIN + GRACE + 5)
+        took = time.monotonic() - self.began
+        assert code in codes, worker.text()
+        assert took < DRAIN + GRACE, f"{took:.2f} s\n{worker.text()}"
+        assert worker.orphans() == []
+        if code != -9:
+            assert "stopped" in worker.text() or "told to stop at once" in worker.text()
+
+    def left(self, status: TaskStatus) -> None:
+        task = self.database.store.get(self.task)
+        assert (task.status, task.attempt, task.recovery_attempts) == (status, 1, 0)
+        assert (task.lease_expires_at is not None) is (status is RUNNING)
+
+
+@pytest.fixture
+def run(database, nursery, tmp_path):
+    started = []
+
+    def start(*options: str, url: str = database.url) -> Forked:
+        worker = Forked(nursery, tmp_path / "worker.log", {"kind": "cli", "url": url, "options": [*OPTIONS, *options]})
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        worker.end()
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("told", TABLE)
+def test_a_worker_that_is_told_to_stop(database, run, tmp_path, told, load):
+    signals, expected = TABLE[told]
+    cell, worker = Cell(database, tmp_path, load), run()
+    cell.settle(worker)
+    cell.send(worker, *signals)
+    if load == "idle":
+        cell.ends(worker, *expected[0])
+    else:
+        code, status = expected[LOADS.index(load)]
+        cell.ends(worker, code)
+        cell.left(status)
+    assert "Traceback" not in worker.text()
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_worker_that_is_told_to_stop_while_it_starts(database, start, tmp_path, load):
+    """Within 100 ms of the moment from which it can hear."""
+    cell, worker = Cell(database, tmp_path, load), start(*OPTIONS[2:])
+    until(lambda: worker.hears(TERM), every=0.001)
+    time.sleep(random.uniform(0, 0.1))  # a random moment is the point
+    cell.send(worker, TERM)
+    code = worker.wait(DRAIN + GRACE)
+    assert worker.orphans() == []
+    claimed = cell.task is not None and database.store.get(cell.task).lease_token > 0
+    assert code == 0 or (claimed and load == "blocked"), worker.text()
+    if cell.task:
+        cell.left(DONE if database.store.get(cell.task).completed_at and load == "busy" else READY)
+
+
+@contextmanager
+def refused(cluster, url):
+    """Nobody is connected to this database, and nobody may connect."""
+    name = make_url(url).database
+    with cluster._connect() as connection:
+        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        gone = f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{name}'"
+        assert connection.execute(gone).fetchone()[0] > 0, "nobody was connected: the test proves nothing"
+        try:
+            yield
+        finally:
+            connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+
+
+def ends_without_a_database(cell, worker):
+    cell.send(worker, TERM)
+    cell.ends(worker, 0 if cell.load == "idle" else 1)
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_worker_that_is_told_to_stop_while_it_connects_again(database, cluster, run, tmp_path, load):
+    cell, worker = Cell(database, tmp_path, load), run()
+    cell.settle(worker)
+    until(lambda: "listening on" in worker.text())
+    database.close()
+    with refused(cluster, database.url):
+        until(lambda: "connecting again" in worker.text())
+        ends_without_a_database(cell, worker)
+    if cell.task:
+        cell.left(RUNNING)
+
+
+@pytest.fixture(scope="module")
+def own_cluster():
+    """One that may be stopped."""
+    server = postgres.start(prefer="own")
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_worker_that_is_told_to_stop_while_the_postgresql_database_is_down(own_cluster, nursery, tmp_path, load):
+    url = own_cluster.create_database()
+    migrations.upgrade(url)
+    database = Database("postgresql", url)
+    cell = Cell(database, tmp_path, load)
+    worker = Forked(nursery, tmp_path / "worker.log", {"kind": "cli", "url": url, "options": OPTIONS})
+    try:
+        cell.settle(worker)
+        until(lambda: "listening on" in worker.text())
+        database.close()
+        own_cluster._own.halt("fast")
+        try:
+            until(lambda: "connecting again" in worker.text())
+            ends_without_a_database(cell, worker)
+        finally:
+            own_cluster._own.launch()
+        if cell.task:
+            cell.left(RUNNING)
+        assert database.store.verify() == []
+    finally:
+        worker.end()
+        database.close()
