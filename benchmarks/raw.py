@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import time
 from uuid import uuid4
 
@@ -50,7 +53,7 @@ ENQUEUE = """
 WITH execution AS (
     INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, position, priority, args, status, attempt,
         recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at)
-    SELECT id, id, 'bench.nothing', 'bench', nextval('task_position'), 0, '{"number": 1}', 'Ready', 1, 0, 60, 0,
+    SELECT id, id, 'bench.nothing', 'bench', nextval('task_position'), 0, '{"number": ' || %(number)s || '}', 'Ready', 1, 0, 60, 0,
         'release', clock_timestamp(), clock_timestamp()
     FROM (SELECT gen_random_uuid() AS id) AS made
     RETURNING id, position
@@ -59,9 +62,8 @@ WITH execution AS (
     SELECT id, id, 'task_created', '{"available_at": "2000-01-01T00:00:00+00:00"}', clock_timestamp() FROM execution
 )
 INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at)
-SELECT id, 'bench', 0, position, '2000-01-01T00:00:00+00:00', clock_timestamp() FROM execution;
+SELECT id, 'bench', 0, position, '2000-01-01T00:00:00+00:00', clock_timestamp() FROM execution
 """
-"""For pgbench, whose clients cost next to nothing: the database is what is measured."""
 
 
 def drain(address: str, batch: int) -> float:
@@ -71,3 +73,20 @@ def drain(address: str, batch: int) -> float:
         while claims := connection.execute(CLAIM, {"limit": batch, "worker": worker}).fetchall():
             connection.execute(COMPLETE, {"ids": [claim[0] for claim in claims], "worker": worker})
     return time.perf_counter() - began
+
+
+def pick_up(address: str, log: str) -> None:
+    """Listen, claim with one statement, note the moment, complete: until the process is ended."""
+    worker, began = uuid4(), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with psycopg.connect(address, autocommit=True) as ears, psycopg.connect(address, autocommit=True) as hands:
+        ears.execute("LISTEN task_ready")
+        hands.execute("INSERT INTO sleeping_workers VALUES (%s, '', 'infinity')", [worker])
+        for _ in ears.notifies():
+            claims = hands.execute(CLAIM, {"limit": 100, "worker": worker}).fetchall()
+            for claim in claims:
+                os.write(began, b"%d %d\n" % (json.loads(claim[3])["number"], time.time_ns()))
+            hands.execute(COMPLETE, {"ids": [claim[0] for claim in claims], "worker": worker})
+
+
+if __name__ == "__main__":
+    pick_up(*sys.argv[1:])

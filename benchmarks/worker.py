@@ -67,9 +67,11 @@ def main() -> None:
 
 def pickup(name: str, url: str, directory: Path, tasks: int = 200) -> None:
     """From just before the enqueue call, its commit included, to the handler's first act; one task each 30 to 70 ms."""
-    print(f"\npickup on {name}, an idle worker, {tasks} single tasks; in ms")
+    print(f"\npickup on {name}, an idle worker, {tasks} single tasks; in ms", flush=True)
     print(f"{'':12}{'p50':>8}{'p99':>8}{'worst':>8}{'idle CPU':>10}{'due in 300 ms, late by':>24}")
     medians = {}
+    if name == "postgresql":
+        raw_pickup(libpq(url), directory, tasks)
     for kind, arguments in (("notified", ()), ("polling", POLLING)):
         with worker(url, directory, *arguments) as (process, log), closing_store(url) as store:
             cpu = idle_cpu(process.pid)
@@ -79,6 +81,30 @@ def pickup(name: str, url: str, directory: Path, tasks: int = 200) -> None:
         row = (medians[kind], waits[int(tasks * 0.99)], waits[-1])
         print(f"{kind:12}{row[0]:8.1f}{row[1]:8.1f}{row[2]:8.1f}{cpu:9.1f}%{lateness:20.1f} max")
     print(f"polling each 500 ms takes {medians['polling'] / medians['notified']:.0f} times as long")
+
+
+def raw_pickup(address: str, directory: Path, tasks: int) -> None:
+    """The same by hand: an autocommitted statement that enqueues, one that claims."""
+    log = directory / "raw"
+    log.touch()
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.raw", address, str(log)], cwd=ROOT)
+    try:
+        with psycopg.connect(address, autocommit=True) as connection:
+            asleep = "SELECT count(*) FROM sleeping_workers WHERE wakes_at = 'infinity'"
+            until(lambda: connection.execute(asleep).fetchone() == (1,))
+            waits = []
+            for number in range(tasks):
+                time.sleep(random.uniform(0.03, 0.07))
+                before = time.time_ns()
+                connection.execute(raw.ENQUEUE, {"number": number})
+                began = until(lambda n=number: began_at(log).get(n), every=0.005)
+                waits.append((began - before) / 1e6)
+            connection.execute("DELETE FROM sleeping_workers")
+    finally:
+        process.kill()
+        process.wait()
+    waits.sort()
+    print(f"{'raw psycopg':12}{statistics.median(waits):8.1f}{waits[int(tasks * 0.99)]:8.1f}{waits[-1]:8.1f}")
 
 
 def late(store: Store, log: Path, number: int, delay: timedelta) -> float:
@@ -141,7 +167,7 @@ def producers(url: str, rounds: int, directory: Path, *, clients: int = 8, secon
     print(f"\n{clients} producers, commits/s, median of {rounds} rounds of {seconds} s in turns")
     binary = pgbench()
     script = directory / "enqueue.sql"
-    script.write_text(raw.ENQUEUE)
+    script.write_text(raw.ENQUEUE.replace("%(number)s", "1") + ";")  # its clients cost next to nothing
     address = libpq(url)
     busy = ("-c", "2")
     cases: dict[str, tuple[tuple[str, ...] | None, str, str]] = {

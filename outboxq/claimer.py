@@ -178,6 +178,7 @@ class Claimer(threading.Thread):
                 recovered.append(held)
             else:
                 self._crew.give(held)
+        self._leases.changed()  # after the handlers have something to do
         for claim in claims:
             if claim.task_name not in self._tasks:
                 self._completer.put(self._unknown(claim))

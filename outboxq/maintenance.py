@@ -45,12 +45,12 @@ class Leases:
         self._reach = reach
         self._bound = float("inf") if heartbeat is None else heartbeat.total_seconds()
         self.changed: Callable[[], None] = lambda: None
-        """Called when the next beat may be due earlier than `pause()` last said."""
+        """To be called when the next beat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, Held] = {}
         self._lock = threading.Lock()
 
     def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[Held]:
-        """Keep these alive. `sent`: `time.monotonic()` before the claim was sent."""
+        """Keep these alive, once `changed()` is called. `sent`: `time.monotonic()` before the claim was sent."""
         new = []
         for claim, context in claims:
             # Counted from before the claim was sent: never later than the database's own.
@@ -58,8 +58,6 @@ class Leases:
             new.append(Held(claim=claim, context=context, next_beat=sent + self._every(claim)))
         with self._lock:
             self._held.update((one.claim.id, one) for one in new)
-        if new:
-            self.changed()
         return new
 
     def holds(self, claim: Claim) -> bool:

@@ -108,14 +108,13 @@ class PostgresDialect(Dialect):
         "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; "
         "SET LOCAL plan_cache_mode = force_generic_plan"
     )
+    # A batch joins its CTEs by hash: the planner takes them for ten rows, and would compare each with each.
+    _write = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}; SET LOCAL enable_nestloop = off"
     begin: ClassVar = {
-        # A batch joins its CTEs by hash: the planner takes them for ten rows, and would compare each with each.
-        Begin.WRITE: f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}; SET LOCAL enable_nestloop = off",
+        Begin.WRITE: _write,
         Begin.READ: f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_limits}",
         Begin.SNAPSHOT: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off",
-        Begin.ASYNCHRONOUS: (
-            f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}; SET LOCAL synchronous_commit = off"
-        ),
+        Begin.ASYNCHRONOUS: f"{_write}; SET LOCAL synchronous_commit = off",
         Begin.HANDLER: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
     }
     reads_before_writing = False

@@ -80,7 +80,10 @@ class Claims(Transactions):
 
         if using is None and self.dialect.reads_before_writing and not self._any_due(names):
             return []
-        return self._run(work, using=using)
+        # Not flushed, for a task must not wait for that: a server that crashes may take the claim back, which fences its
+        # worker (the next holder of the same token is another one), and the task is claimed again. What is flushed later,
+        # such as its completion, is never kept without it.
+        return self._run(work, using=using, begin=Begin.ASYNCHRONOUS)
 
     def complete(self, claim: Claim, result: str | None = None, *, using: object = None) -> None:
         """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
@@ -145,7 +148,9 @@ class Claims(Transactions):
                 for row in beaten
             }
 
-        return self._run(work, using=using)
+        return self._run(
+            work, using=using, begin=Begin.ASYNCHRONOUS
+        )  # at worst the lease ends as if it had not been beaten
 
     def recover(
         self, limit: int = 100, *, max_recoveries: int = MAX_RECOVERIES, using: object = None
