@@ -104,6 +104,10 @@ class Campaign:
     def busy(self):
         return self.database.rows("SELECT count(*) FROM task_leases")[0][0] > 0
 
+    def is_over(self):
+        self.produce()
+        return self.missing() <= 0 and left(self.database) == 0
+
     def produce(self):
         """As long as tasks are missing, two producers are at work."""
         self.producers = [one for one in self.producers if one.poll() is None]
@@ -124,7 +128,7 @@ class Campaign:
         number = self.chance.randrange(len(self.workers))
         victim = self.workers[number]
         until(victim.is_up)
-        until(lambda: self.busy() or (not self.produce() and self.missing() <= 0 and left(self.database) == 0))
+        until(lambda: self.thaw() or self.busy() or self.is_over())
         time.sleep(self.chance.uniform(0, 0.1))  # a random moment of its life
         stops, kills = self.stops - self.done["stops"], self.kills - self.done["kills"]
         if self.chance.random() * (stops + kills) < stops:
@@ -160,6 +164,7 @@ class Campaign:
             self.thaw()
         while self.missing() > 0 or any(producer.poll() is None for producer in self.producers):
             self.produce()
+            self.thaw()  # who was frozen with SQLite's lock in its hands stops everybody
             time.sleep(0.05)
         until(lambda: not self.frozen or self.thaw(), seconds=60, every=0.1)
         until(lambda: left(self.database) == 0, seconds=600, every=0.1)
