@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from outboxq import Outbox
+from outboxq import Outbox, TaskContext
 
 outbox = Outbox()
 _began = os.open(os.environ.get("OUTBOXQ_BENCH_LOG", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -18,6 +18,8 @@ def nothing(number: int) -> None:
 
 
 @outbox.task(name="bench.slow", queue="bench")
-def slow(number: int) -> None:
+def slow(ctx: TaskContext, number: int) -> None:
+    """Keeps its thread until the worker stops."""
     nothing(number)
-    time.sleep(0.05)
+    while not ctx.should_stop:
+        time.sleep(0.05)

@@ -226,11 +226,10 @@ def producing(url: str, directory: Path, arguments: tuple[str, ...] | None) -> I
                 listener.execute("LISTEN task_ready")
             yield
     else:
-        with closing_store(url) as store:
-            if arguments == ("-c", "2"):  # its handlers take longer than the measurement
-                store.enqueue_many([task(number, name="bench.slow") for number in range(1000)])
-            with worker(url, directory, *arguments):
-                yield
+        with worker(url, directory, *arguments) as (_, log), closing_store(url) as store:
+            store.enqueue_many([task(number, name="bench.slow") for number in range(2)])
+            until(lambda: len(began_at(log)) == 3)
+            yield
 
 
 def pgbench() -> str:
