@@ -140,7 +140,7 @@ class Campaign:
             assert victim.wait() == -9
             self.done["kills"] += 1
         self.workers[number] = self.worker()
-        if self.producers and self.chance.random() < 0.3:
+        if self.producers and (self.done["producers killed"] == 0 or self.chance.random() < 0.3):
             producer = self.chance.choice(self.producers)
             producer.send(signal.SIGKILL)
             self.done["producers killed"] += producer.wait() == -9
