@@ -25,7 +25,7 @@ log = logging.getLogger("outboxq.worker")
 PATIENCE = 30.0
 """How long a task that was recovered waits for the process to be its own, and then has it: what kills a process does so
 early, and a handler that takes hours must not keep all others out."""
-_APART_DELAY = timedelta(seconds=5)
+_APART_DELAY = timedelta(seconds=15)
 _SATURATED_AFTER = 0.05
 _STUCK_AFTER = 1.0
 _LONGEST_PAUSE = 2.0
@@ -117,8 +117,8 @@ class Claimer(threading.Thread):
             self._release(claims, STOPPED)
             return False
         if claims:
-            self._distributor.at_work()
             self._hand_over(claims, sent)
+            self._distributor.at_work()
         else:
             self._alone = False
             if quiet:
@@ -181,7 +181,7 @@ class Claimer(threading.Thread):
         self._leases.changed()  # after the handlers have something to do
         for claim in claims:
             if claim.task_name not in self._tasks:
-                self._completer.put(self._unknown(claim))
+                self._turn_away(claim)
         self._alone = bool(recovered)
         if recovered:
             self._run_alone(recovered)
@@ -193,7 +193,8 @@ class Claimer(threading.Thread):
         bystander is then hit once at most: after that it is recovered itself, and never beside another such task.
         """
         if self._apart is not None and self._leases.holds(self._apart):
-            self._put_back(recovered, "another recovered task is running", delay=_APART_DELAY)
+            delay = timedelta(0) if self._burst else _APART_DELAY  # a burst waits for it
+            self._put_back(recovered, "another recovered task is running", delay=delay)
             self._alone = False
             return
         first, *others = recovered
@@ -229,6 +230,12 @@ class Claimer(threading.Thread):
     def _is_quiet(self) -> bool:
         """Nothing runs and nothing is to be written: what a claim does not find now is not there."""
         return self._crew.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
+
+    def _turn_away(self, claim: Claim) -> None:
+        try:
+            self._completer.put(self._unknown(claim))
+        except Exception:
+            log.exception("task %s could not be given back; its lease will run out", claim.id)
 
     def _unknown(self, claim: Claim) -> Outcome:
         log.warning("task %s is called %r, which this worker does not know", claim.id, claim.task_name)

@@ -100,7 +100,7 @@ class Completer(threading.Thread):
         try:
             return self._store.finish(outcomes)
         except Exception as error:
-            if self._store.dialect.is_transient(error) and not self._store.gone.is_set():
+            if self._store.may_pass(error) and not self._store.gone.is_set():
                 if any(self._leases.holds(outcome.claim) for outcome in outcomes):
                     log.warning("%d outcomes could not be written (%s); trying again", len(outcomes), error)
                     self._store.gone.wait(_AGAIN_AFTER)

@@ -78,7 +78,7 @@ class TaskContext:
 
     @property
     def lost(self) -> bool:
-        """The lease is over: another worker may run the task now, and what this handler returns is discarded."""
+        """The lease is over: another worker may run the task now, and then what this handler returns is discarded."""
         return self._lost or time.monotonic() > self.deadline
 
     @property

@@ -38,6 +38,7 @@ class Crew(Generic[T]):
         self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._in_flight = 0
+        self._dismissed = False
         self._awaited = -1
         """Somebody waits until no more than so many jobs are in flight."""
         self._seconds: float | None = None
@@ -58,7 +59,7 @@ class Crew(Generic[T]):
     @property
     def lying(self) -> int:
         """Jobs that no thread has begun."""
-        return self._jobs.qsize()
+        return 0 if self._dismissed else self._jobs.qsize()
 
     @property
     def ahead(self) -> int:
@@ -111,6 +112,7 @@ class Crew(Generic[T]):
 
     def dismiss(self, deadline: float) -> None:
         """No more jobs: threads end with what they have begun. Waits for them until `deadline` (`time.monotonic()`)."""
+        self._dismissed = True
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import timedelta
 from typing import Any
 
 from .completer import Completer
 from .errors import LeaseLost
-from .executor import execute, failed
+from .executor import execute, failed, released
 from .failpoints import Failpoint, Reach
 from .maintenance import Held, Leases
 from .model import EventType, Outcome
@@ -16,6 +17,8 @@ from .store import Store
 from .task import Registry, Task
 
 log = logging.getLogger("outboxq.worker")
+
+_LATER = timedelta(seconds=1)
 
 
 class Handling:
@@ -31,25 +34,36 @@ class Handling:
 
     def handle(self, held: Held) -> None:
         """One task, in a handler thread."""
+        try:
+            self._handle(held)
+        finally:
+            if not held.ending:  # nothing will be written of it: it must not be kept alive for ever
+                self._leases.drop(held.claim)
+
+    def _handle(self, held: Held) -> None:
         claim, task = held.claim, self._tasks.get(held.claim.task_name)
         self._reach(Failpoint.BEFORE_START)
+        if held.context.lost:
+            log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
+            return
         began = time.monotonic()
         outcome = self._transact(held, task) if task.transactional else execute(claim, task, held.context)
         self._reach(Failpoint.AFTER_HANDLER)
         self._leases.complain_of_late(held)
         if outcome is None:
-            self._leases.drop(claim)
+            held.ending = False
             return
-        _log(outcome, task, time.monotonic() - began)
         held.ending = True
         self._completer.put(outcome)
+        _log(outcome, task, time.monotonic() - began)  # what a log handler raises must not cost the outcome
 
     def _transact(self, held: Held, task: Task[..., Any]) -> Outcome | None:
         """The handler inside one transaction, which its completion joins. None: that is written, or the lease was lost."""
-        claim = held.claim
+        claim, has_begun = held.claim, False
         began = time.monotonic()
         try:
             with self._store.unit() as unit:
+                has_begun = True
                 held.context.join(unit)
                 self._reach(Failpoint.TRANSACTION_BEGUN)
                 outcome = execute(claim, task, held.context)
@@ -69,6 +83,8 @@ class Handling:
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
         except Exception as error:  # noqa: BLE001 - a constraint that is checked at commit, a lost connection: the task failed
+            if not has_begun and self._store.may_pass(error):  # the handler was not called: no attempt is used
+                return released(claim, "no transaction could be begun", delay=_LATER)
             return failed(claim, task, error)
         return None
 

@@ -162,6 +162,12 @@ class Worker:
         signals: list[float] = []  # a handler that took a lock could wait for the very thread it interrupts
 
         def stop(number: int, _frame: FrameType | None) -> None:
+            if (
+                os.getpid() != self._pid
+            ):  # a child that a handler forked: the claims are the parent's, and so is the order
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+                return
             signals.append(time.monotonic())
             self._bell.put(None)
             if signals[-1] - signals[0] > _ECHO or number == signal.SIGQUIT:

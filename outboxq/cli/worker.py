@@ -126,6 +126,8 @@ def worker(
     """
     if reload and (processes > 1 or burst):
         raise click.UsageError("--reload goes with neither --processes nor --burst")
+    if burst and processes > 1 and options["max_tasks"] is not None:
+        raise click.UsageError("--burst with --max-tasks goes with one process: several would leave work behind")
     if live and log_format is LogFormat.JSON:
         raise click.UsageError("--live is for people: it does not go with --log-format json")
     if live is None:

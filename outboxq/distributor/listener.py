@@ -44,6 +44,7 @@ class Listener(threading.Thread):
         connect: Callable[[], psycopg.Connection[Any]],
         channel: str,
         *,
+        speak: Callable[[], psycopg.Connection[Any]] | None = None,
         heard: Callable[[str], None],
         changed: Callable[[], None],
         ping_every: float = PING_EVERY,
@@ -53,6 +54,7 @@ class Listener(threading.Thread):
         self.times = 0
         """How often listening began; who saw another number has missed what was said in between."""
         self._connect = connect
+        self._speak = speak or connect
         self._channel = channel
         self._heard = heard
         self._changed = changed
@@ -79,7 +81,7 @@ class Listener(threading.Thread):
             while not self._gone.is_set():
                 attempts(self._attempt)
         except NotForwarded:
-            self._error = "a pooler stands between this worker and the server, and forwards no notifications"
+            self._error = "a pooler forwards none, or listen_url leads to another database"
             self._changed()
             log.warning(
                 "notifications do not reach this worker: %s; polling instead (give listen_url=, or notifications=False)",
@@ -119,10 +121,13 @@ class Listener(threading.Thread):
             self._prove(connection)
 
     def _prove(self, connection: psycopg.Connection[Any]) -> None:
-        """What another connection says must reach this one. (Through a pooler it may not, although LISTEN succeeds.)"""
+        """What the worker's database says must reach this connection.
+
+        Through a pooler it may not, although LISTEN succeeds; nor where it leads to another database.
+        """
         own = f"outboxq_{uuid4().hex}"
         connection.execute(_listen_to(own))
-        with self._connect() as other:
+        with self._speak() as other:
             other.autocommit = True
             other.execute("SELECT pg_notify(%s, '')", [own])
         if not self._hears(connection, own, self._patience / 2):

@@ -58,7 +58,9 @@ class PostgresDistributor:
         self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()
         self._deaf_poll = min(self._poll, POLL.total_seconds())
         self._bell = Bell()
-        self._listener = Listener(self._connect, store.dialect.channel, heard=self._heard, changed=self._bell.ring)
+        self._listener = Listener(
+            self._connect, store.dialect.channel, speak=self._speak, heard=self._heard, changed=self._bell.ring
+        )
         self._listens = notifications
         # Connections are made as its are, but none is in its pool. A URL that is none is refused here, not in the thread.
         self._listened = store.bound_engine if listen_url is None else make_engine(listen_url)
@@ -154,7 +156,8 @@ class PostgresDistributor:
     def _withdraw(self) -> None:
         if self._announced_until > time.monotonic():
             self._announced_until = -math.inf
-            self._sleeping.withdraw(self._worker_id)
+            with suppress(Exception):  # its row ends by itself; until then it is notified in vain
+                self._sleeping.withdraw(self._worker_id)
 
     def _until_due(self, longest: float) -> float:
         ahead = self._store.look_ahead(self._queues)
@@ -184,3 +187,6 @@ class PostgresDistributor:
 
     def _connect(self) -> Any:
         return detached(self._listened)
+
+    def _speak(self) -> Any:
+        return detached(self._store.bound_engine)

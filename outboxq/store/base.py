@@ -14,6 +14,7 @@ from uuid import UUID
 
 import tenacity
 from sqlalchemy import Engine
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..column_types import iso
 from ..dialects import Begin, Dialect, dialect_for
@@ -143,6 +144,10 @@ class Transactions:
             before_sleep=_log_retry,
             reraise=True,
         )
+
+    def may_pass(self, error: BaseException) -> bool:
+        """Whether the same may well succeed a little later: the database is away, busy, or has no connection left."""
+        return isinstance(error, PoolTimeout) or self.dialect.is_transient(error)
 
     def _values(self, target: Target, **values: Any) -> dict[str, Any]:
         """The parameters every statement may take, and these."""

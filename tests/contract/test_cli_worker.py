@@ -194,6 +194,7 @@ def test_the_listen_url_is_better_given_by_the_environment(recording):
         "--log-format xml",
         "--reload --processes 2",
         "--reload --burst",
+        "--burst --max-tasks 3 --processes 2",
         "--live --log-format json",
     ],
 )

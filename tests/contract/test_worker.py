@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
 from outboxq.engine import make_engine
@@ -538,3 +539,120 @@ def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
     assert "past its timeout of 0.05 s" in caplog.text
     gate.set()
     assert ended(outbox, handle).status is TaskStatus.COMPLETED
+
+
+# What a second reader found.
+
+
+def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(outbox, work):
+    class Broken(logging.Filter):
+        def filter(self, record):
+            if "task_completed" in record.getMessage():
+                raise RuntimeError("the host's log handler is broken")
+            return True
+
+    broken, log = Broken(), logging.getLogger("outboxq.worker")
+    log.addFilter(broken)
+    level, log.level = log.level, logging.INFO
+    try:
+        handle = outbox.task(name="logged", lease=1)(lambda: None).using(outbox).enqueue()
+        worker = work()
+        task = ended(outbox, handle)
+        until(lambda: worker._leases.held() == [])
+    finally:
+        log.removeFilter(broken)
+        log.level = level
+    assert (task.status, task.lease_token) == (TaskStatus.COMPLETED, 1)
+
+
+def test_a_claim_whose_lease_was_lost_before_it_began_is_not_begun(outbox, work, caplog):
+    gate, begun = threading.Event(), []
+
+    @outbox.task(name="first")
+    def first() -> None:
+        gate.wait(10)
+
+    @outbox.task(name="second", lease=0.6)
+    def second() -> None:
+        begun.append(1)
+
+    slow, lying = first.using(outbox, priority=1).enqueue(), second.using(outbox).enqueue()
+    work(concurrency=1, prefetch=1)
+    until(lambda: outbox.store.get(lying.id).status is TaskStatus.RUNNING)
+    outbox.store.cancel(lying.id, force=True)
+    until(lambda: "another worker may run it" in caplog.text)
+    gate.set()
+    ended(outbox, slow)
+    until(lambda: "its lease was lost before it began" in caplog.text)
+    assert begun == []
+
+
+def test_claims_are_in_hand_before_anything_else_is_said_of_them(outbox, work, monkeypatch):
+    """Withdrawing from the sleepers writes to the database, and may fail or wait."""
+    handle = outbox.task(name="kept")(lambda: None).using(outbox).enqueue()
+    worker = outbox.worker(recover_every=60)
+
+    def broken(*, saturated=False):
+        raise OperationalError("withdraw", {}, Exception("the server closed the connection"))
+
+    monkeypatch.setattr(worker._distributor, "at_work", broken)
+    worker.start()
+    try:
+        assert ended(outbox, handle).lease_token == 1
+    finally:
+        worker.stop()
+
+
+def test_a_recovered_task_is_run_although_an_unknown_one_beside_it_cannot_be_looked_up(
+    outbox, work, database, monkeypatch
+):
+    known = outbox.task(name="known")(lambda: None).using(outbox).enqueue()
+    stranger = database.add(database.store, task_name="stranger")
+    database.run("UPDATE task_executions SET recovery_attempts = 1")
+    database.run(f"UPDATE task_executions SET first_started_at = {_long_ago(database)}")
+    database.corrupted = True  # recoveries that nobody recorded
+    real, failures = Store.history, []
+
+    def history(store, task_id):
+        if task_id == stranger.id and not failures:
+            failures.append(1)
+            raise OperationalError("history", {}, Exception("the server closed the connection"))
+        return real(store, task_id)
+
+    monkeypatch.setattr(Store, "history", history)
+    work(recover_every=60)
+    assert ended(outbox, known).status is TaskStatus.COMPLETED
+    assert failures
+
+
+def test_what_could_not_begin_its_transaction_has_used_no_attempt(outbox, work, monkeypatch):
+    refusals = []
+    real = Store.unit
+
+    def unit(store):
+        if not refusals:
+            refusals.append(1)
+            raise PoolTimeout("no connection is free")
+        return real(store)
+
+    monkeypatch.setattr(Store, "unit", unit)
+    handle = (
+        outbox.task(name="entry", transactional=True, retry=RetryPolicy.never())(lambda: None).using(outbox).enqueue()
+    )
+    work()
+    task = ended(outbox, handle)
+    assert (task.status, task.attempt) == (TaskStatus.COMPLETED, 1)
+    assert EventType.RELEASED in types(outbox, handle)
+
+
+def test_running_counts_handlers_while_they_drain(outbox, work):
+    gate = threading.Event()
+    outbox.task(name="long")(lambda: gate.wait(10) and None).using(outbox).enqueue_many([()] * 3)
+    worker = work(concurrency=3)
+    until(lambda: worker.running == 3)
+    stopping = threading.Thread(target=worker.stop)
+    stopping.start()
+    until(lambda: worker._crew._dismissed)
+    assert worker.running == 3
+    gate.set()
+    stopping.join()

@@ -9,6 +9,7 @@ import queue
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from datetime import date, timedelta
@@ -896,3 +897,37 @@ def test_heartbeats_come_as_often_as_asked(outbox, work):
     gate.set()
     ended(outbox, handle)
     assert beats[3] - beats[0] < 5
+
+
+def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(database, tmp_path):
+    """It inherits the worker's signal handlers, and a copy of its claims."""
+    script = """
+        import os, signal, sys, threading
+        from outboxq import Outbox
+
+        outbox = Outbox(sys.argv[1])
+
+        @outbox.task(name="forking")
+        def forking() -> int:
+            ready, begun = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(begun, b"1")
+                threading.Event().wait(30)
+                os._exit(0)
+            os.read(ready, 1)  # what comes before Python has settled in the child is forgotten
+            os.kill(child, signal.SIGTERM)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+        forking.using(outbox).enqueue()
+        sys.exit(outbox.worker().run(burst=True))
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script), database.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert database.rows("SELECT status, result, lease_token FROM task_executions") == [("Completed", "-15", 1)]

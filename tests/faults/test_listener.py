@@ -324,10 +324,22 @@ def test_the_listen_url_is_for_listening_only(postgresql, start, proxy):
         store = Store(postgresql.own(make_engine(other.url)))
         distributor = start(store, listen_url=proxy.url)
         assert wakes(distributor, store)
-        assert (proxy.connections, proxy.accepted) == (1, 2), "one listens; another was needed to prove that it hears"
+        assert (proxy.connections, proxy.accepted) == (1, 1), "it listens, and nothing else"
         assert other.connections == 1
         distributor.close()
         until(lambda: proxy.connections == 0)
+
+
+def test_a_listen_url_that_leads_to_another_database_is_found_out(postgresql, cluster, make, caplog):
+    elsewhere = cluster.create_database()
+    distributor = make(listen_url=elsewhere)
+    distributor.start()
+    until(lambda: caplog.messages)
+    until(lambda: not distributor._listener.is_alive())
+    assert not distributor.health.listening
+    assert "another database" in distributor.health.error
+    distributor.close()
+    cluster.drop_database(elsewhere)
 
 
 @pytest.mark.parametrize(

@@ -23,21 +23,17 @@ class Away(Exception):
     """What may work when tried again."""
 
 
-class FakeDialect:
-    @staticmethod
-    def is_transient(error):
-        return isinstance(error, Away)
-
-
 class FakeStore:
     """Remembers what is to be written; `answer` says what becomes of it."""
-
-    dialect = FakeDialect()
 
     def __init__(self):
         self.gone = threading.Event()
         self.batches = []
         self.answer = lambda _outcomes: frozenset()
+
+    @staticmethod
+    def may_pass(error):
+        return isinstance(error, Away)
 
     def finish(self, outcomes):
         self.batches.append(list(outcomes))
