@@ -36,9 +36,15 @@ class Handling:
         """One task, in a handler thread."""
         try:
             self._handle(held)
-        finally:
-            if not held.ending:  # nothing will be written of it: it must not be kept alive for ever
-                self._leases.drop(held.claim)
+        except Exception:
+            self._drop_unless_ending(held)
+            raise
+        self._drop_unless_ending(held)  # (of a thread that dies, the worker gives back what it had)
+
+    def _drop_unless_ending(self, held: Held) -> None:
+        """Nothing will be written of it: it must not be kept alive for ever."""
+        if not held.ending:
+            self._leases.drop(held.claim)
 
     def _handle(self, held: Held) -> None:
         claim, task = held.claim, self._tasks.get(held.claim.task_name)
