@@ -116,7 +116,7 @@ class Pooler(Front):
                 if kind == b"E":
                     raise Refused(message)
                 if kind == b"R" and message[5:9] != bytes(4):
-                    raise NotImplementedError("the server asks for a password: this pooler has none")
+                    raise RuntimeError("the server asks for a password: this pooler has none")
                 answer += message
         except BaseException:
             reset(writer)

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
+from abc import ABC, abstractmethod
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any, Self
@@ -16,7 +17,7 @@ from sqlalchemy.engine import make_url
 READY = b"Z\0\0\0\5"  # ReadyForQuery but for its last byte: the end of every answer
 
 
-class Front:
+class Front(ABC):
     """A listener on 127.0.0.1 in front of a PostgreSQL, on an event loop in a thread of its own."""
 
     def __init__(self, url: str) -> None:
@@ -77,8 +78,8 @@ class Front:
         async with closing(writer):
             await self._serve(reader, writer)
 
-    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None: ...
 
     async def _dial(self) -> tuple[StreamReader, StreamWriter]:
         """A connection to the server, by TCP or through the socket in a directory."""
