@@ -14,7 +14,7 @@ CLAIM = """
 WITH taken AS (
     DELETE FROM task_outbox WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM task_outbox
-        WHERE queue = 'bench' AND priority = 0 AND available_at <= (SELECT clock_timestamp())
+        WHERE queue = 'bench' AND partition_key IS NULL AND priority = 0 AND available_at <= (SELECT clock_timestamp())
         ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING task_execution_id
 ), claimed AS (
@@ -24,8 +24,8 @@ WITH taken AS (
     WHERE id = ANY(ARRAY(SELECT task_execution_id FROM taken)) AND status = 'Ready'
     RETURNING id, pipeline_execution_id, lease_token, task_name, args, attempt
 ), lease AS (
-    INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at)
-    SELECT id, lease_token, %(worker)s, clock_timestamp() + interval '60 seconds' FROM claimed
+    INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at)
+    SELECT id, 'bench', lease_token, %(worker)s, clock_timestamp() + interval '60 seconds' FROM claimed
 ), event AS (
     INSERT INTO execution_events
         (pipeline_execution_id, task_execution_id, event_type, worker_id, lease_token, created_at)

@@ -52,6 +52,8 @@ class EventType(StrEnum):
     REPLACED = "task_replaced"
     REQUEUED = "task_requeued"
     """A dead letter run again by hand."""
+    RESCHEDULED = "task_rescheduled"
+    """A waiting task was given another due time or priority by hand."""
     UNROUTED = "event_unrouted"
     """An emit nobody subscribes to; it belongs to no task."""
 
@@ -71,6 +73,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.DISCARDED: TaskStatus.CANCELLED,
     EventType.REPLACED: TaskStatus.READY,
     EventType.REQUEUED: TaskStatus.READY,
+    EventType.RESCHEDULED: TaskStatus.READY,
 }
 """The status each transition leads to. Types missing here (a cancel request, an unrouted emit) change no status."""
 
@@ -89,6 +92,29 @@ ENDS_CLAIM = frozenset(
 """The types that can end a claim. With a lease token such an event ended the claim of that token; a retry scheduled or a
 cancellation by hand of a task that was not running ends none and carries no token. One claim has one end: a unique index
 over (task, token) of these types turns a second end into an error instead of data."""
+
+
+class OnConflict(StrEnum):
+    """What an enqueue does whose idempotency key has a task already."""
+
+    RETURN = "return"
+    """Its handle names that task."""
+    SKIP = "skip"
+    """Its handle names none (the nil UUID): nobody asked which it is."""
+    REPLACE = "replace"
+    """That task, while it is Ready, takes over the new arguments and options; its id and its place in its key stay."""
+    RAISE = "raise"
+    """DuplicateTask is raised, and nothing written."""
+
+
+class OnDeadLetter(StrEnum):
+    """What becomes of a partition key whose task has Failed."""
+
+    RELEASE = "release"
+    """The next task of the key runs."""
+    HOLD = "hold"
+    """The key waits until the dead letter is redriven or discarded."""
+
 
 MAX_RECOVERIES = 3
 """How often a task whose worker died is put back before it is abandoned."""
@@ -113,7 +139,21 @@ class NewTask:
     max_attempts: int | None = None
     lease: timedelta = timedelta(seconds=60)
     timeout: timedelta | None = None
+    partition_key: str | None = None
+    """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: it waits for nobody."""
+    on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
+    event_type: str | None = None
+    """Of the emitted event that it handles."""
+    expires_at: datetime | None = None
+    """It is not started from then on, aware; None: `expires_in` from now by the database's clock, or never."""
+    expires_in: timedelta | None = None
     idempotency_key: str | None = None
+    """One task for each name and key: for ever (as long as the task is kept), or as the next two say."""
+    unique_for: timedelta | None = None
+    """The key is free again after this long."""
+    unique_until_finished: bool = False
+    """The key is free again once its task has ended."""
+    on_conflict: OnConflict = OnConflict.RETURN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,6 +163,8 @@ class Handle:
     id: UUID
     created: bool = True
     """False: the idempotency key already had a task; `id` is that task's."""
+    replaced: bool = False
+    """That task was Ready and took over the new arguments and options."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,6 +176,8 @@ class Claim:
     task_name: str
     queue: str
     priority: int
+    event_type: str | None = None
+    partition_key: str | None = None
     args: str = field(repr=False)
     headers: str | None = field(repr=False)
     attempt: int

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypedColumns,
+    UniqueConstraint,
     Uuid,
 )
 
@@ -134,10 +135,35 @@ task_outbox = Table(
     "task_outbox",
     metadata,
     TaskOutboxColumns,
-    # Read by claims in this order: within one queue and priority, the due rows are a contiguous range.
-    Index("ix_task_outbox_due", "queue", "priority", "available_at", "id"),
     sqlite_autoincrement=True,
     postgresql_with=_RESTLESS,
+)
+
+_without_key, _with_key = task_outbox.c.partition_key.is_(None), task_outbox.c.partition_key.is_not(None)
+
+# Read by claims in this order: within one queue and priority, the due rows are a contiguous range.
+Index(
+    "ix_task_outbox_due",
+    *(task_outbox.c[name] for name in ("queue", "priority", "available_at", "id")),
+    postgresql_where=_without_key,
+    sqlite_where=_without_key,
+)
+# Tasks with a key stand apart, so that those without pay nothing for them: by key, each key's head first, to hop from key to
+# key; and by due time, to find what is due behind a wall of keys that are not.
+Index(
+    "ix_task_outbox_key",
+    task_outbox.c.queue,
+    task_outbox.c.partition_key,
+    task_outbox.c.priority.desc(),
+    task_outbox.c.position,
+    postgresql_where=_with_key,
+    sqlite_where=_with_key,
+)
+Index(
+    "ix_task_outbox_key_due",
+    *(task_outbox.c[name] for name in ("queue", "available_at", "id")),
+    postgresql_where=_with_key,
+    sqlite_where=_with_key,
 )
 
 
@@ -151,6 +177,7 @@ class TaskLeasesColumns(TypedColumns):
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
+    queue = Column(Text, nullable=False)  # to count what runs against the queue's limit
     lease_token = Column(BigInteger, nullable=False)
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(Instant, nullable=False)
@@ -211,11 +238,35 @@ Index(
 )
 
 
+class DeadLettersColumns(TypedColumns):
+    """A row per Failed task, made and deleted with that status.
+
+    An index over `status` would end HOT updates for all tasks; so the few that failed are listed here.
+    """
+
+    task_execution_id = Column(Uuid, primary_key=True)
+    queue = Column(Text, nullable=False)
+    task_name = Column(Text, nullable=False)
+    event_type = Column(Text)
+    partition_key = Column(Text)
+    exception = Column(Text)  # module and name of its class; NULL: abandoned, or failed by hand
+    failed_at = Column(Instant, nullable=False)
+
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    DeadLettersColumns,
+    Index("ix_dead_letters_failed_at", "failed_at", "task_execution_id"),
+)
+
+
 class IdempotencyKeysColumns(TypedColumns):
     scope = Column(Text, primary_key=True)  # the task's name
     key = Column(Text, primary_key=True)
     task_execution_id = Column(Uuid, nullable=False)
-    expires_at = Column(Instant)
+    expires_at = Column(Instant)  # from then on it is free
+    until_finished = Column(Boolean, nullable=False)  # it is free once the task has ended
     created_at = Column(Instant, nullable=False)
 
 
@@ -231,15 +282,22 @@ class PartitionClaimsColumns(TypedColumns):
     queue = Column(Text, primary_key=True)
     partition_key = Column(Text, primary_key=True)
     task_execution_id = Column(Uuid, nullable=False)
-    held = Column(Boolean, nullable=False)  # kept by a failed head
+    held = Column(Boolean, nullable=False)  # kept by a failed head that is to be dealt with first
 
 
-partition_claims = Table("partition_claims", metadata, PartitionClaimsColumns)
+partition_claims = Table(
+    "partition_claims",
+    metadata,
+    PartitionClaimsColumns,
+    UniqueConstraint("task_execution_id"),  # an end frees its key by this, and a task holds one key at most
+    postgresql_with=_RESTLESS,
+)
 
 
 class TaskSubscriptionsColumns(TypedColumns):
     event_type = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
+    parameter = Column(Text, nullable=False)  # the name under which the task takes the payload
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
     max_attempts = Column(Integer)
@@ -257,7 +315,8 @@ class QueueSettingsColumns(TypedColumns):
     concurrency_limit = Column(Integer)
     rate_limit = Column(Integer)
     rate_seconds = Column(Double)
-    fair = Column(Boolean, nullable=False)
+    rate_full_at = Column(Instant)  # when the bucket of starts is full again
+    ordered = Column(Boolean, nullable=False)  # False: keys take turns, but tasks of one key do not wait for each other
     updated_at = Column(Instant, nullable=False)
 
 
@@ -270,6 +329,8 @@ class WorkersColumns(TypedColumns):
     id = Column(Uuid, primary_key=True)
     label = Column(Text, nullable=False)
     queues = Column(Text)  # JSON array; NULL: all
+    event_types = Column(Text)  # JSON array; NULL: all
+    concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
     started_at = Column(Instant, nullable=False)
     last_seen_at = Column(Instant, nullable=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import context, op
 
@@ -53,6 +55,7 @@ def downgrade() -> None:
         "task_subscriptions",
         "partition_claims",
         "idempotency_keys",
+        "dead_letters",
         "execution_events",
         "task_leases",
         "task_outbox",
@@ -134,13 +137,18 @@ def _task_outbox() -> None:
         sqlite_autoincrement=True,
         postgresql_with=RESTLESS,
     )
-    op.create_index("ix_task_outbox_due", "task_outbox", ["queue", "priority", "available_at", "id"])
+    without_key, with_key = "partition_key IS NULL", "partition_key IS NOT NULL"
+    _partial_index("ix_task_outbox_due", "task_outbox", ["queue", "priority", "available_at", "id"], without_key)
+    head = ["queue", "partition_key", sa.text("priority DESC"), "position"]
+    _partial_index("ix_task_outbox_key", "task_outbox", head, with_key)
+    _partial_index("ix_task_outbox_key_due", "task_outbox", ["queue", "available_at", "id"], with_key)
 
 
 def _task_leases() -> None:
     op.create_table(
         "task_leases",
         sa.Column("task_execution_id", sa.Uuid(), nullable=False),
+        sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("lease_token", sa.BigInteger(), nullable=False),
         sa.Column("worker_id", sa.Uuid(), nullable=False),
         sa.Column("lease_expires_at", instant, nullable=False),
@@ -183,11 +191,24 @@ def _execution_events(*, postgresql: bool) -> None:
 
 def _helpers() -> None:
     op.create_table(
+        "dead_letters",
+        sa.Column("task_execution_id", sa.Uuid(), nullable=False),
+        sa.Column("queue", sa.Text(), nullable=False),
+        sa.Column("task_name", sa.Text(), nullable=False),
+        sa.Column("event_type", sa.Text()),
+        sa.Column("partition_key", sa.Text()),
+        sa.Column("exception", sa.Text()),
+        sa.Column("failed_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("task_execution_id", name="pk_dead_letters"),
+    )
+    op.create_index("ix_dead_letters_failed_at", "dead_letters", ["failed_at", "task_execution_id"])
+    op.create_table(
         "idempotency_keys",
         sa.Column("scope", sa.Text(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("task_execution_id", sa.Uuid(), nullable=False),
         sa.Column("expires_at", instant),
+        sa.Column("until_finished", sa.Boolean(), nullable=False),
         sa.Column("created_at", instant, nullable=False),
         sa.PrimaryKeyConstraint("scope", "key", name="pk_idempotency_keys"),
     )
@@ -199,11 +220,14 @@ def _helpers() -> None:
         sa.Column("task_execution_id", sa.Uuid(), nullable=False),
         sa.Column("held", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("queue", "partition_key", name="pk_partition_claims"),
+        sa.UniqueConstraint("task_execution_id", name="uq_partition_claims_task_execution_id"),
+        postgresql_with=RESTLESS,
     )
     op.create_table(
         "task_subscriptions",
         sa.Column("event_type", sa.Text(), nullable=False),
         sa.Column("task_name", sa.Text(), nullable=False),
+        sa.Column("parameter", sa.Text(), nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("max_attempts", sa.Integer()),
@@ -219,7 +243,8 @@ def _helpers() -> None:
         sa.Column("concurrency_limit", sa.Integer()),
         sa.Column("rate_limit", sa.Integer()),
         sa.Column("rate_seconds", sa.Double()),
-        sa.Column("fair", sa.Boolean(), nullable=False),
+        sa.Column("rate_full_at", instant),
+        sa.Column("ordered", sa.Boolean(), nullable=False),
         sa.Column("updated_at", instant, nullable=False),
         sa.PrimaryKeyConstraint("queue", name="pk_queue_settings"),
     )
@@ -228,6 +253,8 @@ def _helpers() -> None:
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("queues", sa.Text()),
+        sa.Column("event_types", sa.Text()),
+        sa.Column("concurrency", sa.Integer(), nullable=False),
         sa.Column("task_names", sa.Text(), nullable=False),
         sa.Column("started_at", instant, nullable=False),
         sa.Column("last_seen_at", instant, nullable=False),
@@ -289,5 +316,5 @@ def _check(name: str, condition: str) -> sa.CheckConstraint:
     return sa.CheckConstraint(condition, name=op.f(f"ck_task_executions_{name}"))
 
 
-def _partial_index(name: str, table: str, columns: list[str], where: str, *, unique: bool = False) -> None:
+def _partial_index(name: str, table: str, columns: list[Any], where: str, *, unique: bool = False) -> None:
     op.create_index(name, table, columns, unique=unique, postgresql_where=sa.text(where), sqlite_where=sa.text(where))

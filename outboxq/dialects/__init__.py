@@ -7,7 +7,8 @@ import sqlite3
 from functools import lru_cache
 
 from ..errors import ConfigurationError, UnsupportedDatabase
-from .base import Begin, Dialect, Statements
+from .base import Begin, Dialect
+from .catalogue import Statements
 from .prepared import Execute, Prepared, Row
 
 __all__ = ["Begin", "Dialect", "Execute", "Prepared", "Row", "Statements", "check_schema_name", "dialect_for"]

@@ -32,7 +32,8 @@ from ..errors import UnsupportedDatabase
 from ..statements import claim, sleeping
 from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
 from ..tables import task_outbox, task_position
-from .base import Begin, Dialect, Plan
+from .base import Begin, Dialect
+from .plan import Plan
 from .prepared import Execute, Prepared, Row
 
 # Deadlock, serialization failure, lock not available, statement timeout, and the server going away.
@@ -76,7 +77,10 @@ class PostgresGrammar:
         return cast(built, Text)
 
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
-        return cast(cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext, Instant)
+        return cast(self.text_in(text, member), Instant)
+
+    def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
+        return cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext  # type: ignore[no-any-return]
 
     def rows(self, name: str, columns: Columns) -> FromClause:
         arrays = [bindparam(f"{name}_{key}", type_=ARRAY(kind), required=True) for key, kind in columns.items()]
@@ -196,6 +200,7 @@ class PostgresDialect(Dialect):
             "horizon": sleeping.horizon(),
             "look": sleeping.look(g, every),
             "look_given": sleeping.look(g, given),
+            "wake": sleeping.wake(g, given),
             "withdraw": sleeping.withdraw(g),
             "forget": sleeping.forget(g),
         }

@@ -37,7 +37,8 @@ from ..statements import claim
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox
 from . import sqlite_engine
-from .base import Begin, Dialect, Plan
+from .base import Begin, Dialect
+from .plan import Plan
 from .prepared import Execute, Prepared, Row
 
 
@@ -68,6 +69,9 @@ class SqliteGrammar:
 
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Instant)
+
+    def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
+        return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Text)
 
     def rows(self, name: str, columns: Columns) -> FromClause:
         """`name` as rows of a JSON array of arrays, bound as the parameter `name`; `ordinal` counts them."""

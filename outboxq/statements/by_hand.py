@@ -54,6 +54,8 @@ def by_hand(g: Grammar) -> Transition:
             "moved": lambda r: _moved(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
+            "letter_gone": lambda r: follow.letter_gone(g, r["moved"].c),
+            "key_freed": lambda r: follow.key_freed(g, r["moved"].c),
         },
         returns="moved",
     )
@@ -142,7 +144,6 @@ def _moved(g: Grammar, r: Relations) -> Statement:
         )
         .returning(
             *(execution[name] for name in follow.CARRIED),
-            execution.status,
             execution.attempt,
             execution.recovery_attempts,
         )

@@ -274,11 +274,11 @@ def _repair_entry(_: Grammar) -> Transition:
 
 def _repair_running(g: Grammar) -> Transition:
     """Give the task a lease that has run out, so that the next recovery takes it back and counts it."""
-    columns = ["task_execution_id", "lease_token", "worker_id", "lease_expires_at"]
+    columns = ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at"]
 
     def lease(_: Relations) -> Statement:
         rows = (
-            select(_execution.id, _execution.lease_token, _execution.worker_id, g.now)
+            select(_execution.id, _execution.queue, _execution.lease_token, _execution.worker_id, g.now)
             .where(_execution.status == word(TaskStatus.RUNNING), ~_lease_of_task.exists())
             .with_for_update(of=task_executions)
         )

@@ -26,6 +26,8 @@ _CLAIM_COLUMNS = (
     "task_name",
     "queue",
     "priority",
+    "event_type",
+    "partition_key",
     "args",
     "headers",
     "attempt",
@@ -53,7 +55,7 @@ def claim(g: Grammar, name: str, take: Callable[[], Statement]) -> Transition:
             "lease": lambda r: _lease(g, r),
             "event": lambda r: _event(g, r),
         },
-        passes={"claimed": ("id", "pipeline_execution_id", "attempt", "lease_token", "lease_expires_at")},
+        passes={"claimed": ("id", "pipeline_execution_id", "queue", "attempt", "lease_token", "lease_expires_at")},
         returns="taken",
         completed_by=("claimed",),
     )
@@ -71,10 +73,14 @@ def given_queues(g: Grammar) -> FromClause:
 
 def every_queue() -> CTE:
     """The queues that have entries, by hopping through the index: one probe a queue, whatever the backlog."""
-    queues = select(func.min(task_outbox.c.queue).label("queue")).cte("queues", recursive=True)
+    first = select(func.min(task_outbox.c.queue).label("queue")).where(task_outbox.c.partition_key.is_(None))
+    queues = first.cte("queues", recursive=True)
     entry = task_outbox.alias("entry")
     following = (
-        select(func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue).correlate(queues).scalar_subquery()
+        select(func.min(entry.c.queue))
+        .where(entry.c.queue > queues.c.queue, entry.c.partition_key.is_(None))
+        .correlate(queues)
+        .scalar_subquery()
     )
     return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
 
@@ -84,7 +90,7 @@ def pairs(queues: FromClause) -> CTE:
 
     def highest(queue: Any, below: Any = None) -> Any:
         entry = task_outbox.alias("entry")
-        found = select(entry.c.priority).where(entry.c.queue == queue)
+        found = select(entry.c.priority).where(entry.c.queue == queue, entry.c.partition_key.is_(None))
         if below is not None:
             found = found.where(entry.c.priority < below)
         return found.order_by(entry.c.priority.desc()).limit(1)
@@ -99,7 +105,12 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
     """The due entries of one pair, oldest first: one contiguous range of `ix_task_outbox_due`."""
     return (
         select(*columns)
-        .where(entry.c.queue == pair.c.queue, entry.c.priority == pair.c.priority, entry.c.available_at <= g.now)
+        .where(
+            entry.c.partition_key.is_(None),
+            entry.c.queue == pair.c.queue,
+            entry.c.priority == pair.c.priority,
+            entry.c.available_at <= g.now,
+        )
         .order_by(entry.c.available_at, entry.c.id)
     )
 
@@ -115,7 +126,12 @@ def next_available_at(g: Grammar, found: CTE) -> Select[Any]:
     entry = task_outbox.alias("entry_later")
     first = (
         select(entry.c.available_at)
-        .where(entry.c.queue == found.c.queue, entry.c.priority == found.c.priority, entry.c.available_at > g.now)
+        .where(
+            entry.c.partition_key.is_(None),
+            entry.c.queue == found.c.queue,
+            entry.c.priority == found.c.priority,
+            entry.c.available_at > g.now,
+        )
         .order_by(entry.c.available_at, entry.c.id)
         .limit(1)
         .correlate(found)
@@ -150,14 +166,16 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
 def _lease(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
     new = g.insert(task_leases).from_select(
-        ["task_execution_id", "lease_token", "worker_id", "lease_expires_at"],
-        select(claimed.id, claimed.lease_token, worker_id, claimed.lease_expires_at).where(claimed.id.is_not(None)),
+        ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at"],
+        select(claimed.id, claimed.queue, claimed.lease_token, worker_id, claimed.lease_expires_at).where(
+            claimed.id.is_not(None)
+        ),
     )
     # A Ready task has no lease. Should one have been left behind all the same, it must not make its task unclaimable.
     return (  # type: ignore[no-any-return]
         new.on_conflict_do_update(
             index_elements=[task_leases.c.task_execution_id],
-            set_={name: new.excluded[name] for name in ("lease_token", "worker_id", "lease_expires_at")},
+            set_={name: new.excluded[name] for name in ("queue", "lease_token", "worker_id", "lease_expires_at")},
         )
     )
 

@@ -37,6 +37,9 @@ def end(g: Grammar) -> Transition:
             "ended": lambda r: _ended(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
+            "letter": lambda r: _letter(g, r),
+            "key_held": lambda r: follow.key_held(g, r["ended"].c),
+            "key_freed": lambda r: follow.key_freed(g, r["ended"].c),
         },
         returns="ended",
     )
@@ -117,7 +120,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             last_error=func.coalesce(given.error, execution.last_error),
             result=given.result,
         )
-        .returning(*(execution[name] for name in follow.CARRIED), execution.status, execution.attempt)
+        .returning(*(execution[name] for name in follow.CARRIED), execution.attempt)
     )
 
 
@@ -147,6 +150,12 @@ def _event(g: Grammar, r: Relations) -> Statement:
         worker_id=worker_id,
         lease_token=given.lease_token,
     )
+
+
+def _letter(g: Grammar, r: Relations) -> Statement:
+    ended, given = r["ended"].c, r["given"].c
+    rows = r["ended"].join(r["given"], ended.id == given.id)
+    return follow.letter(g, ended, rows, exception=g.text_in(given.data, "exception"))
 
 
 def _is_ready(row: Any) -> ColumnElement[bool]:

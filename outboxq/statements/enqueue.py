@@ -10,6 +10,7 @@ from sqlalchemy import (
     SmallInteger,
     Text,
     Uuid,
+    false,
     func,
     literal_column,
     null,
@@ -36,6 +37,11 @@ NEW_TASK: Columns = {
     "timeout_seconds": Double(),
     "available_at": Instant,
     "delay_seconds": Double(),
+    "partition_key": Text(),
+    "on_dead_letter": Text(),
+    "event_type": Text(),
+    "expires_at": Instant,
+    "expires_seconds": Double(),
 }
 KEYED: Columns = {**NEW_TASK, "idempotency_key": Text()}
 
@@ -66,8 +72,8 @@ def enqueue_keyed(g: Grammar) -> Transition:
             "key": lambda r: (
                 g.insert(idempotency_keys)
                 .from_select(
-                    ["scope", "key", "task_execution_id", "created_at"],
-                    select(r["given"].c.task_name, r["given"].c.idempotency_key, r["given"].c.id, g.now)
+                    ["scope", "key", "task_execution_id", "until_finished", "created_at"],
+                    select(r["given"].c.task_name, r["given"].c.idempotency_key, r["given"].c.id, false(), g.now)
                     .where(r["given"].c.idempotency_key.is_not(None))
                     .order_by(r["given"].c.task_name, r["given"].c.idempotency_key, r["given"].c.ordinal),
                 )
@@ -109,14 +115,22 @@ def _all(r: Relations) -> Select[tuple[object, ...]]:
 def _entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> Statement:
     given = r["given"].c
     position = g.position(r["given"])
-    due = func.coalesce(given.available_at, g.later(g.now, given.delay_seconds))
+    values = {
+        "task_execution_id": given.id,
+        "queue": given.queue,
+        "priority": given.priority,
+        "partition_key": given.partition_key,
+        "position": position,
+        "event_type": given.event_type,
+        "available_at": func.coalesce(given.available_at, g.later(g.now, given.delay_seconds)),
+        "expires_at": func.coalesce(given.expires_at, g.later(g.now, given.expires_seconds)),
+        "created_at": g.now,
+    }
+    entry = task_outbox.c
     return (
         plain_insert(task_outbox)
-        .from_select(
-            ["task_execution_id", "queue", "priority", "position", "available_at", "created_at"],
-            tasks.with_only_columns(given.id, given.queue, given.priority, position, due, g.now),
-        )
-        .returning(task_outbox.c.task_execution_id.label("id"), task_outbox.c.position, task_outbox.c.available_at)
+        .from_select(list(values), tasks.with_only_columns(*values.values()))
+        .returning(entry.task_execution_id.label("id"), entry.position, entry.available_at, entry.expires_at)
     )
 
 
@@ -127,6 +141,8 @@ def _execution(g: Grammar, r: Relations) -> Statement:
         "pipeline_execution_id": given.pipeline_execution_id,
         "task_name": given.task_name,
         "queue": given.queue,
+        "event_type": given.event_type,
+        "partition_key": given.partition_key,
         "position": entry.position,
         "priority": given.priority,
         "args": given.args,
@@ -138,7 +154,8 @@ def _execution(g: Grammar, r: Relations) -> Statement:
         "lease_seconds": given.lease_seconds,
         "timeout_seconds": given.timeout_seconds,
         "lease_token": literal_column("0", BigInteger),
-        "on_dead_letter": literal_column("'release'"),
+        "on_dead_letter": given.on_dead_letter,
+        "expires_at": entry.expires_at,
         "created_at": g.now,
         "updated_at": g.now,
     }

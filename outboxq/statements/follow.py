@@ -1,17 +1,46 @@
-"""What follows a transition: its event, and an outbox entry where the task is Ready again."""
+"""What follows a transition: its event, an outbox entry where the task is Ready again, a dead letter where it is Failed,
+and its partition key, freed or held.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Insert, cast, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    FromClause,
+    Insert,
+    Update,
+    and_,
+    cast,
+    delete,
+    insert,
+    not_,
+    select,
+    true,
+    update,
+)
 
 from ..column_types import Instant
-from ..tables import execution_events, task_outbox
-from .grammar import Grammar
+from ..model import OnDeadLetter, TaskStatus
+from ..tables import dead_letters, execution_events, partition_claims, task_outbox
+from .grammar import Grammar, word
 
-CARRIED = ("id", "pipeline_execution_id", "queue", "priority", "partition_key", "position", "event_type", "expires_at")
-"""What a changed execution returns for its event and its entry."""
+CARRIED = (
+    "id",
+    "pipeline_execution_id",
+    "task_name",
+    "queue",
+    "priority",
+    "partition_key",
+    "position",
+    "event_type",
+    "expires_at",
+    "on_dead_letter",
+    "status",
+)
+"""What a changed execution returns for what follows."""
 
 _KEPT = ("queue", "priority", "partition_key", "position", "event_type", "expires_at")
 
@@ -50,3 +79,36 @@ def entry(
         "created_at": g.now,
     }
     return insert(task_outbox).from_select(list(values), select(*values.values()).select_from(rows).where(ready))
+
+
+def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Insert:
+    """A dead letter for those of `rows` that are Failed now. One left behind by mistake must not keep a task from its end."""
+    values = {
+        "task_execution_id": execution.id,
+        **{name: execution[name] for name in ("queue", "task_name", "event_type", "partition_key")},
+        "exception": exception,
+        "failed_at": g.now,
+    }
+    failed = select(*values.values()).select_from(rows).where(execution.status == word(TaskStatus.FAILED))
+    return g.insert(dead_letters).from_select(list(values), failed).on_conflict_do_nothing()  # type: ignore[no-any-return]
+
+
+def letter_gone(g: Grammar, execution: Any) -> Delete:
+    """The task is no dead letter any more."""
+    return delete(dead_letters).where(g.among(dead_letters.c.task_execution_id, execution.id))
+
+
+def key_held(g: Grammar, execution: Any) -> Update:
+    """Who has Failed and is to be dealt with first keeps its key."""
+    ids = select(execution.id).where(execution.partition_key.is_not(None), _holds(execution)).subquery("holding").c.id
+    return update(partition_claims).where(g.among(partition_claims.c.task_execution_id, ids)).values(held=true())
+
+
+def key_freed(g: Grammar, execution: Any) -> Delete:
+    """Everybody else lets go of it, for the next task of the key."""
+    free = select(execution.id).where(execution.partition_key.is_not(None), not_(_holds(execution))).subquery("freeing")
+    return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, free.c.id))
+
+
+def _holds(execution: Any) -> ColumnElement[bool]:
+    return and_(execution.status == word(TaskStatus.FAILED), execution.on_dead_letter == word(OnDeadLetter.HOLD))

@@ -64,6 +64,10 @@ class Grammar(Protocol):
         """The instant under this name in a JSON object; NULL where there is none."""
         ...
 
+    def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
+        """The text under this name in a JSON object; NULL where there is none."""
+        ...
+
     def rows(self, name: str, columns: Columns) -> FromClause:
         """A batch given as bound parameters."""
         ...

@@ -32,6 +32,9 @@ def recover(g: Grammar) -> Transition:
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
+            "letter": lambda r: follow.letter(g, r["recovered"].c, r["recovered"], exception=null()),
+            "key_held": lambda r: follow.key_held(g, r["recovered"].c),
+            "key_freed": lambda r: follow.key_freed(g, r["recovered"].c),
         },
         returns="recovered",
     )
@@ -84,7 +87,6 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
         )
         .returning(
             *(execution[name] for name in follow.CARRIED),
-            execution.status,
             execution.recovery_attempts,
             execution.last_error,
         )

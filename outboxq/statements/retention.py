@@ -8,7 +8,8 @@ from sqlalchemy import ColumnElement, Integer, Select, Uuid, bindparam, delete, 
 
 from ..column_types import Instant
 from ..model import TaskStatus
-from ..tables import execution_events, idempotency_keys, task_executions
+from ..tables import execution_events, idempotency_keys, partition_claims, task_executions
+from . import follow
 from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, word
 
@@ -22,7 +23,9 @@ _statuses = {
 
 
 def prune(g: Grammar) -> Transition:
-    """Delete up to :limit finished tasks between two ids, with their events and idempotency keys.
+    """Delete up to :limit finished tasks between two ids, with their events, idempotency keys and dead letters.
+
+    A partition key that a dead letter held is free then.
 
     Ids are times (uuid7), so the old ones are a range of the primary key; no index over `completed_at` is needed.
     """
@@ -49,9 +52,19 @@ def prune(g: Grammar) -> Transition:
     def keys(r: Relations) -> Statement:
         return delete(idempotency_keys).where(g.among(idempotency_keys.c.task_execution_id, r["executions"].c.id))
 
+    def claims(r: Relations) -> Statement:
+        return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, r["executions"].c.id))
+
     return Transition(
         name="prune",
-        steps={"doomed": doomed, "executions": executions, "events": events, "keys": keys},
+        steps={
+            "doomed": doomed,
+            "executions": executions,
+            "events": events,
+            "keys": keys,
+            "letters": lambda r: follow.letter_gone(g, r["executions"].c),
+            "claims": claims,
+        },
         returns="executions",
     )
 

@@ -19,6 +19,7 @@ from sqlalchemy import (
     extract,
     func,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -33,6 +34,7 @@ ALL = literal_column("''", Text)
 
 _longest = bindparam("longest_seconds", type_=Double, required=True)
 _horizon = bindparam("horizon", type_=BigInteger, required=True)
+_channel = bindparam("channel", type_=Text, required=True)
 
 
 def announce(g: Grammar, queues: FromClause, rows: Select[Any]) -> Insert:
@@ -67,6 +69,27 @@ def look(g: Grammar, queues: FromClause) -> Select[Any]:
         (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
         any_due(g, found).exists().label("due"),
         _seconds_until(g, next_available_at(g, found).scalar_subquery()),
+    )
+
+
+def wake(g: Grammar, queues: FromClause) -> Select[Any]:
+    """Notify of these queues where somebody sleeps: for what makes work claimable without an insert, whose trigger this mirrors.
+
+    To be run after what it tells of was written, so that the transaction has its id before it looks at the sleepers.
+    """
+    notify = func.current_setting(literal_column("'outboxq.notify'"), literal_column("true"), type_=Text)
+    sleeper = sleeping_workers.c
+    sleeps = select(sleeper.queue).where(
+        or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
+    )
+    level = func.current_setting(literal_column("'transaction_isolation'"), type_=Text)
+    return select(func.pg_notify(_channel, queues.c.queue).label("told")).where(
+        notify.is_distinct_from(literal_column("'off'")),
+        or_(
+            notify == literal_column("'always'"),
+            level != literal_column("'read committed'"),
+            sleeps.correlate(queues).exists(),
+        ),
     )
 
 

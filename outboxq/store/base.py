@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import tenacity
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..column_types import iso
@@ -153,6 +153,18 @@ class Transactions:
         """The parameters every statement may take, and these."""
         now = target.dialect.moment(self.clock() if self.clock else None)
         return {"now": now, **values}
+
+    def _wake(self, target: Target, queues: Iterable[str]) -> None:
+        """Tell sleeping workers that something became claimable without an insert, once the transaction commits.
+
+        To be called after the change. A database that cannot notify is watched instead, so nothing is to be said there.
+        """
+        names = sorted(set(queues))
+        wake = target.dialect.statements.sleeping.get("wake")
+        if wake is None or not names:
+            return
+        values = self._values(target, channel=target.dialect.channel)
+        wake.run(target.execute, values | target.dialect.pack("queues", {"queue": Text()}, [(one,) for one in names]))
 
     def _check_database(self, target: Target) -> None:
         ours = self.bound_engine

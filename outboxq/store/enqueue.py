@@ -9,13 +9,13 @@ from typing import TypeGuard
 from uuid import UUID
 
 from ..errors import InvalidArgument
-from ..model import Handle, NewTask
+from ..model import Handle, NewTask, OnConflict, OnDeadLetter
 from ..target import Target
 from .base import Transactions, aware
 
 _MICROSECOND = timedelta(microseconds=1)
 MAX_NAME = 200
-"""Characters in a queue's or task's name, or in an idempotency key: each becomes part of an index entry."""
+"""Characters in a name or a key: each becomes part of an index entry."""
 
 
 class Enqueue(Transactions):
@@ -96,15 +96,22 @@ def _row(task: NewTask) -> tuple[object, ...]:
         None if task.timeout is None else task.timeout.total_seconds(),
         task.available_at,
         task.delay.total_seconds(),
+        task.partition_key,
+        task.on_dead_letter.value,
+        task.event_type,
+        task.expires_at,
+        None if task.expires_in is None else task.expires_in.total_seconds(),
     )
 
 
-def check(task: NewTask) -> None:  # noqa: C901 - one case a field
+def check(task: NewTask) -> None:  # noqa: C901, PLR0912 - one case a field
     """What the database would refuse, said before it could abort the caller's transaction."""
     name = f"task {task.task_name!r}"
-    for key in ("task_name", "queue", "idempotency_key"):
+    for key in ("task_name", "queue", "idempotency_key", "partition_key", "event_type"):
         value = getattr(task, key)
-        if not (value is None and key == "idempotency_key") and not (_is_text(value) and 1 <= len(value) <= MAX_NAME):
+        if not (value is None and key not in ("task_name", "queue")) and not (
+            _is_text(value) and 1 <= len(value) <= MAX_NAME
+        ):
             raise InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates")
     if not _is_text(task.args) or not (task.headers is None or _is_text(task.headers)):
         raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")
@@ -124,10 +131,17 @@ def check(task: NewTask) -> None:  # noqa: C901 - one case a field
             )
     if not _is_span(task.delay, shortest=timedelta(0)):
         raise InvalidArgument(f"delay of {name} must be a timedelta from nothing to a hundred years")
-    if task.available_at is not None:
-        due = aware(task.available_at, f"the due time of {name}")
-        if not 1970 <= due.year <= 9000:
-            raise InvalidArgument(f"the due time of {name} must be in the years 1970 to 9000")
+    if task.expires_in is not None and not _is_span(task.expires_in, shortest=_MICROSECOND):
+        raise InvalidArgument(f"{name} must expire after a timedelta, longer than nothing and at most a hundred years")
+    if task.expires_at is not None and task.expires_in is not None:
+        raise InvalidArgument(f"{name} expires at a moment or after a time, not both")
+    for moment, said in ((task.available_at, "due time"), (task.expires_at, "expiry")):
+        if moment is not None and not 1970 <= aware(moment, f"the {said} of {name}").year <= 9000:
+            raise InvalidArgument(f"the {said} of {name} must be in the years 1970 to 9000")
+    if type(task.on_dead_letter) is not OnDeadLetter or type(task.on_conflict) is not OnConflict:
+        raise InvalidArgument(f"on_dead_letter and on_conflict of {name} must be OnDeadLetter and OnConflict")
+    if task.on_dead_letter is OnDeadLetter.HOLD and task.partition_key is None:
+        raise InvalidArgument(f"{name} cannot hold its partition key when it fails: it has none")
 
 
 def _is_span(value: object, *, shortest: timedelta) -> bool:

@@ -101,8 +101,8 @@ def test_a_stream_of_doomed_tasks_does_not_starve_the_others(database):
     claim = helpers.claimed(database, lease=timedelta(seconds=90))
     for number in range(3):
         database.run(
-            "INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at) VALUES "
-            f"('{uuid4().hex}', 1, '{uuid4().hex}', '2030-01-01T00:00:0{number}.000000+00:00')"
+            "INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) VALUES "
+            f"('{uuid4().hex}', 'default', 1, '{uuid4().hex}', '2030-01-01T00:00:0{number}.000000+00:00')"
         )
     database.clock.advance(100)
     assert database.frozen.recover(3) == []
@@ -208,8 +208,8 @@ def test_a_finished_task_with_a_lease_left_behind_is_never_run_again(database, e
         getattr(database.frozen, end)(claim, "1")
     before = helpers.everything(database)
     database.run(
-        "INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at) VALUES "
-        f"('{claim.id.hex}', 1, '{claim.worker_id.hex}', '2029-01-01T00:00:00.000000+00:00')"
+        "INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) VALUES "
+        f"('{claim.id.hex}', 'default', 1, '{claim.worker_id.hex}', '2029-01-01T00:00:00.000000+00:00')"
     )
     assert database.frozen.recover() == []
     assert helpers.everything(database) == before  # and the lease is gone

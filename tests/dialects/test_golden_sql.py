@@ -23,7 +23,9 @@ from outboxq.dialects import Statements, dialect_for
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))
 DATABASES = ["sqlite", "postgresql"]
-NAMES = sorted(name for name, value in vars(Statements).items() if isinstance(value, cached_property))
+NAMES = sorted(
+    name for room in Statements.__mro__ for name, value in vars(room).items() if isinstance(value, cached_property)
+)
 
 
 def readable(sql: str) -> str:

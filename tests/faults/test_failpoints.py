@@ -185,8 +185,8 @@ def test_a_finished_task_whose_lease_was_left_behind_stays_finished(database, ad
     for claim in finished:
         task, worker = (value.hex for value in (claim.id, claim.worker_id))
         database.run(
-            "INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at) VALUES "
-            f"('{task}', {claim.lease_token}, '{worker}', '2020-01-01T00:00:00.000000+00:00')"
+            "INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) VALUES "
+            f"('{task}', 'default', {claim.lease_token}, '{worker}', '2020-01-01T00:00:00.000000+00:00')"
         )
     finish(database, fork())
     assert left(database) == 0

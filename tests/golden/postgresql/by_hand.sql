@@ -30,9 +30,10 @@ FROM given))) AND task_executions.id = given.id AND (task_executions.status = 'R
     any(array((SELECT gone.id
 FROM gone))) OR task_executions.status = 'Running' AND task_executions.id = any(array((SELECT freed.id
 FROM freed))) OR task_executions.status = 'Failed' AND %(from_failed)s)
-RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.queue, task_executions.priority,
-    task_executions.partition_key, task_executions.position, task_executions.event_type, task_executions.expires_at,
-    task_executions.status, task_executions.attempt, task_executions.recovery_attempts),
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.expires_at, task_executions.on_dead_letter, task_executions.status, task_executions.attempt,
+    task_executions.recovery_attempts),
 entry AS
 (INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
     available_at, created_at) SELECT moved.id AS id, moved.queue AS queue, moved.priority AS priority,
@@ -52,7 +53,19 @@ FROM clock)) END, 'retry_at', CASE WHEN (given.event_type = 'task_retry_schedule
     (SELECT clock.now
 FROM clock)) END)) AS TEXT) AS anon_2, freed.worker_id AS worker_id, freed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_3
-FROM moved JOIN given ON moved.id = given.id LEFT OUTER JOIN freed ON moved.id = freed.id)
-  SELECT moved.id, moved.pipeline_execution_id, moved.queue, moved.priority, moved.partition_key, moved.position,
-      moved.event_type, moved.expires_at, moved.status, moved.attempt, moved.recovery_attempts
+FROM moved JOIN given ON moved.id = given.id LEFT OUTER JOIN freed ON moved.id = freed.id),
+letter_gone AS
+(DELETE FROM dead_letters
+WHERE dead_letters.task_execution_id = any(array((SELECT moved.id
+FROM moved)))),
+key_freed AS
+(DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id = any(array((SELECT freeing.id
+FROM (SELECT moved.id AS id
+FROM moved
+WHERE moved.partition_key IS NOT NULL AND NOT (moved.status = 'Failed' AND moved.on_dead_letter = 'hold')) AS
+    freeing))))
+  SELECT moved.id, moved.pipeline_execution_id, moved.task_name, moved.queue, moved.priority, moved.partition_key,
+      moved.position, moved.event_type, moved.expires_at, moved.on_dead_letter, moved.status, moved.attempt,
+      moved.recovery_attempts
 FROM moved

@@ -6,5 +6,5 @@ ORDER BY execution_events.sequence_num) AS due
 FROM execution_events
 WHERE execution_events.event_type IN ('task_created', 'task_claimed', 'task_completed', 'task_retry_scheduled',
     'task_failed', 'task_reset', 'task_abandoned', 'task_released', 'task_snoozed', 'task_cancelled', 'task_expired',
-    'task_discarded', 'task_replaced', 'task_requeued')) AS steps
+    'task_discarded', 'task_replaced', 'task_requeued', 'task_rescheduled')) AS steps
 WHERE steps.event_type = 'task_claimed' AND (steps.due IS NULL OR steps.created_at < steps.due)

@@ -4,8 +4,8 @@ FROM task_executions JOIN (SELECT execution_events.task_execution_id AS task_exe
 FROM execution_events
 WHERE execution_events.event_type IN ('task_created', 'task_claimed', 'task_completed', 'task_retry_scheduled',
     'task_failed', 'task_reset', 'task_abandoned', 'task_released', 'task_snoozed', 'task_cancelled', 'task_expired',
-    'task_discarded', 'task_replaced', 'task_requeued') GROUP BY execution_events.task_execution_id) AS last ON
-    last.task_execution_id = task_executions.id JOIN execution_events ON execution_events.sequence_num =
+    'task_discarded', 'task_replaced', 'task_requeued', 'task_rescheduled') GROUP BY execution_events.task_execution_id)
+    AS last ON last.task_execution_id = task_executions.id JOIN execution_events ON execution_events.sequence_num =
     last.sequence_num
 WHERE task_executions.status != CASE WHEN (execution_events.event_type = 'task_created') THEN 'Ready' WHEN
     (execution_events.event_type = 'task_claimed') THEN 'Running' WHEN (execution_events.event_type = 'task_completed')
@@ -16,4 +16,4 @@ WHERE task_executions.status != CASE WHEN (execution_events.event_type = 'task_c
     (execution_events.event_type = 'task_cancelled') THEN 'Cancelled' WHEN (execution_events.event_type =
     'task_expired') THEN 'Cancelled' WHEN (execution_events.event_type = 'task_discarded') THEN 'Cancelled' WHEN
     (execution_events.event_type = 'task_replaced') THEN 'Ready' WHEN (execution_events.event_type = 'task_requeued')
-    THEN 'Ready' END
+    THEN 'Ready' WHEN (execution_events.event_type = 'task_rescheduled') THEN 'Ready' END

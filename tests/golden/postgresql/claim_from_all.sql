@@ -1,22 +1,23 @@
 WITH RECURSIVE queues(queue) AS
 (SELECT min(task_outbox.queue) AS queue
 FROM task_outbox
+WHERE task_outbox.partition_key IS NULL
 UNION ALL SELECT (SELECT min(entry.queue) AS min_1
 FROM task_outbox AS entry
-WHERE entry.queue > queues.queue) AS anon_1
+WHERE entry.queue > queues.queue AND entry.partition_key IS NULL) AS anon_1
 FROM queues
 WHERE queues.queue IS NOT NULL),
 pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = queues.queue
+WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
 ORDER BY entry.priority DESC
   LIMIT %(param_1)s::INTEGER) AS priority
 FROM queues
 WHERE queues.queue IS NOT NULL
 UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = pairs.queue AND entry.priority < pairs.priority
+WHERE entry.queue = pairs.queue AND entry.partition_key IS NULL AND entry.priority < pairs.priority
 ORDER BY entry.priority DESC
   LIMIT %(param_2)s::INTEGER) AS anon_2
 FROM pairs
@@ -29,7 +30,8 @@ FROM (SELECT pairs.queue AS queue, pairs.priority AS priority
 FROM pairs
 JOIN LATERAL (SELECT entry.available_at AS available_at, entry.id AS id
 FROM task_outbox AS entry
-WHERE entry.queue = pairs.queue AND entry.priority = pairs.priority AND entry.available_at <= (SELECT clock.now
+WHERE entry.partition_key IS NULL AND entry.queue = pairs.queue AND entry.priority = pairs.priority AND
+    entry.available_at <= (SELECT clock.now
 FROM clock)
 ORDER BY entry.available_at, entry.id
   LIMIT %(limit)s::BIGINT) AS ahead ON true
@@ -42,7 +44,8 @@ FROM share
 ORDER BY share.priority DESC) AS shares
 JOIN LATERAL (SELECT due.ctid AS ctid
 FROM task_outbox AS due
-WHERE due.queue = shares.queue AND due.priority = shares.priority AND due.available_at <= (SELECT clock.now
+WHERE due.partition_key IS NULL AND due.queue = shares.queue AND due.priority = shares.priority AND due.available_at <=
+    (SELECT clock.now
 FROM clock)
 ORDER BY due.available_at, due.id
   LIMIT shares.share FOR UPDATE SKIP LOCKED) AS locked ON true),
@@ -54,7 +57,8 @@ WHERE pairs.priority IS NOT NULL
 ORDER BY pairs.priority DESC) AS pair
 JOIN LATERAL (SELECT due.ctid AS ctid
 FROM task_outbox AS due
-WHERE due.queue = pair.queue AND due.priority = pair.priority AND due.available_at <= (SELECT clock.now
+WHERE due.partition_key IS NULL AND due.queue = pair.queue AND due.priority = pair.priority AND due.available_at <=
+    (SELECT clock.now
 FROM clock) AND due.ctid != all(array((SELECT first.ctid
 FROM first)))
 ORDER BY due.available_at, due.id
@@ -82,19 +86,21 @@ FROM clock)
 WHERE task_executions.id = any(array((SELECT taken.id
 FROM taken))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.args, task_executions.headers, task_executions.attempt,
-    task_executions.max_attempts, task_executions.recovery_attempts, task_executions.lease_token,
-    task_executions.timeout_seconds, task_executions.created_at, task_executions.first_started_at,
-    task_executions.started_at, coalesce(%(lease_seconds)s, task_executions.lease_seconds) AS lease_seconds, (SELECT
-    clock.now
+    task_executions.priority, task_executions.event_type, task_executions.partition_key, task_executions.args,
+    task_executions.headers, task_executions.attempt, task_executions.max_attempts, task_executions.recovery_attempts,
+    task_executions.lease_token, task_executions.timeout_seconds, task_executions.created_at,
+    task_executions.first_started_at, task_executions.started_at, coalesce(%(lease_seconds)s,
+    task_executions.lease_seconds) AS lease_seconds, (SELECT clock.now
 FROM clock) + coalesce(%(lease_seconds)s, task_executions.lease_seconds) * interval '1 second' AS lease_expires_at),
 lease AS
-(INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at) SELECT claimed.id AS id,
-    claimed.lease_token AS lease_token, %(worker_id)s::UUID AS anon_3, claimed.lease_expires_at AS lease_expires_at
+(INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) SELECT claimed.id AS id,
+    claimed.queue AS queue, claimed.lease_token AS lease_token, %(worker_id)s::UUID AS anon_3, claimed.lease_expires_at
+    AS lease_expires_at
 FROM claimed
 WHERE claimed.id IS NOT NULL
 ON CONFLICT (task_execution_id) DO UPDATE
-SET lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at = excluded.lease_expires_at),
+SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at =
+    excluded.lease_expires_at),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT claimed.pipeline_execution_id AS pipeline_execution_id, claimed.id AS id, 'task_claimed',
@@ -103,7 +109,7 @@ event AS
 FROM clock) AS anon_4
 FROM claimed)
   SELECT taken.id, taken.available_at, taken.entry_id, claimed.pipeline_execution_id, claimed.task_name, claimed.queue,
-      claimed.priority, claimed.args, claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts,
-      claimed.lease_token, claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at,
-      claimed.lease_seconds, claimed.lease_expires_at
+      claimed.priority, claimed.event_type, claimed.partition_key, claimed.args, claimed.headers, claimed.attempt,
+      claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token, claimed.timeout_seconds, claimed.created_at,
+      claimed.first_started_at, claimed.started_at, claimed.lease_seconds, claimed.lease_expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

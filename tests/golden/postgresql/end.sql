@@ -35,9 +35,9 @@ FROM clock), last_error=coalesce(given.error, task_executions.last_error), resul
 WHERE task_executions.id = any(array((SELECT freed.id
 FROM freed))) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = %(worker_id)s::UUID AND task_executions.status = 'Running'
-RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.queue, task_executions.priority,
-    task_executions.partition_key, task_executions.position, task_executions.event_type, task_executions.expires_at,
-    task_executions.status, task_executions.attempt),
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.expires_at, task_executions.on_dead_letter, task_executions.status, task_executions.attempt),
 entry AS
 (INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
     available_at, created_at) SELECT ended.id AS id, ended.queue AS queue, ended.priority AS priority,
@@ -59,7 +59,29 @@ FROM clock) + given.delay_seconds * interval '1 second') END, 'retry_at', CASE W
 FROM clock) + given.delay_seconds * interval '1 second') END)) AS TEXT) END AS anon_3, %(worker_id)s::UUID AS anon_4,
     given.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_5
-FROM ended JOIN given ON ended.id = given.id)
-  SELECT ended.id, ended.pipeline_execution_id, ended.queue, ended.priority, ended.partition_key, ended.position,
-      ended.event_type, ended.expires_at, ended.status, ended.attempt
+FROM ended JOIN given ON ended.id = given.id),
+letter AS
+(INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
+    ended.id AS id, ended.queue AS queue, ended.task_name AS task_name, ended.event_type AS event_type,
+    ended.partition_key AS partition_key, CAST(given.data AS JSONB) ->> 'exception' AS anon_6, (SELECT clock.now
+FROM clock) AS anon_7
+FROM ended JOIN given ON ended.id = given.id
+WHERE ended.status = 'Failed'
+ON CONFLICT DO NOTHING),
+key_held AS
+(UPDATE partition_claims
+SET held=true
+WHERE partition_claims.task_execution_id = any(array((SELECT holding.id
+FROM (SELECT ended.id AS id
+FROM ended
+WHERE ended.partition_key IS NOT NULL AND ended.status = 'Failed' AND ended.on_dead_letter = 'hold') AS holding)))),
+key_freed AS
+(DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id = any(array((SELECT freeing.id
+FROM (SELECT ended.id AS id
+FROM ended
+WHERE ended.partition_key IS NOT NULL AND NOT (ended.status = 'Failed' AND ended.on_dead_letter = 'hold')) AS
+    freeing))))
+  SELECT ended.id, ended.pipeline_execution_id, ended.task_name, ended.queue, ended.priority, ended.partition_key,
+      ended.position, ended.event_type, ended.expires_at, ended.on_dead_letter, ended.status, ended.attempt
 FROM ended

@@ -19,6 +19,14 @@ FROM executions)))),
 keys AS
 (DELETE FROM idempotency_keys
 WHERE idempotency_keys.task_execution_id = any(array((SELECT executions.id
+FROM executions)))),
+letters AS
+(DELETE FROM dead_letters
+WHERE dead_letters.task_execution_id = any(array((SELECT executions.id
+FROM executions)))),
+claims AS
+(DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id = any(array((SELECT executions.id
 FROM executions))))
   SELECT executions.id
 FROM executions

@@ -30,9 +30,10 @@ FROM clock), last_error=CASE WHEN (task_executions.cancel_requested_at IS NOT NU
 WHERE task_executions.id = any(array((SELECT freed.id
 FROM freed))) AND task_executions.id = freed.id AND task_executions.lease_token = freed.lease_token AND
     task_executions.worker_id = freed.worker_id AND task_executions.status = 'Running'
-RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.queue, task_executions.priority,
-    task_executions.partition_key, task_executions.position, task_executions.event_type, task_executions.expires_at,
-    task_executions.status, task_executions.recovery_attempts, task_executions.last_error),
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.expires_at, task_executions.on_dead_letter, task_executions.status,
+    task_executions.recovery_attempts, task_executions.last_error),
 entry AS
 (INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
     available_at, created_at) SELECT recovered.id AS id, recovered.queue AS queue, recovered.priority AS priority,
@@ -52,8 +53,31 @@ event AS
 FROM clock) END, 'error', CASE WHEN (recovered.status = 'Failed') THEN recovered.last_error END)) AS TEXT) AS
     jsonb_strip_nulls_1, freed.worker_id AS worker_id, freed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_4
-FROM recovered JOIN freed ON recovered.id = freed.id)
-  SELECT recovered.id, recovered.pipeline_execution_id, recovered.queue, recovered.priority, recovered.partition_key,
-      recovered.position, recovered.event_type, recovered.expires_at, recovered.status, recovered.recovery_attempts,
-      recovered.last_error
+FROM recovered JOIN freed ON recovered.id = freed.id),
+letter AS
+(INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
+    recovered.id AS id, recovered.queue AS queue, recovered.task_name AS task_name, recovered.event_type AS event_type,
+    recovered.partition_key AS partition_key, NULL AS anon_5, (SELECT clock.now
+FROM clock) AS anon_6
+FROM recovered
+WHERE recovered.status = 'Failed'
+ON CONFLICT DO NOTHING),
+key_held AS
+(UPDATE partition_claims
+SET held=true
+WHERE partition_claims.task_execution_id = any(array((SELECT holding.id
+FROM (SELECT recovered.id AS id
+FROM recovered
+WHERE recovered.partition_key IS NOT NULL AND recovered.status = 'Failed' AND recovered.on_dead_letter = 'hold') AS
+    holding)))),
+key_freed AS
+(DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id = any(array((SELECT freeing.id
+FROM (SELECT recovered.id AS id
+FROM recovered
+WHERE recovered.partition_key IS NOT NULL AND NOT (recovered.status = 'Failed' AND recovered.on_dead_letter = 'hold'))
+    AS freeing))))
+  SELECT recovered.id, recovered.pipeline_execution_id, recovered.task_name, recovered.queue, recovered.priority,
+      recovered.partition_key, recovered.position, recovered.event_type, recovered.expires_at, recovered.on_dead_letter,
+      recovered.status, recovered.recovery_attempts, recovered.last_error
 FROM recovered

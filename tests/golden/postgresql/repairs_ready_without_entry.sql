@@ -10,7 +10,7 @@ FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_created',
     'task_claimed', 'task_completed', 'task_retry_scheduled', 'task_failed', 'task_reset', 'task_abandoned',
     'task_released', 'task_snoozed', 'task_cancelled', 'task_expired', 'task_discarded', 'task_replaced',
-    'task_requeued')
+    'task_requeued', 'task_rescheduled')
 ORDER BY execution_events.sequence_num DESC
   LIMIT %(param_1)s::INTEGER), (SELECT clock.now
 FROM clock)) AS coalesce_1, (SELECT clock.now

@@ -3,22 +3,23 @@ WITH RECURSIVE clock AS MATERIALIZED
 queues(queue) AS
 (SELECT min(task_outbox.queue) AS queue
 FROM task_outbox
+WHERE task_outbox.partition_key IS NULL
 UNION ALL SELECT (SELECT min(entry.queue) AS min_1
 FROM task_outbox AS entry
-WHERE entry.queue > queues.queue) AS anon_2
+WHERE entry.queue > queues.queue AND entry.partition_key IS NULL) AS anon_2
 FROM queues
 WHERE queues.queue IS NOT NULL),
 pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = queues.queue
+WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
 ORDER BY entry.priority DESC
   LIMIT %(param_2)s::INTEGER) AS priority
 FROM queues
 WHERE queues.queue IS NOT NULL
 UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = pairs.queue AND entry.priority < pairs.priority
+WHERE entry.queue = pairs.queue AND entry.partition_key IS NULL AND entry.priority < pairs.priority
 ORDER BY entry.priority DESC
   LIMIT %(param_3)s::INTEGER) AS anon_3
 FROM pairs
@@ -27,8 +28,8 @@ WHERE pairs.priority IS NOT NULL)
       least((SELECT clock.now
 FROM clock) + %(longest_seconds)s * interval '1 second', (SELECT min((SELECT entry_later.available_at
 FROM task_outbox AS entry_later
-WHERE entry_later.queue = pairs.queue AND entry_later.priority = pairs.priority AND entry_later.available_at > (SELECT
-    clock.now
+WHERE entry_later.partition_key IS NULL AND entry_later.queue = pairs.queue AND entry_later.priority = pairs.priority
+    AND entry_later.available_at > (SELECT clock.now
 FROM clock)
 ORDER BY entry_later.available_at, entry_later.id
   LIMIT %(param_1)s::INTEGER)) AS available_at

@@ -1,22 +1,23 @@
 WITH RECURSIVE queues(queue) AS
 (SELECT min(task_outbox.queue) AS queue
 FROM task_outbox
+WHERE task_outbox.partition_key IS NULL
 UNION ALL SELECT (SELECT min(entry.queue) AS min_1
 FROM task_outbox AS entry
-WHERE entry.queue > queues.queue) AS anon_1
+WHERE entry.queue > queues.queue AND entry.partition_key IS NULL) AS anon_1
 FROM queues
 WHERE queues.queue IS NOT NULL),
 pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = queues.queue
+WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
 ORDER BY entry.priority DESC
   LIMIT :param_1 OFFSET :param_2) AS priority
 FROM queues
 WHERE queues.queue IS NOT NULL
 UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = pairs.queue AND entry.priority < pairs.priority
+WHERE entry.queue = pairs.queue AND entry.partition_key IS NULL AND entry.priority < pairs.priority
 ORDER BY entry.priority DESC
   LIMIT :param_3 OFFSET :param_4) AS anon_2
 FROM pairs
@@ -25,6 +26,7 @@ WHERE pairs.priority IS NOT NULL)
 FROM pairs
 WHERE EXISTS (SELECT entry_due.id
 FROM task_outbox AS entry_due
-WHERE entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND entry_due.available_at <= :now
+WHERE entry_due.partition_key IS NULL AND entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND
+    entry_due.available_at <= :now
 ORDER BY entry_due.available_at, entry_due.id)
   LIMIT :param_5 OFFSET :param_6

@@ -44,17 +44,18 @@ FROM given) AND task_executions.id = given.id AND (task_executions.status = 'Rea
     gone.id
 FROM gone) OR task_executions.status = 'Running' AND task_executions.id IN (SELECT freed.id
 FROM freed) OR task_executions.status = 'Failed' AND :from_failed = 1)
-RETURNING id, pipeline_execution_id, queue, priority, partition_key, position, event_type, expires_at, status, attempt,
-    recovery_attempts;
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+    on_dead_letter, status, attempt, recovery_attempts;
 
 -- entry
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[2]') AS queue, json_extract(moved_rows.value,
-    '$[3]') AS priority, json_extract(moved_rows.value, '$[4]') AS partition_key, json_extract(moved_rows.value, '$[5]')
-    AS position, json_extract(moved_rows.value, '$[6]') AS event_type, json_extract(moved_rows.value, '$[7]') AS
-    expires_at, json_extract(moved_rows.value, '$[8]') AS status, json_extract(moved_rows.value, '$[9]') AS attempt,
-    json_extract(moved_rows.value, '$[10]') AS recovery_attempts
+    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[2]') AS task_name,
+    json_extract(moved_rows.value, '$[3]') AS queue, json_extract(moved_rows.value, '$[4]') AS priority,
+    json_extract(moved_rows.value, '$[5]') AS partition_key, json_extract(moved_rows.value, '$[6]') AS position,
+    json_extract(moved_rows.value, '$[7]') AS event_type, json_extract(moved_rows.value, '$[8]') AS expires_at,
+    json_extract(moved_rows.value, '$[9]') AS on_dead_letter, json_extract(moved_rows.value, '$[10]') AS status,
+    json_extract(moved_rows.value, '$[11]') AS attempt, json_extract(moved_rows.value, '$[12]') AS recovery_attempts
 FROM json_each(:moved) AS moved_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -70,11 +71,12 @@ WHERE moved.status = 'Ready';
 -- event
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[2]') AS queue, json_extract(moved_rows.value,
-    '$[3]') AS priority, json_extract(moved_rows.value, '$[4]') AS partition_key, json_extract(moved_rows.value, '$[5]')
-    AS position, json_extract(moved_rows.value, '$[6]') AS event_type, json_extract(moved_rows.value, '$[7]') AS
-    expires_at, json_extract(moved_rows.value, '$[8]') AS status, json_extract(moved_rows.value, '$[9]') AS attempt,
-    json_extract(moved_rows.value, '$[10]') AS recovery_attempts
+    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[2]') AS task_name,
+    json_extract(moved_rows.value, '$[3]') AS queue, json_extract(moved_rows.value, '$[4]') AS priority,
+    json_extract(moved_rows.value, '$[5]') AS partition_key, json_extract(moved_rows.value, '$[6]') AS position,
+    json_extract(moved_rows.value, '$[7]') AS event_type, json_extract(moved_rows.value, '$[8]') AS expires_at,
+    json_extract(moved_rows.value, '$[9]') AS on_dead_letter, json_extract(moved_rows.value, '$[10]') AS status,
+    json_extract(moved_rows.value, '$[11]') AS attempt, json_extract(moved_rows.value, '$[12]') AS recovery_attempts
 FROM json_each(:moved) AS moved_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -91,4 +93,34 @@ FROM json_each(:freed) AS freed_rows)
       moved.recovery_attempts, 'available_at', CASE WHEN (given.status = 'Ready') THEN coalesce(given.available_at,
       :now) END, 'retry_at', CASE WHEN (given.event_type = 'task_retry_scheduled') THEN coalesce(given.available_at,
       :now) END)) AS json_patch_1, freed.worker_id, freed.lease_token, :now AS anon_1
-FROM moved JOIN given ON moved.id = given.id LEFT OUTER JOIN freed ON moved.id = freed.id
+FROM moved JOIN given ON moved.id = given.id LEFT OUTER JOIN freed ON moved.id = freed.id;
+
+-- letter_gone
+WITH moved AS MATERIALIZED
+(SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
+    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[2]') AS task_name,
+    json_extract(moved_rows.value, '$[3]') AS queue, json_extract(moved_rows.value, '$[4]') AS priority,
+    json_extract(moved_rows.value, '$[5]') AS partition_key, json_extract(moved_rows.value, '$[6]') AS position,
+    json_extract(moved_rows.value, '$[7]') AS event_type, json_extract(moved_rows.value, '$[8]') AS expires_at,
+    json_extract(moved_rows.value, '$[9]') AS on_dead_letter, json_extract(moved_rows.value, '$[10]') AS status,
+    json_extract(moved_rows.value, '$[11]') AS attempt, json_extract(moved_rows.value, '$[12]') AS recovery_attempts
+FROM json_each(:moved) AS moved_rows)
+  DELETE FROM dead_letters
+WHERE dead_letters.task_execution_id IN (SELECT moved.id
+FROM moved);
+
+-- key_freed
+WITH moved AS MATERIALIZED
+(SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
+    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[2]') AS task_name,
+    json_extract(moved_rows.value, '$[3]') AS queue, json_extract(moved_rows.value, '$[4]') AS priority,
+    json_extract(moved_rows.value, '$[5]') AS partition_key, json_extract(moved_rows.value, '$[6]') AS position,
+    json_extract(moved_rows.value, '$[7]') AS event_type, json_extract(moved_rows.value, '$[8]') AS expires_at,
+    json_extract(moved_rows.value, '$[9]') AS on_dead_letter, json_extract(moved_rows.value, '$[10]') AS status,
+    json_extract(moved_rows.value, '$[11]') AS attempt, json_extract(moved_rows.value, '$[12]') AS recovery_attempts
+FROM json_each(:moved) AS moved_rows)
+  DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id IN (SELECT freeing.id
+FROM (SELECT moved.id AS id
+FROM moved
+WHERE moved.partition_key IS NOT NULL AND NOT (moved.status = 'Failed' AND moved.on_dead_letter = 'hold')) AS freeing)

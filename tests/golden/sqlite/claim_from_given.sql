@@ -5,14 +5,14 @@ FROM json_each(:queues) AS queues_rows),
 pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = queues.queue
+WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
 ORDER BY entry.priority DESC
   LIMIT :param_1 OFFSET :param_2) AS priority
 FROM queues
 WHERE queues.queue IS NOT NULL
 UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
-WHERE entry.queue = pairs.queue AND entry.priority < pairs.priority
+WHERE entry.queue = pairs.queue AND entry.partition_key IS NULL AND entry.priority < pairs.priority
 ORDER BY entry.priority DESC
   LIMIT :param_3 OFFSET :param_4) AS anon_1
 FROM pairs
@@ -21,7 +21,8 @@ WHERE pairs.priority IS NOT NULL)
 WHERE task_outbox.id IN (SELECT entry_due.id
 FROM pairs JOIN task_outbox AS entry_due ON entry_due.id IN (SELECT ahead.id
 FROM task_outbox AS ahead
-WHERE ahead.queue = pairs.queue AND ahead.priority = pairs.priority AND ahead.available_at <= :now
+WHERE ahead.partition_key IS NULL AND ahead.queue = pairs.queue AND ahead.priority = pairs.priority AND
+    ahead.available_at <= :now
 ORDER BY ahead.available_at, ahead.id
   LIMIT :limit OFFSET :param_5)
 ORDER BY entry_due.priority DESC, entry_due.available_at, entry_due.id
@@ -38,10 +39,10 @@ SET status='Running', lease_token=(task_executions.lease_token + :lease_token_1)
     first_started_at=coalesce(task_executions.first_started_at, :now), started_at=:now, updated_at=:now
 WHERE task_executions.id IN (SELECT taken.id
 FROM taken) AND task_executions.status = 'Ready'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, args, headers, attempt, max_attempts,
-    recovery_attempts, lease_token, timeout_seconds, created_at, first_started_at, started_at, coalesce(:lease_seconds,
-    lease_seconds) AS lease_seconds, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
-    :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+RETURNING id, pipeline_execution_id, task_name, queue, priority, event_type, partition_key, args, headers, attempt,
+    max_attempts, recovery_attempts, lease_token, timeout_seconds, created_at, first_started_at, started_at,
+    coalesce(:lease_seconds, lease_seconds) AS lease_seconds, strftime(:strftime_1, (CAST(strftime(:strftime_2,
+    substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
     CAST(round(coalesce(:lease_seconds, lease_seconds) * :coalesce_1) AS INTEGER)) / 1000000, :strftime_3) ||
     printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 +
     CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(coalesce(:lease_seconds, lease_seconds) *
@@ -50,23 +51,24 @@ RETURNING id, pipeline_execution_id, task_name, queue, priority, args, headers, 
 -- lease
 WITH claimed AS MATERIALIZED
 (SELECT claimed_rows."key" AS ordinal, json_extract(claimed_rows.value, '$[0]') AS id, json_extract(claimed_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(claimed_rows.value, '$[2]') AS attempt,
-    json_extract(claimed_rows.value, '$[3]') AS lease_token, json_extract(claimed_rows.value, '$[4]') AS
-    lease_expires_at
+    '$[1]') AS pipeline_execution_id, json_extract(claimed_rows.value, '$[2]') AS queue,
+    json_extract(claimed_rows.value, '$[3]') AS attempt, json_extract(claimed_rows.value, '$[4]') AS lease_token,
+    json_extract(claimed_rows.value, '$[5]') AS lease_expires_at
 FROM json_each(:claimed) AS claimed_rows)
-  INSERT INTO task_leases (task_execution_id, lease_token, worker_id, lease_expires_at) SELECT claimed.id,
-      claimed.lease_token, :worker_id AS anon_1, claimed.lease_expires_at
+  INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) SELECT claimed.id,
+      claimed.queue, claimed.lease_token, :worker_id AS anon_1, claimed.lease_expires_at
 FROM claimed
 WHERE claimed.id IS NOT NULL
 ON CONFLICT (task_execution_id) DO UPDATE
-SET lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at = excluded.lease_expires_at;
+SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at =
+    excluded.lease_expires_at;
 
 -- event
 WITH claimed AS MATERIALIZED
 (SELECT claimed_rows."key" AS ordinal, json_extract(claimed_rows.value, '$[0]') AS id, json_extract(claimed_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(claimed_rows.value, '$[2]') AS attempt,
-    json_extract(claimed_rows.value, '$[3]') AS lease_token, json_extract(claimed_rows.value, '$[4]') AS
-    lease_expires_at
+    '$[1]') AS pipeline_execution_id, json_extract(claimed_rows.value, '$[2]') AS queue,
+    json_extract(claimed_rows.value, '$[3]') AS attempt, json_extract(claimed_rows.value, '$[4]') AS lease_token,
+    json_extract(claimed_rows.value, '$[5]') AS lease_expires_at
 FROM json_each(:claimed) AS claimed_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
       lease_token, created_at) SELECT claimed.pipeline_execution_id, claimed.id, 'task_claimed', json_patch('{}',

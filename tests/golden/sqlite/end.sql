@@ -49,15 +49,18 @@ SET status=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requeste
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = :worker_id AND task_executions.status = 'Running'
-RETURNING id, pipeline_execution_id, queue, priority, partition_key, position, event_type, expires_at, status, attempt;
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+    on_dead_letter, status, attempt;
 
 -- entry
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS queue, json_extract(ended_rows.value,
-    '$[3]') AS priority, json_extract(ended_rows.value, '$[4]') AS partition_key, json_extract(ended_rows.value, '$[5]')
-    AS position, json_extract(ended_rows.value, '$[6]') AS event_type, json_extract(ended_rows.value, '$[7]') AS
-    expires_at, json_extract(ended_rows.value, '$[8]') AS status, json_extract(ended_rows.value, '$[9]') AS attempt
+    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS task_name,
+    json_extract(ended_rows.value, '$[3]') AS queue, json_extract(ended_rows.value, '$[4]') AS priority,
+    json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
+    json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
+    json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
+    json_extract(ended_rows.value, '$[11]') AS attempt
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -80,10 +83,12 @@ WHERE ended.status = 'Ready';
 -- event
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS queue, json_extract(ended_rows.value,
-    '$[3]') AS priority, json_extract(ended_rows.value, '$[4]') AS partition_key, json_extract(ended_rows.value, '$[5]')
-    AS position, json_extract(ended_rows.value, '$[6]') AS event_type, json_extract(ended_rows.value, '$[7]') AS
-    expires_at, json_extract(ended_rows.value, '$[8]') AS status, json_extract(ended_rows.value, '$[9]') AS attempt
+    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS task_name,
+    json_extract(ended_rows.value, '$[3]') AS queue, json_extract(ended_rows.value, '$[4]') AS priority,
+    json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
+    json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
+    json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
+    json_extract(ended_rows.value, '$[11]') AS attempt
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -108,4 +113,61 @@ FROM json_each(:given) AS given_rows)
       substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
       CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) % 1000000)) END)) END AS anon_2, :worker_id AS
       anon_3, given.lease_token, :now AS anon_4
+FROM ended JOIN given ON ended.id = given.id;
+
+-- letter
+WITH ended AS MATERIALIZED
+(SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
+    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS task_name,
+    json_extract(ended_rows.value, '$[3]') AS queue, json_extract(ended_rows.value, '$[4]') AS priority,
+    json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
+    json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
+    json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
+    json_extract(ended_rows.value, '$[11]') AS attempt
+FROM json_each(:ended) AS ended_rows),
+given AS MATERIALIZED
+(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
+    '$[1]') AS lease_token, json_extract(given_rows.value, '$[2]') AS event_type, json_extract(given_rows.value, '$[3]')
+    AS status, json_extract(given_rows.value, '$[4]') AS available_at, json_extract(given_rows.value, '$[5]') AS
+    delay_seconds, json_extract(given_rows.value, '$[6]') AS error, json_extract(given_rows.value, '$[7]') AS result,
+    json_extract(given_rows.value, '$[8]') AS data
+FROM json_each(:given) AS given_rows)
+  INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
+      ended.id, ended.queue, ended.task_name, ended.event_type, ended.partition_key, json_extract(given.data,
+      '$.exception') AS json_extract_1, :now AS anon_1
 FROM ended JOIN given ON ended.id = given.id
+WHERE ended.status = 'Failed'
+ON CONFLICT DO NOTHING;
+
+-- key_held
+WITH ended AS MATERIALIZED
+(SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
+    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS task_name,
+    json_extract(ended_rows.value, '$[3]') AS queue, json_extract(ended_rows.value, '$[4]') AS priority,
+    json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
+    json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
+    json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
+    json_extract(ended_rows.value, '$[11]') AS attempt
+FROM json_each(:ended) AS ended_rows)
+  UPDATE partition_claims
+SET held=1
+WHERE partition_claims.task_execution_id IN (SELECT holding.id
+FROM (SELECT ended.id AS id
+FROM ended
+WHERE ended.partition_key IS NOT NULL AND ended.status = 'Failed' AND ended.on_dead_letter = 'hold') AS holding);
+
+-- key_freed
+WITH ended AS MATERIALIZED
+(SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
+    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS task_name,
+    json_extract(ended_rows.value, '$[3]') AS queue, json_extract(ended_rows.value, '$[4]') AS priority,
+    json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
+    json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
+    json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
+    json_extract(ended_rows.value, '$[11]') AS attempt
+FROM json_each(:ended) AS ended_rows)
+  DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id IN (SELECT freeing.id
+FROM (SELECT ended.id AS id
+FROM ended
+WHERE ended.partition_key IS NOT NULL AND NOT (ended.status = 'Failed' AND ended.on_dead_letter = 'hold')) AS freeing)

@@ -30,4 +30,20 @@ WITH executions AS MATERIALIZED
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM idempotency_keys
 WHERE idempotency_keys.task_execution_id IN (SELECT executions.id
+FROM executions);
+
+-- letters
+WITH executions AS MATERIALIZED
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+FROM json_each(:executions) AS executions_rows)
+  DELETE FROM dead_letters
+WHERE dead_letters.task_execution_id IN (SELECT executions.id
+FROM executions);
+
+-- claims
+WITH executions AS MATERIALIZED
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+FROM json_each(:executions) AS executions_rows)
+  DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id IN (SELECT executions.id
 FROM executions)

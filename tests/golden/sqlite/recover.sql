@@ -34,18 +34,19 @@ SET status=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN 'Can
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = freed.id AND task_executions.lease_token = freed.lease_token AND
     task_executions.worker_id = freed.worker_id AND task_executions.status = 'Running'
-RETURNING id, pipeline_execution_id, queue, priority, partition_key, position, event_type, expires_at, status,
-    recovery_attempts, last_error;
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+    on_dead_letter, status, recovery_attempts, last_error;
 
 -- entry
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
     json_extract(recovered_rows.value, '$[1]') AS pipeline_execution_id, json_extract(recovered_rows.value, '$[2]') AS
-    queue, json_extract(recovered_rows.value, '$[3]') AS priority, json_extract(recovered_rows.value, '$[4]') AS
-    partition_key, json_extract(recovered_rows.value, '$[5]') AS position, json_extract(recovered_rows.value, '$[6]') AS
-    event_type, json_extract(recovered_rows.value, '$[7]') AS expires_at, json_extract(recovered_rows.value, '$[8]') AS
-    status, json_extract(recovered_rows.value, '$[9]') AS recovery_attempts, json_extract(recovered_rows.value, '$[10]')
-    AS last_error
+    task_name, json_extract(recovered_rows.value, '$[3]') AS queue, json_extract(recovered_rows.value, '$[4]') AS
+    priority, json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[6]') AS
+    position, json_extract(recovered_rows.value, '$[7]') AS event_type, json_extract(recovered_rows.value, '$[8]') AS
+    expires_at, json_extract(recovered_rows.value, '$[9]') AS on_dead_letter, json_extract(recovered_rows.value,
+    '$[10]') AS status, json_extract(recovered_rows.value, '$[11]') AS recovery_attempts,
+    json_extract(recovered_rows.value, '$[12]') AS last_error
 FROM json_each(:recovered) AS recovered_rows)
   INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
       available_at, created_at) SELECT recovered.id, recovered.queue, recovered.priority, recovered.partition_key,
@@ -57,11 +58,12 @@ WHERE recovered.status = 'Ready';
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
     json_extract(recovered_rows.value, '$[1]') AS pipeline_execution_id, json_extract(recovered_rows.value, '$[2]') AS
-    queue, json_extract(recovered_rows.value, '$[3]') AS priority, json_extract(recovered_rows.value, '$[4]') AS
-    partition_key, json_extract(recovered_rows.value, '$[5]') AS position, json_extract(recovered_rows.value, '$[6]') AS
-    event_type, json_extract(recovered_rows.value, '$[7]') AS expires_at, json_extract(recovered_rows.value, '$[8]') AS
-    status, json_extract(recovered_rows.value, '$[9]') AS recovery_attempts, json_extract(recovered_rows.value, '$[10]')
-    AS last_error
+    task_name, json_extract(recovered_rows.value, '$[3]') AS queue, json_extract(recovered_rows.value, '$[4]') AS
+    priority, json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[6]') AS
+    position, json_extract(recovered_rows.value, '$[7]') AS event_type, json_extract(recovered_rows.value, '$[8]') AS
+    expires_at, json_extract(recovered_rows.value, '$[9]') AS on_dead_letter, json_extract(recovered_rows.value,
+    '$[10]') AS status, json_extract(recovered_rows.value, '$[11]') AS recovery_attempts,
+    json_extract(recovered_rows.value, '$[12]') AS last_error
 FROM json_each(:recovered) AS recovered_rows),
 freed AS MATERIALIZED
 (SELECT freed_rows."key" AS ordinal, json_extract(freed_rows.value, '$[0]') AS id, json_extract(freed_rows.value,
@@ -75,4 +77,59 @@ FROM json_each(:freed) AS freed_rows)
       freed.lease_expires_at, 'available_at', CASE WHEN (recovered.status = 'Ready') THEN :now END, 'error', CASE WHEN
       (recovered.status = 'Failed') THEN recovered.last_error END)) AS json_patch_1, freed.worker_id, freed.lease_token,
       :now AS anon_2
-FROM recovered JOIN freed ON recovered.id = freed.id
+FROM recovered JOIN freed ON recovered.id = freed.id;
+
+-- letter
+WITH recovered AS MATERIALIZED
+(SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
+    json_extract(recovered_rows.value, '$[1]') AS pipeline_execution_id, json_extract(recovered_rows.value, '$[2]') AS
+    task_name, json_extract(recovered_rows.value, '$[3]') AS queue, json_extract(recovered_rows.value, '$[4]') AS
+    priority, json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[6]') AS
+    position, json_extract(recovered_rows.value, '$[7]') AS event_type, json_extract(recovered_rows.value, '$[8]') AS
+    expires_at, json_extract(recovered_rows.value, '$[9]') AS on_dead_letter, json_extract(recovered_rows.value,
+    '$[10]') AS status, json_extract(recovered_rows.value, '$[11]') AS recovery_attempts,
+    json_extract(recovered_rows.value, '$[12]') AS last_error
+FROM json_each(:recovered) AS recovered_rows)
+  INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
+      recovered.id, recovered.queue, recovered.task_name, recovered.event_type, recovered.partition_key, NULL AS anon_1,
+      :now AS anon_2
+FROM recovered
+WHERE recovered.status = 'Failed'
+ON CONFLICT DO NOTHING;
+
+-- key_held
+WITH recovered AS MATERIALIZED
+(SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
+    json_extract(recovered_rows.value, '$[1]') AS pipeline_execution_id, json_extract(recovered_rows.value, '$[2]') AS
+    task_name, json_extract(recovered_rows.value, '$[3]') AS queue, json_extract(recovered_rows.value, '$[4]') AS
+    priority, json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[6]') AS
+    position, json_extract(recovered_rows.value, '$[7]') AS event_type, json_extract(recovered_rows.value, '$[8]') AS
+    expires_at, json_extract(recovered_rows.value, '$[9]') AS on_dead_letter, json_extract(recovered_rows.value,
+    '$[10]') AS status, json_extract(recovered_rows.value, '$[11]') AS recovery_attempts,
+    json_extract(recovered_rows.value, '$[12]') AS last_error
+FROM json_each(:recovered) AS recovered_rows)
+  UPDATE partition_claims
+SET held=1
+WHERE partition_claims.task_execution_id IN (SELECT holding.id
+FROM (SELECT recovered.id AS id
+FROM recovered
+WHERE recovered.partition_key IS NOT NULL AND recovered.status = 'Failed' AND recovered.on_dead_letter = 'hold') AS
+    holding);
+
+-- key_freed
+WITH recovered AS MATERIALIZED
+(SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
+    json_extract(recovered_rows.value, '$[1]') AS pipeline_execution_id, json_extract(recovered_rows.value, '$[2]') AS
+    task_name, json_extract(recovered_rows.value, '$[3]') AS queue, json_extract(recovered_rows.value, '$[4]') AS
+    priority, json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[6]') AS
+    position, json_extract(recovered_rows.value, '$[7]') AS event_type, json_extract(recovered_rows.value, '$[8]') AS
+    expires_at, json_extract(recovered_rows.value, '$[9]') AS on_dead_letter, json_extract(recovered_rows.value,
+    '$[10]') AS status, json_extract(recovered_rows.value, '$[11]') AS recovery_attempts,
+    json_extract(recovered_rows.value, '$[12]') AS last_error
+FROM json_each(:recovered) AS recovered_rows)
+  DELETE FROM partition_claims
+WHERE partition_claims.task_execution_id IN (SELECT freeing.id
+FROM (SELECT recovered.id AS id
+FROM recovered
+WHERE recovered.partition_key IS NOT NULL AND NOT (recovered.status = 'Failed' AND recovered.on_dead_letter = 'hold'))
+    AS freeing)

@@ -1,0 +1,15 @@
+"""Every statement of outboxq, compiled for one database; a room for each kind."""
+
+from __future__ import annotations
+
+from .hand import Hand
+from .keeping import Keeping
+from .reading import Reading
+from .working import Working
+from .writing import Writing
+
+__all__ = ["Statements"]
+
+
+class Statements(Working, Writing, Hand, Reading, Keeping):
+    """Every statement of outboxq for one dialect and schema, compiled at its first use."""

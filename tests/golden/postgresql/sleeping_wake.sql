@@ -1,0 +1,13 @@
+WITH queues AS
+(SELECT batch.queue AS queue, batch.ordinal AS ordinal
+FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)),
+clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now)
+  SELECT pg_notify(%(channel)s::VARCHAR, queues.queue) AS told
+FROM queues
+WHERE current_setting('outboxq.notify', true) IS DISTINCT FROM 'off' AND (current_setting('outboxq.notify', true) =
+    'always' OR current_setting('transaction_isolation') != 'read committed' OR (EXISTS (SELECT sleeping_workers.queue
+FROM sleeping_workers
+WHERE (sleeping_workers.queue = queues.queue OR sleeping_workers.queue = '') AND sleeping_workers.wakes_at > (SELECT
+    clock.now
+FROM clock))))
