@@ -63,12 +63,12 @@ class Dialect(ABC):
     def compile(self, transition: Transition) -> Plan: ...
 
     @abstractmethod
-    def take_from_one(self) -> Statement:
-        """Delete up to :limit due entries of the queue given, best first."""
+    def take_from_one(self, found: FromClause) -> Statement:
+        """Delete up to :limit due entries of the pairs found, which are of one queue, best first."""
 
     @abstractmethod
-    def take_from(self, queues: FromClause) -> Statement:
-        """Delete up to :limit due entries of these queues, best first."""
+    def take_from(self, found: FromClause) -> Statement:
+        """Delete up to :limit due entries of the (queue, priority) pairs found, best first."""
 
     @abstractmethod
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     ARRAY,
+    BigInteger,
+    Boolean,
     ColumnElement,
     Connection,
     FromClause,
     Select,
     Table,
     Text,
+    Uuid,
     bindparam,
     cast,
     column,
     delete,
+    extract,
     func,
     literal_column,
     select,
@@ -27,9 +31,9 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from ..column_types import Instant
+from ..column_types import Instant, Xid8
 from ..errors import UnsupportedDatabase
-from ..statements import claim, sleeping
+from ..statements import claim, keyed, sleeping
 from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
 from ..tables import task_outbox, task_position
 from .base import Begin, Dialect
@@ -69,6 +73,9 @@ class PostgresGrammar:
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
         return moment + seconds * literal_column("interval '1 second'")
 
+    def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
+        return cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
+
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
         built: ColumnElement[Any] = func.jsonb_strip_nulls(func.jsonb_build_object(*members, type_=JSONB), type_=JSONB)
@@ -94,8 +101,29 @@ class PostgresGrammar:
         # would be asked again for a row that changed while we waited for it ("ModifyTable … during EvalPlanQual").
         return column == func.any(func.array(select(ids).scalar_subquery()))
 
+    def each(
+        self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
+    ) -> tuple[FromClause, Any]:
+        found = choose(task_outbox.alias(f"{name}_entry")).limit(limit).correlate(source).lateral(name)
+        return source.join(found, true()), found.c
+
+    def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
+        name = func.concat_ws(literal_column("chr(31)"), literal_column("'outboxq'"), *names)
+        return func.pg_try_advisory_xact_lock(func.hashtextextended(name, literal_column("0")), type_=Boolean)
+
     def position(self, given: FromClause) -> ColumnElement[int]:  # noqa: ARG002 - drawn row by row
         return task_position.next_value()
+
+    def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        head = func.substr(cast(family, Text), literal_column("1"), literal_column("32"), type_=Text)
+        tail = func.lpad(func.to_hex(number), literal_column("4"), literal_column("'0'"), type_=Text)
+        return cast(head + tail, Uuid)
+
+    def identified(self, rows: Select[Any]) -> Select[Any]:
+        # Read from, and not only called beside: so the id is there before anything of the row is made, its default included.
+        assigned = select(func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
+        assigned = assigned.prefix_with("MATERIALIZED")
+        return rows.select_from(assigned).where(assigned.c.xact_id.is_not(None))
 
     def insert(self, table: Table) -> Any:
         return insert(table)
@@ -144,20 +172,19 @@ class PostgresDialect(Dialect):
         relations[last] = _cte(build_last(relations), last)
         return OneStatement(self, transition, _outcome(transition, relations).add_cte(*ctes, relations[last]))
 
-    def take_from_one(self) -> Statement:
+    def take_from_one(self, found: FromClause) -> Statement:
         """Walk the priorities of one queue, highest first, and lock lazily: no entry more than :limit is locked."""
-        pair = _best_first(claim.pairs(claim.given_queues(self._grammar)))
+        pair = _best_first(found)
         locked = _locked(self._grammar, pair, claim.limit)
         return _delete(select(locked.c.ctid).select_from(pair).join(locked, true()).limit(claim.limit))
 
-    def take_from(self, queues: FromClause) -> Statement:
+    def take_from(self, found: FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first; the backlog itself is never sorted.
 
         Read first, without locks, how many of the best :limit entries each pair holds; then lock so many of each. Entries
         that other claims hold are passed over within the pair. Where that leaves a gap (others hold all of a pair), a second
         pass fills it from whatever pair has entries left, so that a claim comes back short only if everything due is taken.
         """
-        found = claim.pairs(queues)
         entry = task_outbox.alias("entry")
         unlocked = claim.due(self._grammar, found, entry.c.available_at, entry.c.id, entry=entry)
         ahead = unlocked.limit(claim.limit).correlate(found).lateral("ahead")
@@ -193,13 +220,14 @@ class PostgresDialect(Dialect):
         return _delete(select(first.c.ctid).union_all(select(rest.c.ctid)))
 
     def sleeping(self) -> Mapping[str, Prepared]:
-        g, given, every = self._grammar, claim.given_queues(self._grammar), claim.every_queue()
+        g, given = self._grammar, claim.given_queues(self._grammar)
+        named, every = (given, given), (claim.every_queue(), keyed.every_queue())
         statements: dict[str, Statement] = {
-            "announce": sleeping.announce(g, every, select(sleeping.ALL.label("queue"))),
-            "announce_given": sleeping.announce(g, given, select(given.c.queue)),
+            "announce": sleeping.announce(g, *every, select(sleeping.ALL.label("queue"))),
+            "announce_given": sleeping.announce(g, *named, select(given.c.queue)),
             "horizon": sleeping.horizon(),
-            "look": sleeping.look(g, every),
-            "look_given": sleeping.look(g, given),
+            "look": sleeping.look(g, *every),
+            "look_given": sleeping.look(g, *named),
             "wake": sleeping.wake(g, given),
             "withdraw": sleeping.withdraw(g),
             "forget": sleeping.forget(g),

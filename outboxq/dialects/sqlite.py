@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    Uuid,
     bindparam,
     cast,
     column,
@@ -25,6 +26,7 @@ from sqlalchemy import (
     literal_column,
     select,
     table,
+    true,
     type_coerce,
 )
 from sqlalchemy.dialects.sqlite import insert
@@ -51,16 +53,15 @@ class SqliteGrammar:
         """Exact to the microsecond in integers: SQLite's own date arithmetic rounds to milliseconds, and a task due now
         could come out as due in half a millisecond.
         """
-        micros = (
-            cast(func.strftime("%s", func.substr(moment, 1, 19)), Integer) * 1_000_000
-            + cast(func.substr(moment, 21, 6), Integer)
-            + cast(func.round(seconds * 1_000_000), Integer)
-        )
+        micros = _micros(moment) + cast(func.round(seconds * 1_000_000), Integer)
         whole = func.strftime(
             "%Y-%m-%dT%H:%M:%S", micros.op("/", precedence=20)(literal_column("1000000")), "unixepoch", type_=Text
         )
         fraction = func.printf(".%06d+00:00", micros % literal_column("1000000"), type_=Text)
         return type_coerce(whole + fraction, Instant)
+
+    def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
+        return _micros(later) - _micros(earlier)
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
@@ -88,13 +89,45 @@ class SqliteGrammar:
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         return column.in_(select(ids))
 
+    def each(
+        self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
+    ) -> tuple[FromClause, Any]:
+        """No LATERAL here: the entries are chosen by their rowids, and joined."""
+        inner, entry = task_outbox.alias(f"{name}_entry"), task_outbox.alias(name)
+        ids = choose(inner).with_only_columns(inner.c.id).limit(limit).correlate(source).scalar_subquery()
+        return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
+
+    def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:  # noqa: ARG002 - its one writer has every lock
+        return true()
+
     def position(self, given: FromClause) -> ColumnElement[int]:
         sequence = table("sqlite_sequence", column("name"), column("seq", Integer))
         last = select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
         return func.coalesce(last, literal_column("0")) + func.row_number().over(order_by=given.c.ordinal)
 
+    def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        head = func.substr(family, literal_column("1"), literal_column("28"), type_=Text)  # stored without hyphens
+        return type_coerce(head + func.printf("%04x", number, type_=Text), Uuid())
+
+    def identified(self, rows: Select[Any]) -> Select[Any]:
+        return rows
+
+    @property
+    def oldest_open(self) -> ColumnElement[int]:
+        return literal_column("0", Integer)  # writers are alone: what is seen has no open transaction beside it
+
+    @property
+    def next_transaction(self) -> ColumnElement[int]:
+        return literal_column("0", Integer)
+
     def insert(self, table: Table) -> Any:
         return insert(table)
+
+
+def _micros(moment: ColumnElement[Any]) -> ColumnElement[int]:
+    """Since 1970, in integers."""
+    seconds = cast(func.strftime("%s", func.substr(moment, 1, 19)), Integer)
+    return seconds * 1_000_000 + cast(func.substr(moment, 21, 6), Integer)
 
 
 class SqliteDialect(Dialect):
@@ -123,17 +156,16 @@ class SqliteDialect(Dialect):
     def compile(self, transition: Transition) -> Plan:
         return Script(self, transition)
 
-    def take_from_one(self) -> Statement:
-        return self.take_from(claim.given_queues(self._grammar))
+    def take_from_one(self, found: FromClause) -> Statement:
+        return self.take_from(found)
 
-    def take_from(self, queues: FromClause) -> Statement:
+    def take_from(self, found: FromClause) -> Statement:
         """The best of each (queue, priority) pair's best. SQLite has one writer at a time: nothing needs a row lock."""
-        pair = claim.pairs(queues)
         ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
-        best = claim.due(self._grammar, pair, ahead.c.id, entry=ahead).limit(claim.limit).correlate(pair)
+        best = claim.due(self._grammar, found, ahead.c.id, entry=ahead).limit(claim.limit).correlate(found)
         picked = (
             select(entry.c.id)
-            .select_from(pair)
+            .select_from(found)
             .join(entry, entry.c.id.in_(best.scalar_subquery()))
             .order_by(entry.c.priority.desc(), entry.c.available_at, entry.c.id)
             .limit(claim.limit)

@@ -6,19 +6,42 @@ How entries are picked is each dialect's own statement; everything behind the DE
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from sqlalchemy import CTE, BigInteger, Double, FromClause, Select, Text, Uuid, bindparam, func, null, select, update
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Double,
+    FromClause,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    cast,
+    func,
+    not_,
+    null,
+    or_,
+    select,
+    update,
+)
 
+from ..column_types import Instant
 from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases, task_outbox
-from . import follow
-from .grammar import Grammar, Relations, Statement, Transition, word
+from . import follow, limits
+from .fanout import matches
+from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
 """A worker's own lease in place of the task's; None: the task's."""
+EVENT_TYPES: Columns = {"event_type": Text()}
+_any_event_type = bindparam("any_event_type", type_=Boolean, required=True)
 
 _CLAIM_COLUMNS = (
     "id",
@@ -41,19 +64,22 @@ _CLAIM_COLUMNS = (
 )
 
 
-def claim(g: Grammar, name: str, take: Callable[[], Statement]) -> Transition:
-    """`take` deletes due entries and returns `taken()`; those whose execution is Ready begin to run, all else is stale.
+def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
+    """`take` deletes due entries and returns `taken()`; those whose execution is Ready begin to run, unless they expired.
 
     A stale entry (its execution is finished, running or gone) was deleted by `take` and ends there; it is returned without
-    a lease token.
+    a lease token, as an expired one is, which is Cancelled.
     """
     return Transition(
         name=name,
+        given=given or {},
         steps={
-            "taken": lambda _: take(),
+            "taken": take,
             "claimed": lambda r: _claimed(g, r),
             "lease": lambda r: _lease(g, r),
             "event": lambda r: _event(g, r),
+            "expired": lambda r: _expired(g, r),
+            "expired_event": lambda r: _expired_event(g, r),
         },
         passes={"claimed": ("id", "pipeline_execution_id", "queue", "attempt", "lease_token", "lease_expires_at")},
         returns="taken",
@@ -62,9 +88,23 @@ def claim(g: Grammar, name: str, take: Callable[[], Statement]) -> Transition:
 
 
 def taken() -> tuple[Any, ...]:
-    """What `take` returns: the execution's id, and by what the claim is ordered."""
-    entry = task_outbox.c
-    return entry.task_execution_id.label("id"), entry.available_at, entry.id.label("entry_id")
+    """What `take` returns: the execution's id, by what the claim is ordered, and whether there is work of another kind."""
+    entry, keyed = task_outbox.c, task_outbox.alias("keyed")
+    with_key = select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
+    return (
+        entry.task_execution_id.label("id"),
+        entry.available_at,
+        entry.id.label("entry_id"),
+        entry.expires_at,
+        or_(with_key, limits.any_limited()).label("besides"),
+    )
+
+
+def wanted(g: Grammar, event_type: ColumnElement[Any]) -> ColumnElement[bool]:
+    """The worker takes tasks of this event type."""
+    given = _event_types(g)
+    mine = select(given.c.event_type).where(matches(event_type, given.c.event_type)).correlate_except(given).exists()
+    return or_(_any_event_type, mine)
 
 
 def given_queues(g: Grammar) -> FromClause:
@@ -85,8 +125,13 @@ def every_queue() -> CTE:
     return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
 
 
-def pairs(queues: FromClause) -> CTE:
-    """The (queue, priority) pairs that have entries, by hopping through the index; ends each queue with a NULL."""
+def pairs(
+    queues: FromClause, without: Callable[[Any], ColumnElement[bool]] | None = None, *, name: str = "pairs"
+) -> CTE:
+    """The (queue, priority) pairs that have entries, by hopping through the index; ends each queue with a NULL.
+
+    Only of queues that are not `without`.
+    """
 
     def highest(queue: Any, below: Any = None) -> Any:
         entry = task_outbox.alias("entry")
@@ -96,7 +141,10 @@ def pairs(queues: FromClause) -> CTE:
         return found.order_by(entry.c.priority.desc()).limit(1)
 
     first = select(queues.c.queue, highest(queues.c.queue).correlate(queues).scalar_subquery().label("priority"))
-    found = first.where(queues.c.queue.is_not(None)).cte("pairs", recursive=True)
+    first = first.where(queues.c.queue.is_not(None))
+    if without is not None:
+        first = first.where(not_(without(queues.c.queue)))
+    found = first.cte(name, recursive=True)
     following = highest(found.c.queue, found.c.priority).correlate(found).scalar_subquery()
     return found.union_all(select(found.c.queue, following).where(found.c.priority.is_not(None)))
 
@@ -110,42 +158,24 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
             entry.c.queue == pair.c.queue,
             entry.c.priority == pair.c.priority,
             entry.c.available_at <= g.now,
+            wanted(g, entry.c.event_type),
         )
         .order_by(entry.c.available_at, entry.c.id)
     )
 
 
-def any_due(g: Grammar, found: CTE) -> Select[Any]:
-    """One row if something can be claimed from these pairs. Reads only."""
-    entry = task_outbox.alias("entry_due")
-    return select(found.c.queue).where(due(g, found, entry.c.id, entry=entry).correlate(found).exists()).limit(1)
-
-
-def next_available_at(g: Grammar, found: CTE) -> Select[Any]:
-    """The earliest moment in the future at which an entry of these pairs becomes due; NULL where none waits."""
-    entry = task_outbox.alias("entry_later")
-    first = (
-        select(entry.c.available_at)
-        .where(
-            entry.c.partition_key.is_(None),
-            entry.c.queue == found.c.queue,
-            entry.c.priority == found.c.priority,
-            entry.c.available_at > g.now,
-        )
-        .order_by(entry.c.available_at, entry.c.id)
-        .limit(1)
-        .correlate(found)
-        .scalar_subquery()
-    )
-    return select(func.min(first, type_=task_outbox.c.available_at.type).label("available_at")).select_from(found)
+@cache
+def _event_types(g: Grammar) -> FromClause:
+    """One relation, however often a statement asks."""
+    return g.rows("event_types", EVENT_TYPES)
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:
-    execution, taken = task_executions.c, r["taken"].c
+    execution = task_executions.c
     lease = func.coalesce(lease_seconds, execution.lease_seconds)
     return (
         update(task_executions)
-        .where(g.among(execution.id, taken.id), execution.status == word(TaskStatus.READY))
+        .where(g.among(execution.id, _ids(g, r, expired=False)), execution.status == word(TaskStatus.READY))
         .values(
             status=word(TaskStatus.RUNNING),
             worker_id=worker_id,
@@ -191,3 +221,34 @@ def _event(g: Grammar, r: Relations) -> Statement:
         worker_id=worker_id,
         lease_token=claimed.lease_token,
     )
+
+
+def _expired(g: Grammar, r: Relations) -> Statement:
+    """Too late to start: that is its end."""
+    execution = task_executions.c
+    return (
+        update(task_executions)
+        .where(g.among(execution.id, _ids(g, r, expired=True)), execution.status == word(TaskStatus.READY))
+        .values(status=word(TaskStatus.CANCELLED), retry_at=null(), completed_at=g.now, updated_at=g.now)
+        .returning(execution.id, execution.pipeline_execution_id, execution.expires_at)
+    )
+
+
+def _expired_event(g: Grammar, r: Relations) -> Statement:
+    expired = r["expired"].c
+    return follow.event(
+        g,
+        expired,
+        r["expired"],
+        event_type=word(EventType.EXPIRED),
+        data=g.json(expires_at=expired.expires_at),
+        worker_id=worker_id,
+        lease_token=null(),
+    )
+
+
+def _ids(g: Grammar, r: Relations, *, expired: bool) -> ColumnElement[Any]:
+    taken = r["taken"].c
+    late = cast(taken.expires_at, Instant) <= g.now
+    chosen = late if expired else or_(taken.expires_at.is_(None), not_(late))
+    return select(taken.id).where(chosen).subquery("late" if expired else "in_time").c.id

@@ -52,6 +52,10 @@ class Grammar(Protocol):
 
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]: ...
 
+    def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
+        """Whole microseconds from one instant to the other, exactly."""
+        ...
+
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         """The rows whose column is one of these ids, looked up by index whatever the planner believes of the table."""
         ...
@@ -72,8 +76,43 @@ class Grammar(Protocol):
         """A batch given as bound parameters."""
         ...
 
+    def each(
+        self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
+    ) -> tuple[FromClause, Any]:
+        """`source` joined with the outbox entries, up to `limit` for each of its rows, that `choose` selects; their columns.
+
+        `choose` is given the outbox to select from, correlated with `source`, with its conditions and its order.
+        """
+        ...
+
+    def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
+        """Take the lock of that name until the transaction ends, unless another transaction has it; never waits."""
+        ...
+
     def position(self, given: FromClause) -> ColumnElement[int]:
         """The next position for each row of the batch, growing in the order of the batch."""
+        ...
+
+    def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
+        """The id of this number (1 to 65535) in a family of ids, whose own last 16 bits are zero (`uuid7.family`)."""
+        ...
+
+    def identified(self, rows: Select[Any]) -> Select[Any]:
+        """`rows`, a query that reads no table, once the transaction has its id.
+
+        A reader of the log relies on it: whoever draws a `sequence_num` has an id already. A transition that has written
+        something else before its events has one anyway.
+        """
+        ...
+
+    @property
+    def oldest_open(self) -> ColumnElement[int]:
+        """The smallest id of the transactions that were open when this snapshot was taken, else of the next; see `tail`."""
+        ...
+
+    @property
+    def next_transaction(self) -> ColumnElement[int]:
+        """The id that the next transaction will be given; asked for once, in a transaction that has none itself."""
         ...
 
     def insert(self, table: Table) -> Any:

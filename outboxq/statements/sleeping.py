@@ -26,8 +26,9 @@ from sqlalchemy import (
 
 from ..column_types import Xid8
 from ..tables import sleeping_workers
-from .claim import any_due, next_available_at, pairs, worker_id
+from .claim import worker_id
 from .grammar import Grammar
+from .waiting import may_claim, next_available_at
 
 ALL = literal_column("''", Text)
 """The queue of a worker of all queues; no queue's name is empty."""
@@ -37,12 +38,12 @@ _horizon = bindparam("horizon", type_=BigInteger, required=True)
 _channel = bindparam("channel", type_=Text, required=True)
 
 
-def announce(g: Grammar, queues: FromClause, rows: Select[Any]) -> Insert:
+def announce(g: Grammar, plain: FromClause, with_keys: FromClause, rows: Select[Any]) -> Insert:
     """Ask to be notified of these queues, until the next of their tasks is due or :longest_seconds have passed.
 
     `rows` are the queues as they are written down. Returns, for each, in how many seconds the request ends.
     """
-    due = next_available_at(g, pairs(queues)).scalar_subquery()
+    due = next_available_at(g, plain, with_keys).scalar_subquery()
     wakes_at = func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
     asked = rows.subquery("asked")
     new = g.insert(sleeping_workers).from_select(
@@ -61,14 +62,13 @@ def horizon() -> Select[Any]:
     return select(cast(cast(func.pg_current_xact_id(), Text), BigInteger).label("horizon"))
 
 
-def look(g: Grammar, queues: FromClause) -> Select[Any]:
+def look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
     """As of one snapshot: whether all transactions before :horizon have ended, whether a task is due, when the next one is."""
     oldest = func.pg_snapshot_xmin(func.pg_current_snapshot(), type_=Xid8())
-    found = pairs(queues)
     return select(
         (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
-        any_due(g, found).exists().label("due"),
-        _seconds_until(g, next_available_at(g, found).scalar_subquery()),
+        may_claim(g, plain, with_keys).label("due"),
+        _seconds_until(g, next_available_at(g, plain, with_keys).scalar_subquery()),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -154,6 +155,16 @@ class Transactions:
         now = target.dialect.moment(self.clock() if self.clock else None)
         return {"now": now, **values}
 
+    def _scope(self, target: Target, queues: Iterable[str] | None, event_types: Iterable[str] | None) -> dict[str, Any]:
+        """The parameters that say which tasks are asked for: of which queues, handling which emitted events."""
+        names, patterns = queue_names(queues), queue_names(event_types, "event_types")
+        packed = target.dialect.pack("event_types", {"event_type": Text()}, [(one,) for one in patterns or ()])
+        scope = {"any_event_type": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
+        return scope | (self._named(target, names) if names is not None else {})
+
+    def _named(self, target: Target, queues: Iterable[str]) -> dict[str, Any]:
+        return target.dialect.pack("queues", {"queue": Text()}, [(one,) for one in queues])
+
     def _wake(self, target: Target, queues: Iterable[str]) -> None:
         """Tell sleeping workers that something became claimable without an insert, once the transaction commits.
 
@@ -164,7 +175,7 @@ class Transactions:
         if wake is None or not names:
             return
         values = self._values(target, channel=target.dialect.channel)
-        wake.run(target.execute, values | target.dialect.pack("queues", {"queue": Text()}, [(one,) for one in names]))
+        wake.run(target.execute, values | self._named(target, names))
 
     def _check_database(self, target: Target) -> None:
         ours = self.bound_engine
@@ -219,14 +230,21 @@ def identifier(task_id: object) -> UUID:
     return task_id
 
 
-def queue_names(queues: Iterable[str] | None) -> list[str] | None:
+def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[str] | None:
     """Raises InvalidArgument for an empty list, and for a string, which would be a list of letters."""
     if queues is None:
         return None
     names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
     if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgument("queues takes a list of at least one queue's name; None stands for all")
+        raise InvalidArgument(f"{argument} takes a list of at least one name; None stands for all")
     return names
+
+
+def storable(text: object, name: str) -> str | None:
+    """Raises InvalidArgument for what neither is None nor text that every database stores."""
+    if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
+        return text
+    raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The worker's half: claim, heartbeat, the ways a claim ends, and taking back the leases of dead workers."""
+"""Heartbeats, the ways a claim ends, and taking back the leases of dead workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Text
@@ -16,7 +15,7 @@ from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus, duration
 from ..payload import sanitize
 from ..target import Target
-from .base import Transactions, event_data, identifier, positive, queue_names
+from .base import Transactions, event_data, positive
 
 _TEXT = Text()
 log = logging.getLogger("outboxq.store")
@@ -41,50 +40,6 @@ class Recovered:
 
 
 class Claims(Transactions):
-    def claim_ready_task(
-        self,
-        limit: int,
-        *,
-        worker_id: UUID,
-        queues: Sequence[str] | None = None,
-        lease: timedelta | float | None = None,
-        using: object = None,
-    ) -> list[Claim]:
-        """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
-
-        `queues` None: all. `lease` replaces the tasks' own. An empty list means that nothing was due and unclaimed, and that
-        nothing was written. Never waits for another worker's claim. Raises InvalidArgument for a limit below 1.
-        """
-        positive(limit)
-        identifier(worker_id)
-        seconds = None if lease is None else duration(lease, "lease").total_seconds()
-        if seconds is not None and seconds <= 0:
-            raise InvalidArgument("the lease must be longer than nothing")
-        names = queue_names(queues)
-
-        def work(target: Target) -> list[Claim]:
-            statements = target.dialect.statements
-            values = self._values(target, limit=limit, worker_id=worker_id, lease_seconds=seconds)
-            if names is None:
-                plan = statements.claim_from_all
-            else:
-                values |= target.dialect.pack("queues", {"queue": _TEXT}, [(name,) for name in names])
-                plan = statements.claim_from_one if len(names) == 1 else statements.claim_from_given
-            while True:
-                with target.atomic():
-                    taken = plan.run(target.execute, values)
-                claimed = [row for row in taken if row["lease_token"] is not None]
-                if claimed or not taken:
-                    return [_claim(row, worker_id) for row in sorted(claimed, key=_order)]
-                log.warning("deleted %d outbox entries of tasks that were not Ready", len(taken))
-
-        if using is None and self.dialect.reads_before_writing and not self._any_due(names):
-            return []
-        # Not flushed, for a task must not wait for that: a server that crashes may take the claim back, which fences its
-        # worker (the next holder of the same token is another one), and the task is claimed again. What is flushed later,
-        # such as its completion, is never kept without it.
-        return self._run(work, using=using, begin=Begin.ASYNCHRONOUS)
-
     def complete(self, claim: Claim, result: str | None = None, *, using: object = None) -> None:
         """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
         self._finish_one(Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
@@ -115,10 +70,12 @@ class Claims(Transactions):
             raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
 
         def work(target: Target) -> frozenset[UUID]:
-            values = self._values(target, worker_id=outcomes[0].claim.worker_id)
+            claims = [outcome.claim for outcome in outcomes]
+            values = self._values(target, worker_id=claims[0].worker_id)
             rows = [_end(outcome) for outcome in outcomes]
             with target.atomic():
                 ended = {row["id"] for row in target.dialect.statements.end.run(target.execute, values, rows)}
+            self._wake(target, {claim.queue for claim in claims if claim.id in ended and makes_way(claim)})
             return frozenset(outcome.claim.id for outcome in outcomes) - ended
 
         def done(target: Target) -> frozenset[UUID] | None:
@@ -168,6 +125,7 @@ class Claims(Transactions):
             values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
             with target.atomic():
                 rows = target.dialect.statements.recover.run(target.execute, values)
+            self._wake(target, {row["queue"] for row in rows})
             return [
                 Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
                 for row in rows
@@ -190,16 +148,6 @@ class Claims(Transactions):
         ended = target.dialect.statements.ended_by.run(target.execute, values)
         return [row["event_type"] for row in ended] == [outcome.event_type]
 
-    def _any_due(self, names: list[str] | None) -> bool:
-        def work(target: Target) -> bool:
-            statements, values = target.dialect.statements, self._values(target)
-            if names is None:
-                return bool(statements.any_due.run(target.execute, values))
-            values |= target.dialect.pack("queues", {"queue": _TEXT}, [(name,) for name in names])
-            return bool(statements.any_due_given.run(target.execute, values))
-
-        return self._run(work, begin=Begin.READ)
-
     def _any_expired(self) -> bool:
         return self._run(
             lambda target: bool(target.dialect.statements.any_expired.run(target.execute, self._values(target))),
@@ -207,13 +155,9 @@ class Claims(Transactions):
         )
 
 
-def _order(row: dict[str, Any]) -> tuple[int, datetime, int]:
-    return -row["priority"], row["available_at"], row["entry_id"]
-
-
-def _claim(row: dict[str, Any], worker_id: UUID) -> Claim:
-    del row["available_at"], row["entry_id"]
-    return Claim(worker_id=worker_id, **row)
+def makes_way(claim: Claim) -> bool:
+    """With its end, without any insert, another task may become claimable: the next of its key, or of its limited queue."""
+    return claim.partition_key is not None or claim.limited
 
 
 def _end(outcome: Outcome) -> tuple[object, ...]:

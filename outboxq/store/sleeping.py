@@ -24,14 +24,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Text
-
 from ..dialects import Begin, Row
 from ..target import Target
-from .base import Transactions, queue_names
+from .base import Transactions
 from .reading import Look
-
-_QUEUE = {"queue": Text()}
 
 
 class Sleeping(Transactions):
@@ -49,9 +45,11 @@ class Sleeping(Transactions):
         rows = self._run(lambda target: statement.run(target.execute, {}), begin=Begin.ASYNCHRONOUS)
         return int(rows[0]["horizon"])
 
-    def look(self, horizon: int, queues: Sequence[str] | None) -> Look:
+    def look(self, horizon: int, queues: Sequence[str] | None, event_types: Sequence[str] | None = None) -> Look:
         """As of one snapshot."""
-        found = self._run(lambda target: self._ask(target, "look", queues, {"horizon": horizon}), begin=Begin.READ)
+        found = self._run(
+            lambda target: self._ask(target, "look", queues, {"horizon": horizon}, event_types), begin=Begin.READ
+        )
         return Look(**found[0])
 
     def withdraw(self, worker_id: UUID) -> None:
@@ -69,10 +67,14 @@ class Sleeping(Transactions):
             begin=Begin.ASYNCHRONOUS,
         )
 
-    def _ask(self, target: Target, name: str, queues: Sequence[str] | None, values: dict[str, Any]) -> list[Row]:
-        statements, values = target.dialect.statements.sleeping, self._values(target, **values)
-        names = queue_names(queues)
-        if names is None:
-            return statements[name].run(target.execute, values)
-        values |= target.dialect.pack("queues", _QUEUE, [(one,) for one in names])
-        return statements[f"{name}_given"].run(target.execute, values)
+    def _ask(
+        self,
+        target: Target,
+        name: str,
+        queues: Sequence[str] | None,
+        values: dict[str, Any],
+        event_types: Sequence[str] | None = None,
+    ) -> list[Row]:
+        statement = target.dialect.statements.sleeping[name if queues is None else f"{name}_given"]
+        values = self._values(target, **values) | self._scope(target, queues, event_types)
+        return statement.run(target.execute, values)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
-from ...statements import claim, ends, reading, recovery
+from sqlalchemy import CTE
+
+from ...statements import claim, ends, keyed, limits, reading, recovery, waiting
+from ...statements.grammar import Statement
 from ..plan import Plan
 from ..prepared import Prepared
 from .base import Catalogue
@@ -14,33 +17,75 @@ from .base import Catalogue
 class Working(Catalogue):
     @cached_property
     def claim_from_one(self) -> Plan:
-        return self._compile(claim.claim(self._g, "claim_from_one_queue", self._dialect.take_from_one))
+        return self._claim("claim_from_one_queue", lambda: self._dialect.take_from_one(self._given_pairs()))
 
     @cached_property
     def claim_from_given(self) -> Plan:
-        queues = claim.given_queues(self._g)
-        return self._compile(claim.claim(self._g, "claim_from_given_queues", lambda: self._dialect.take_from(queues)))
+        return self._claim("claim_from_given_queues", lambda: self._dialect.take_from(self._given_pairs()))
 
     @cached_property
     def claim_from_all(self) -> Plan:
-        queues = claim.every_queue()
-        return self._compile(claim.claim(self._g, "claim_from_all_queues", lambda: self._dialect.take_from(queues)))
+        found = claim.pairs(claim.every_queue(), limits.closed)
+        return self._claim("claim_from_all_queues", lambda: self._dialect.take_from(found))
+
+    @cached_property
+    def claim_from_limited(self) -> Plan:
+        found = claim.pairs(claim.given_queues(self._g))
+        return self._claim("claim_from_limited_queue", lambda: self._dialect.take_from_one(found))
+
+    @cached_property
+    def besides(self) -> Prepared:
+        return self._dialect.prepare(keyed.besides(self._g, keyed.all_queues()))
+
+    @cached_property
+    def besides_given(self) -> Prepared:
+        return self._dialect.prepare(keyed.besides(self._g, claim.given_queues(self._g)))
+
+    @cached_property
+    def win_keys(self) -> Plan:
+        return self._compile(keyed.win(self._g))
+
+    @cached_property
+    def win_due_keys(self) -> Plan:
+        return self._compile(keyed.win_due(self._g))
+
+    @cached_property
+    def claim_heads(self) -> Plan:
+        return self._compile(keyed.take_heads(self._g))
+
+    @cached_property
+    def settle_keys(self) -> Plan:
+        return self._compile(keyed.settle(self._g))
+
+    @cached_property
+    def lock_limits(self) -> Prepared:
+        return self._dialect.prepare(limits.lock(self._g))
+
+    @cached_property
+    def count_running(self) -> Prepared:
+        return self._dialect.prepare(limits.running())
+
+    @cached_property
+    def spend_starts(self) -> Prepared:
+        return self._dialect.prepare(limits.spend())
 
     @cached_property
     def any_due(self) -> Prepared:
-        return self._dialect.prepare(claim.any_due(self._g, claim.pairs(claim.every_queue())))
+        return self._dialect.prepare(waiting.any_due(self._g, claim.every_queue(), keyed.every_queue()))
 
     @cached_property
     def any_due_given(self) -> Prepared:
-        return self._dialect.prepare(claim.any_due(self._g, claim.pairs(claim.given_queues(self._g))))
+        given = self._given()
+        return self._dialect.prepare(waiting.any_due(self._g, given, given))
 
     @cached_property
     def next_available_at(self) -> Prepared:
-        return self._dialect.prepare(claim.next_available_at(self._g, claim.pairs(claim.every_queue())))
+        return self._dialect.prepare(waiting.next_available_at(self._g, claim.every_queue(), keyed.every_queue()))
 
     @cached_property
     def next_available_at_given(self) -> Prepared:
-        return self._dialect.prepare(claim.next_available_at(self._g, claim.pairs(claim.given_queues(self._g))))
+        given = self._given()
+        return self._dialect.prepare(waiting.next_available_at(self._g, given, given))
 
     @cached_property
     def sleeping(self) -> Mapping[str, Prepared]:
@@ -65,3 +110,12 @@ class Working(Catalogue):
     @cached_property
     def ended_by(self) -> Prepared:
         return self._dialect.prepare(reading.ended_by())
+
+    def _claim(self, name: str, take: Callable[[], Statement]) -> Plan:
+        return self._compile(claim.claim(self._g, name, lambda _: take()))
+
+    def _given(self) -> CTE:
+        return claim.given_queues(self._g)  # type: ignore[return-value]
+
+    def _given_pairs(self) -> CTE:
+        return claim.pairs(self._given(), limits.closed)

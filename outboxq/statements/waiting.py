@@ -1,0 +1,58 @@
+"""What a worker asks before it waits: whether something can be claimed, and when the next of it becomes due.
+
+An answer that something can be claimed may be wrong, and costs a claim in vain. That nothing can must be right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import CTE, ColumnElement, FromClause, Select, func, literal_column, or_, select, union_all
+
+from ..tables import queue_settings, task_outbox
+from . import keyed, limits
+from .claim import due, pairs
+from .grammar import Grammar
+
+
+def any_due(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
+    """One row if something can be claimed from these queues: without a key, or with one. Reads only."""
+    return select(literal_column("1").label("due")).where(may_claim(g, plain, with_keys))
+
+
+def may_claim(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
+    found = _open_pairs(g, plain)
+    entry = task_outbox.alias("entry_due")
+    without = due(g, found, entry.c.id, entry=entry).correlate(found).exists()
+    return or_(select(found.c.queue).where(without).exists(), keyed.any_due(g, with_keys))
+
+
+def next_available_at(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
+    """The earliest moment in the future at which an entry of these queues becomes due, or a rate limit lets one start; NULL
+    where none waits.
+    """
+    found = pairs(plain, limits.paused, name="waiting_pairs")
+    entry = task_outbox.alias("entry_later")
+    later = (
+        select(entry.c.available_at)
+        .where(
+            entry.c.partition_key.is_(None),
+            entry.c.queue == found.c.queue,
+            entry.c.priority == found.c.priority,
+            entry.c.available_at > g.now,
+        )
+        .order_by(entry.c.available_at, entry.c.id)
+        .limit(1)
+        .correlate(found)
+        .scalar_subquery()
+    )
+    start = limits.next_start(g, queue_settings)
+    rates = select(start.label("available_at")).select_from(queue_settings).where(start > g.now)
+    moments = union_all(
+        select(later.label("available_at")).select_from(found), keyed.next_available_at(g, with_keys), rates
+    ).subquery("moments")
+    return select(func.min(moments.c.available_at, type_=task_outbox.c.available_at.type).label("available_at"))
+
+
+def _open_pairs(g: Grammar, queues: FromClause) -> CTE:
+    return pairs(queues, lambda queue: limits.shut(g, queue))

@@ -1,0 +1,183 @@
+"""Claiming: tasks without a key first, or those with one and those of limited queues, by turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ..dialects import Begin, Row
+from ..errors import InvalidArgument
+from ..model import Claim, duration
+from ..target import Target
+from .base import identifier, positive
+from .keys import Keys, started
+
+
+class Claiming(Keys):
+    _others_first = False
+    """Tasks without a key took all of the last claim, and there may be others."""
+    _turn = 0
+    """Counts the claims of others, so that each kind is the first by turns."""
+
+    def claim_ready_task(
+        self,
+        limit: int,
+        *,
+        worker_id: UUID,
+        queues: Sequence[str] | None = None,
+        event_types: Sequence[str] | None = None,
+        lease: timedelta | float | None = None,
+        using: object = None,
+    ) -> list[Claim]:
+        """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
+
+        Of each partition key at most one, and none while one of its tasks runs; keys take turns, and so do tasks with a key
+        and tasks without where there are both. Nothing of a paused queue, and of a limited one no more than its limits allow.
+        What has expired is Cancelled instead. `queues` None: all. `event_types`: only tasks of these emitted events, exact
+        or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own.
+
+        An empty list means that nothing was to be had. Never waits for another worker's claim. Raises InvalidArgument.
+        """
+        positive(limit)
+        identifier(worker_id)
+        seconds = None if lease is None else duration(lease, "lease").total_seconds()
+        if seconds is not None and seconds <= 0:
+            raise InvalidArgument("the lease must be longer than nothing")
+        options = {"worker_id": worker_id, "lease_seconds": seconds}
+
+        def work(target: Target) -> list[Claim]:
+            values = self._values(target, **options) | self._scope(target, queues, event_types)
+            rows = self._claim(target, limit, values, scoped=queues is not None)
+            return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
+
+        if using is None and self.dialect.reads_before_writing and not self._any_due(queues, event_types):
+            return []
+        # Not flushed, for a task must not wait for that: a server that crashes may take the claim back, which fences its
+        # worker (the next holder of the same token is another one), and the task is claimed again. What is flushed later,
+        # such as its completion, is never kept without it.
+        return self._run(work, using=using, begin=Begin.ASYNCHRONOUS)
+
+    def _claim(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> list[Row]:
+        """Who had to stand back for the others last time goes first."""
+        others_first, self._others_first = self._others_first, False
+        found = self._others(target, limit, values, scoped=scoped) if others_first else []
+        if len(found) == limit:
+            return found
+        plain, besides = self._plain(target, limit - len(found), values, scoped=scoped)
+        found += plain
+        if not others_first and besides:
+            if len(found) == limit:
+                self._others_first = True
+            else:
+                found += self._others(target, limit - len(found), values, scoped=scoped)
+        return found
+
+    def _plain(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> tuple[list[Row], bool]:
+        """Tasks without a key, of queues without limits; and whether there may be others."""
+        statements = target.dialect.statements
+        plan = statements.claim_from_all
+        if scoped:
+            plan = statements.claim_from_one if values["one_queue"] else statements.claim_from_given
+        values = values | {"limit": limit}
+        found: list[Row] = []
+        while True:
+            with target.atomic():
+                taken = plan.run(target.execute, values)
+            found += started(taken)
+            if found or not taken:
+                return found, not taken or bool(taken[0]["besides"])
+
+    def _others(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> list[Row]:
+        """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
+        statements = target.dialect.statements
+        rows = (statements.besides_given if scoped else statements.besides).run(target.execute, values)
+        limited = [row["queue"] for row in rows if row["limited"]]
+        keyed = {
+            fair: [row["queue"] for row in rows if not row["limited"] and row["fair"] is fair] for fair in (True, False)
+        }
+        parts: list[tuple[Any, Any]] = [(self._limited, queue) for queue in limited]
+        parts += [(self._keyed_fairly, keyed[True])] if keyed[True] else []
+        parts += [(self._keyed_oldest, keyed[False])] if keyed[False] else []
+        self._turn += 1
+        found: list[Row] = []
+        for position in range(len(parts)):
+            claim, of = parts[(self._turn + position) % len(parts)]
+            if len(found) < limit:
+                found += claim(target, limit - len(found), values, of)
+        return found
+
+    def _limited(self, target: Target, limit: int, values: dict[str, Any], queue: str) -> list[Row]:
+        """What one queue's limits allow, counted under the lock of its settings."""
+        statements = target.dialect.statements
+        locked = statements.lock_limits.run(target.execute, values | {"queue": queue})
+        if not locked or locked[0]["paused_at"] is not None:
+            return []
+        settings = locked[0]
+        running = statements.count_running.run(target.execute, {"queue": queue})[0]["tasks"]
+        bucket = Bucket(settings)
+        room = min(limit, bucket.room)
+        if settings["concurrency_limit"] is not None:
+            room = min(room, settings["concurrency_limit"] - running)
+        if room < 1:
+            return []
+        # Half of them with a key, if there are so many, and whatever that leaves.
+        found = self._keyed_fairly(target, (room + self._turn % 2) // 2, values, [queue])
+        found += self._of_limited_queue(target, room - len(found), values, queue)
+        found += self._keyed_fairly(target, room - len(found), values, [queue])
+        if bucket.is_limited and found:
+            full_at = bucket.after(len(found))
+            statements.spend_starts.run(target.execute, {"queue": queue, "full_at": full_at})
+        for row in found:
+            row["limited"] = True
+        return found
+
+    def _of_limited_queue(self, target: Target, limit: int, values: dict[str, Any], queue: str) -> list[Row]:
+        if limit < 1:
+            return []
+        values = values | {"limit": limit} | self._named(target, [queue])
+        with target.atomic():
+            return started(target.dialect.statements.claim_from_limited.run(target.execute, values))
+
+    def _any_due(self, queues: Sequence[str] | None, event_types: Sequence[str] | None) -> bool:
+        def work(target: Target) -> bool:
+            statements, values = target.dialect.statements, self._values(target)
+            query = statements.any_due if queues is None else statements.any_due_given
+            return bool(query.run(target.execute, values | self._scope(target, queues, event_types)))
+
+        return self._run(work, begin=Begin.READ)
+
+
+class Bucket:
+    """A queue's rate limit: `rate_limit` starts fill the bucket, and it empties in `rate_seconds`."""
+
+    def __init__(self, settings: Row) -> None:
+        self.is_limited = settings["rate_limit"] is not None
+        self._now: datetime = settings["now"]
+        if self.is_limited:
+            self._period = timedelta(seconds=settings["rate_seconds"])
+            self._interval = self._period / settings["rate_limit"]
+            self._full_at = max(settings["rate_full_at"] or self._now, self._now)
+
+    @property
+    def room(self) -> int:
+        """How many starts it allows now."""
+        if not self.is_limited:
+            return 2**31
+        return int((self._period - (self._full_at - self._now)) / self._interval + 1e-6)
+
+    def after(self, starts: int) -> datetime:
+        """When it is empty again after so many more."""
+        full_at: datetime = self._full_at + starts * self._interval
+        return full_at
+
+
+def _order(row: Row) -> tuple[int, datetime, int]:
+    return -row["priority"], row["available_at"], row["entry_id"]
+
+
+def _claim(row: Row, worker_id: UUID) -> Claim:
+    for name in ("available_at", "entry_id", "expires_at", "besides"):
+        del row[name]
+    return Claim(worker_id=worker_id, **row)

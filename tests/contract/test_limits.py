@@ -1,0 +1,152 @@
+"""Paused queues, limits of how much runs at a time and starts in a time, and expiry."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.model import TaskStatus
+from tests.contract import helpers
+
+
+def settle(database, **settings):
+    """The settings of the queue `default`, as an operator would leave them."""
+    columns = {"queue": "default", "ordered": True, "updated_at": "2030-01-01T12:00:00.000000+00:00", **settings}
+    names, values = ", ".join(columns), ", ".join(_literal(database, value) for value in columns.values())
+    database.run(f"INSERT INTO queue_settings ({names}) VALUES ({values})")
+
+
+def _literal(database, value):
+    if isinstance(value, bool):
+        return str(int(value)) if database.name == "sqlite" else str(value)
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+PAUSED = {"paused_at": "2030-01-01T12:00:00.000000+00:00"}
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+def test_nothing_of_a_paused_queue_is_claimed(database, key):
+    settle(database, **PAUSED)
+    database.add(partition_key=key)
+    other = database.add(queue="other", partition_key=key)
+    assert [claim.id for claim in database.claim(5)] == [other.id]
+    assert database.claim(5, queues=["default"]) == []
+    assert database.frozen.look_ahead(["default"]).due is False
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("queues", [None, ["default"]])
+def test_no_more_run_at_a_time_than_the_queues_limit_whoever_claims(database, keyed, queues):
+    settle(database, concurrency_limit=3)
+    for number in range(10):
+        database.add(partition_key=f"k{number}" if keyed else None)
+    first = database.claim(2, queues=queues)
+    second = database.claim(5, queues=queues, worker_id=uuid4())
+    assert (len(first), len(second)) == (2, 1)
+    assert database.claim(5, queues=queues) == []
+    assert database.frozen.look_ahead(queues).due is False
+    database.frozen.complete(first[0])
+    assert database.frozen.look_ahead(queues).due is True
+    assert len(database.claim(5, queues=queues)) == 1
+
+
+def test_two_claims_at_once_do_not_pass_the_limit_together(database):
+    settle(database, concurrency_limit=3)
+    for _ in range(20):
+        database.add()
+    batches = helpers.at_once(*(lambda: database.claim(2, worker_id=uuid4()) for _ in range(6)))
+    assert sum(len(batch) for batch in batches) <= 3
+    assert database.rows("SELECT count(*) FROM task_leases")[0][0] <= 3
+
+
+def test_a_limit_of_one_queue_leaves_the_others_alone(database):
+    settle(database, concurrency_limit=1)
+    for queue in ("default", "other"):
+        for _ in range(3):
+            database.add(queue=queue)
+    assert sorted(claim.queue for claim in database.claim(10)) == ["default", "other", "other", "other"]
+
+
+def test_tasks_with_and_without_a_key_share_a_limited_queue(database):
+    settle(database, concurrency_limit=4)
+    for number in range(6):
+        database.add(), database.add(partition_key=f"k{number}")
+    assert sorted(claim.partition_key is None for claim in database.claim(10)) == [False, False, True, True]
+
+
+def test_no_more_start_in_a_time_than_the_queues_rate(database):
+    settle(database, rate_limit=4, rate_seconds=60.0)
+    for _ in range(20):
+        database.add()
+    claims = database.claim(10)
+    assert len(claims) == 4
+    for claim in claims:
+        database.frozen.complete(claim)
+    assert database.claim(10) == []
+    ahead = database.frozen.look_ahead()
+    assert (ahead.due, ahead.seconds) == (False, 15.0)
+    database.clock.advance(14.9)
+    assert database.claim(10) == []
+    database.clock.advance(0.1)
+    assert len(database.claim(10)) == 1
+    database.clock.advance(600)
+    assert len(database.claim(10)) == 4
+
+
+def test_a_task_is_not_started_once_it_has_expired(database):
+    late = database.add(expires_in=timedelta(seconds=10))
+    (just,) = (database.add(expires_at=database.clock.now + timedelta(seconds=10, microseconds=1)),)
+    database.clock.advance(10)
+    assert [claim.id for claim in database.claim(5)] == [just.id]
+    row = database.store.get(late.id)
+    assert (row.status, row.completed_at) == (TaskStatus.CANCELLED, database.clock.now)
+    (_, expired) = database.store.history(late.id)
+    assert expired.event_type == "task_expired" and expired.lease_token is None
+    assert database.counts()[2] == 0
+
+
+def test_many_expired_tasks_do_not_hide_one_that_is_not(database):
+    for _ in range(25):
+        database.add(expires_in=timedelta(seconds=1))
+    alive = database.add()
+    database.clock.advance(5)
+    assert [claim.id for claim in database.claim(3)] == [alive.id]
+
+
+def test_a_retry_that_would_come_too_late_expires(database):
+    claim = helpers.claimed(database, expires_in=timedelta(seconds=30))
+    database.frozen.schedule_retry(claim.id, database.clock.now + timedelta(seconds=40), 2)
+    database.clock.advance(40)
+    assert database.claim(5) == []
+    assert helpers.types(database, claim.id)[-1] == "task_expired"
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+@pytest.mark.parametrize(
+    ("event_types", "expected"),
+    [
+        (["order.paid"], ["order.paid"]),
+        (["order.*"], ["order.paid", "order.sent"]),
+        (["*"], ["order.paid", "order.sent", "user.new"]),
+        (["user.new", "order.sent"], ["order.sent", "user.new"]),
+        (["nothing.*"], []),
+    ],
+)
+@pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
+def test_a_worker_takes_the_event_types_it_wants(database, key, queues, event_types, expected):
+    """Item 14, at claim time."""
+    for number, kind in enumerate(("order.paid", "order.sent", "user.new", None)):
+        database.add(event_type=kind, partition_key=key and f"{key}{number}")
+    claims = database.claim(10, event_types=event_types, queues=queues)
+    assert sorted(claim.event_type for claim in claims) == expected
+    assert database.frozen.look_ahead(queues, event_types=event_types).due is False
+    assert database.frozen.look_ahead(queues).due is True
+
+
+def test_an_unwanted_head_blocks_its_key_for_this_worker_only(database):
+    database.add(event_type="a", partition_key="k"), database.add(event_type="b", partition_key="k")
+    assert database.claim(5, event_types=["b"]) == []
+    assert len(database.claim(5, event_types=["a"])) == 1
