@@ -1,4 +1,5 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `mutants`, `plans`, `bench`, `bench_worker`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `mutants`, `plans`, `bench`, `bench_worker`, `bench_keyed`,
+`bench_history`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -83,3 +84,17 @@ def bench_worker(session: nox.Session) -> None:
     """Pickup latency beside polling, drain beside hand-written SQL, and what wake-ups cost the producers."""
     session.install("-e", ".[test]")
     session.run("python", "benchmarks/worker.py", *session.posargs)
+
+
+@nox.session
+def bench_keyed(session: nox.Session) -> None:
+    """What order and fairness cost: claims and drains of keys of many shapes beside those without keys."""
+    session.install("-e", ".[test]")
+    session.run("python", "benchmarks/keyed.py", *session.posargs)
+
+
+@nox.session
+def bench_history(session: nox.Session) -> None:
+    """What ten million finished tasks cost those that come after them, and how they go; takes an hour and 40 GB of disk."""
+    session.install("-e", ".[test]")
+    session.run("python", "benchmarks/history.py", *session.posargs)

@@ -7,6 +7,7 @@ from .distributor import PostgresDistributor, SqliteDistributor, WorkDistributor
 from .engine import configure_sqlite
 from .errors import (
     ConfigurationError,
+    DuplicateTask,
     InvalidArgument,
     InvalidCall,
     InvalidTarget,
@@ -19,15 +20,29 @@ from .errors import (
     UnknownTask,
     UnsupportedDatabase,
 )
-from .model import Cancel, EventType, ExecutionEvent, Handle, Retry, Snooze, TaskExecution, TaskStatus
+from .model import (
+    Cancel,
+    EventType,
+    ExecutionEvent,
+    Handle,
+    OnConflict,
+    OnDeadLetter,
+    Retry,
+    Snooze,
+    TaskExecution,
+    TaskStatus,
+)
 from .outbox import Outbox
 from .retry import RetryPolicy
+from .subscriptions import Emitted, Subscription
 from .task import Task
 from .worker import Worker
 
 __all__ = [
     "Cancel",
     "ConfigurationError",
+    "DuplicateTask",
+    "Emitted",
     "EventType",
     "ExecutionEvent",
     "Handle",
@@ -36,6 +51,8 @@ __all__ = [
     "InvalidTarget",
     "InvalidTransition",
     "LeaseLost",
+    "OnConflict",
+    "OnDeadLetter",
     "Outbox",
     "OutboxqError",
     "PayloadError",
@@ -45,6 +62,7 @@ __all__ = [
     "SchemaOutOfDate",
     "Snooze",
     "SqliteDistributor",
+    "Subscription",
     "Task",
     "TaskContext",
     "TaskExecution",

@@ -41,6 +41,7 @@ class Claimer(threading.Thread):
         *,
         worker_id: UUID,
         queues: Sequence[str] | None,
+        event_types: Sequence[str] | None = None,
         crew: Crew[Held],
         leases: Leases,
         completer: Completer,
@@ -59,7 +60,7 @@ class Claimer(threading.Thread):
         self._store = store
         self._tasks = tasks
         self._worker_id = worker_id
-        self._queues = queues
+        self._queues, self._event_types = queues, event_types
         self._crew = crew
         self._leases = leases
         self._completer = completer
@@ -111,7 +112,9 @@ class Claimer(threading.Thread):
         quiet = self._burst and self._is_quiet()
         self._reach(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
-        claims = self._store.claim_ready_task(limit, worker_id=self._worker_id, queues=self._queues)
+        claims = self._store.claim_ready_task(
+            limit, worker_id=self._worker_id, queues=self._queues, event_types=self._event_types
+        )
         self._reach(Failpoint.AFTER_CLAIM)
         if self._stopping.is_set():  # the threads may be gone already
             self._release(claims, STOPPED)

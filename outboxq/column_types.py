@@ -47,6 +47,15 @@ class Xid8(UserDefinedType[int]):
         return "xid8"
 
 
+class Xid(UserDefinedType[int]):
+    """The lower half of a transaction id, as which PostgreSQL counts its age."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid"
+
+
 def iso(moment: datetime) -> str:
     """The one text form of an instant, on SQLite and in event data. Raises InvalidArgument for a naive datetime."""
     if moment.utcoffset() is None:

@@ -7,13 +7,13 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from .failpoints import Failpoint, Reach
 from .maintenance import Leases
-from .model import Outcome
+from .model import Claim, Outcome
 from .store import Store
 
 log = logging.getLogger("outboxq.worker")
@@ -31,16 +31,35 @@ class _Flush:
 class Completer(threading.Thread):
     """While one statement is under way, further outcomes gather for the next: nobody waits for a clock."""
 
-    def __init__(self, store: Store, leases: Leases, *, reach: Reach, died: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        leases: Leases,
+        *,
+        reach: Reach,
+        died: Callable[[BaseException], None],
+        made_way: Callable[[], None] = lambda: None,
+        durable: bool = True,
+    ) -> None:
+        """`made_way` is called when ends were written that may let other tasks start. `durable` False: a crash of the server
+        may take back what was written in its last moments.
+        """
         super().__init__(name="outboxq-completer", daemon=True)
         self._store = store
         self._leases = leases
         self._reach = reach
         self._died = died
+        self._made_way = made_way
+        self._durable = durable
         self._outcomes: queue.SimpleQueue[Outcome | _Flush | None] = queue.SimpleQueue()
 
     def put(self, outcome: Outcome) -> None:
         self._outcomes.put(outcome)
+
+    def ended(self, claims: Iterable[Claim]) -> None:
+        """They have: whoever claims should look again, if they made way for others."""
+        if any(claim.makes_way for claim in claims):
+            self._made_way()
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until everything put so far is written, or has failed to be."""
@@ -82,6 +101,7 @@ class Completer(threading.Thread):
         try:
             while (lost := self._try(outcomes)) is None:
                 pass
+            self.ended(outcome.claim for outcome in outcomes)
             for outcome in outcomes:
                 if outcome.claim.id in lost:
                     log.warning(
@@ -98,7 +118,7 @@ class Completer(threading.Thread):
     def _try(self, outcomes: Sequence[Outcome]) -> frozenset[object] | None:
         """The ids of those that were lost. None: to be tried again, for while a lease holds its outcome is worth the wait."""
         try:
-            return self._store.finish(outcomes)
+            return self._store.finish(outcomes, durable=self._durable)
         except Exception as error:
             if self._store.may_pass(error) and not self._store.gone.is_set():
                 if any(self._leases.holds(outcome.claim) for outcome in outcomes):

@@ -63,6 +63,16 @@ class TaskContext:
         return self._claim.queue
 
     @property
+    def event_type(self) -> str | None:
+        """Of the emitted event that this task handles; None: it was enqueued by itself."""
+        return self._claim.event_type
+
+    @property
+    def partition_key(self) -> str | None:
+        """Tasks of one queue and key run one at a time, in their order; None: this one waits for nobody."""
+        return self._claim.partition_key
+
+    @property
     def attempt(self) -> int:
         """From 1; raised by retries only."""
         return self._claim.attempt

@@ -12,6 +12,7 @@
     ├── PayloadError              arguments or a result that are not strict JSON (also a ValueError)
     ├── UnknownTask               a name no task of this process is registered under (also a LookupError)
     ├── TaskNotFound              no task execution with this id (also a LookupError)
+    ├── DuplicateTask             the idempotency key has a task already
     ├── InvalidTransition         the task execution is in a status that does not allow this
     └── LeaseLost                 another worker may hold the task execution now
 
@@ -20,6 +21,8 @@ caught error would leave that transaction aborted without its owner's knowledge.
 """
 
 from __future__ import annotations
+
+from uuid import UUID
 
 
 class OutboxqError(Exception):
@@ -60,6 +63,15 @@ class UnknownTask(OutboxqError, LookupError):
 
 class TaskNotFound(OutboxqError, LookupError):
     """There is no task execution with this id."""
+
+
+class DuplicateTask(OutboxqError):
+    """The idempotency key has a task already, and the enqueue said ``on_conflict`` RAISE; nothing of it was written."""
+
+    def __init__(self, message: str, task_id: UUID) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        """Of the task that has the key."""
 
 
 class InvalidTransition(OutboxqError):

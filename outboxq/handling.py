@@ -83,6 +83,7 @@ class Handling:
                     )
                 self._reach(Failpoint.BEFORE_COMMIT)
             self._reach(Failpoint.AFTER_COMMIT)
+            self._completer.ended([claim])
             _log(outcome, task, time.monotonic() - began)
         except _Undone as undone:
             return undone.outcome

@@ -1,4 +1,4 @@
-"""What a worker does besides claiming: extend the leases it holds, take back those of the dead."""
+"""What a worker does besides claiming: extend the leases it holds, take back those of the dead, say that it is there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from .context import TaskContext
@@ -20,6 +22,7 @@ log = logging.getLogger("outboxq.worker")
 
 BEATS_PER_LEASE = 3
 RECOVERY_BATCH = 100
+PRESENCE = 30.0
 _LONGEST_PAUSE = 60.0
 
 
@@ -167,6 +170,31 @@ class Recovery:
     def pause(self) -> float:
         """Seconds until the next batch: spread out, so that workers started together do not look together."""
         return 0.0 if self._more else self._every * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+class Presence:
+    """Says which workers there are, and what they take: for people, `explain` and statistics. Nothing relies on it."""
+
+    def __init__(self, store: Store, worker_id: UUID, **description: Any) -> None:
+        """`description` is what `Store.register` takes."""
+        self._store = store
+        self._worker_id = worker_id
+        self._description = description
+        self._pause = 0.0
+
+    def run_once(self) -> None:
+        self._pause = PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
+        if not self._store.seen(self._worker_id):
+            self._store.register(self._worker_id, **self._description)
+
+    def pause(self) -> float:
+        """Seconds until it is to be said again."""
+        return self._pause
+
+    def end(self) -> None:
+        """Never in the way of a stop: it is forgotten by itself."""
+        with suppress(Exception):
+            self._store.unregister(self._worker_id)
 
 
 class Loop(threading.Thread):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -20,15 +20,17 @@ from sqlalchemy.engine import URL
 
 from .column_types import Xid8
 from .dialects import Begin, check_schema_name, dialect_for
+from .dialects.partitioning import PARTITION_NAME
 from .engine import make_engine, parse_url
-from .errors import InvalidTarget
+from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
+from .periods import Every, periods
 from .tables import VERSION_TABLE, metadata
 from .target import SqlalchemyTarget
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["LOCK", "VERSION_TABLE", "current", "downgrade", "not_ours", "ours", "sql", "upgrade"]
+__all__ = ["LOCK", "VERSION_TABLE", "current", "downgrade", "not_ours", "ours", "partition", "sql", "upgrade"]
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """One migration at a time; released with the transaction. On SQLite, BEGIN IMMEDIATE is that lock."""
@@ -58,6 +60,42 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
     from alembic import command
 
     _run(lambda config: command.downgrade(config, revision), database, schema)
+
+
+def partition(
+    database: str | URL | Engine | Connection,
+    *,
+    every: Every | str = Every.MONTH,
+    ahead: int = 3,
+    schema: str | None = None,
+    dry_run: bool = False,
+) -> list[str]:
+    """Divide the history (PostgreSQL) by time, so that `Store.prune` drops old partitions whole; returns the tables made.
+
+    `task_executions` and `execution_events` become tables partitioned by the task's id, which is a time. Their rows stay where
+    they are, in the partition `first`, which ends with the present month, week or day (UTC); `ahead` more are made, and
+    `default` for what belongs to none. Nothing else changes: neither the revision nor a statement. On a partitioned database
+    it only makes what is missing of the partitions ahead. `dry_run` only says what would be made.
+
+    One transaction, in which nobody else uses the two tables, and in which PostgreSQL reads each of them once (a second for a
+    few million rows). Run it as their owner. It waits for transactions that are open no longer than ten seconds.
+    Raises UnsupportedDatabase on SQLite; InvalidArgument for an `every` that differs from that of the partitions there are.
+    """
+    check_schema_name(schema)
+    if every not in [one.value for one in Every]:
+        raise InvalidArgument(f"every must be one of {', '.join(Every)}, not {every!r}")
+    if type(ahead) is not int or ahead < 1:
+        raise InvalidArgument(f"ahead must be a whole number of at least 1, not {ahead!r}")
+    with _connected(database, Begin.WRITE) as connection:
+        dialect = dialect_for(connection.dialect.name, schema=schema)
+        if (partitioning := dialect.partitioning) is None:
+            raise UnsupportedDatabase("only PostgreSQL divides tables into partitions; SQLite prunes row by row")
+        execute = _execute(connection)
+        connection.exec_driver_sql(LOCK)
+        if not dialect.statements.version_table.run(execute, {}):
+            raise SchemaOutOfDate("the database has no outboxq tables to partition; run: outboxq upgrade")
+        now = dialect.statements.now.run(execute, {})[0]["now"]
+        return partitioning.bring_up_to_date(execute, periods(Every(every), now, ahead), now, dry_run=dry_run)
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
@@ -91,7 +129,7 @@ def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
 
     context.configure(..., include_name=outboxq.migrations.not_ours)
     """
-    return type_ != "table" or name not in _NAMES
+    return type_ != "table" or not (name in _NAMES or (name and PARTITION_NAME.fullmatch(name)))
 
 
 def script_location() -> Path:
@@ -153,7 +191,11 @@ def _check_transaction(connection: Connection) -> None:
 
 
 def _execute(connection: Connection) -> Any:
-    return lambda text, parameters: connection.exec_driver_sql(text, dict(parameters)).all()
+    def execute(text: str, parameters: Mapping[str, Any]) -> Any:
+        result = connection.exec_driver_sql(text, dict(parameters))
+        return result.all() if result.returns_rows else []
+
+    return execute
 
 
 @contextmanager

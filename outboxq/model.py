@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -191,6 +191,13 @@ class Claim:
     created_at: datetime
     first_started_at: datetime
     started_at: datetime
+    limited: bool = False
+    """Its queue has limits."""
+
+    @property
+    def makes_way(self) -> bool:
+        """Its end may let another task start, without any insert: the next of its key, or of its limited queue."""
+        return self.partition_key is not None or self.limited
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -259,18 +266,6 @@ class ExecutionEvent:
     created_at: datetime
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fold:
-    """What a task's events, read in order, say its row must be."""
-
-    status: TaskStatus
-    attempt: int
-    recovery_attempts: int
-    lease_token: int
-    available_at: datetime | None
-    """When it is due; None unless Ready."""
-
-
 def duration(value: timedelta | float, name: str) -> timedelta:
     """A timedelta, or seconds. Raises InvalidArgument for anything else."""
     if isinstance(value, timedelta):
@@ -281,36 +276,6 @@ def duration(value: timedelta | float, name: str) -> timedelta:
         return timedelta(seconds=value)
     except (OverflowError, ValueError):
         raise InvalidArgument(f"{name}={value!r} is not a span of time") from None
-
-
-def fold(events: Iterable[ExecutionEvent]) -> Fold:
-    """Replay the events of one task, oldest first. Raises ValueError where they do not begin with its creation."""
-    state: Fold | None = None
-    for event in events:
-        state = _after(state, event)
-    if state is None:
-        raise ValueError("a task without events cannot be folded: every task has at least its task_created")
-    return state
-
-
-def _after(before: Fold | None, event: ExecutionEvent) -> Fold:
-    if before is None:
-        if event.event_type is not EventType.CREATED:
-            raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
-        before = Fold(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
-    data = event.event_data
-    status = STATUS_AFTER.get(event.event_type, before.status)
-    available_at = before.available_at
-    if event.event_type in STATUS_AFTER:
-        available_at = datetime.fromisoformat(data["available_at"]) if status is TaskStatus.READY else None
-    claimed = event.event_type is EventType.CLAIMED
-    return Fold(
-        status=status,
-        attempt=data.get("attempt", before.attempt),
-        recovery_attempts=data.get("recovery_attempts", before.recovery_attempts),
-        lease_token=event.lease_token if claimed and event.lease_token is not None else before.lease_token,
-        available_at=available_at,
-    )
 
 
 class Snooze(Exception):

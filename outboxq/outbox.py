@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
 
@@ -16,12 +16,15 @@ from . import migrations
 from .context import TaskContext
 from .dialects import check_schema_name, dialect_for
 from .engine import make_engine, parse_url
-from .errors import ConfigurationError
-from .model import NewTask, duration
+from .errors import ConfigurationError, InvalidTarget
+from .model import NewTask, OnDeadLetter, duration
+from .options import choice, times
+from .payload import dump_payload
 from .retry import RetryPolicy
 from .store import Store, check
+from .subscriptions import Emitted, NewEvent, Subscription
 from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context
-from .uuid7 import uuid7
+from .uuid7 import family, uuid7
 
 if TYPE_CHECKING:
     from .worker import Worker, WorkerOptions
@@ -88,6 +91,8 @@ class Outbox:
         lease: timedelta | float = DEFAULT_LEASE,
         timeout: timedelta | float | None = None,
         transactional: bool = False,
+        subscribe: str | Sequence[str] | None = None,
+        on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
     ) -> Declaring: ...
 
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
@@ -97,8 +102,15 @@ class Outbox:
         is how long a dead worker's task waits to be taken back; a living worker extends it, so it need not cover the handler's
         duration. A handler that runs past `timeout` is told by `ctx.timed_out`, not interrupted. `transactional` runs it inside
         one transaction (`ctx.connection`, `ctx.session`) that also commits its completion and what it enqueued: exactly once,
-        in this database. A first parameter annotated TaskContext is given the context. Raises ConfigurationError for a function that
-        could not be called from its stored arguments, and for a name that is taken.
+        in this database. A first parameter annotated TaskContext is given the context.
+
+        `subscribe` names types of events, exact or as a pattern (`order.*`): the task is enqueued for each such event that is
+        emitted, with the event's payload as its one argument. `on_dead_letter` is what becomes of the partition key of a task
+        that Failed: the next task of the key runs ("release"), or the key waits until the dead letter is redriven or
+        discarded ("hold").
+
+        Raises ConfigurationError for a function that could not be called from its stored arguments, and for a name that is
+        taken; InvalidArgument for an option out of its range.
         """
         return self._declare(*functions, **options) if functions else partial(self._declare, **options)
 
@@ -113,6 +125,8 @@ class Outbox:
         lease: timedelta | float = DEFAULT_LEASE,
         timeout: timedelta | float | None = None,
         transactional: bool = False,
+        subscribe: str | Sequence[str] | None = None,
+        on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
     ) -> Task[..., Any]:
         if not callable(function):
             raise ConfigurationError("@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')")
@@ -121,6 +135,7 @@ class Outbox:
             priority=priority,
             lease=duration(lease, "lease"),
             timeout=None if timeout is None else duration(timeout, "timeout"),
+            on_dead_letter=choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
         )
         name = name or name_of(function)
         # Said here, and not by the first request that enqueues it.
@@ -128,9 +143,67 @@ class Outbox:
         check(NewTask(id=uuid7(), task_name=name, args="{}", queue=queue, priority=priority, **spans))  # type: ignore[arg-type]
         kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
         policy = RetryPolicy.of(retry)
-        task = kind(function, name=name, settings=settings, retry=policy, holder=self, transactional=transactional)
+        task = kind(
+            function,
+            name=name,
+            settings=settings,
+            retry=policy,
+            holder=self,
+            transactional=transactional,
+            subscribe=subscribe,
+        )
         self.tasks.add(task)
         return task
+
+    def emit(
+        self,
+        event_type: str,
+        payload: object = None,
+        *,
+        using: object,
+        delay: timedelta | float | None = None,
+        run_after: datetime | None = None,
+        partition_key: str | None = None,
+        expires: timedelta | float | datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> Emitted:
+        """Enqueue every task that subscribes to this type of event, in the transaction of `using`: all of them or none.
+
+        `using` and the times are those of `Task.using`; the outbox itself stands for a transaction of its own. Who subscribes
+        is known to the database (`sync_subscriptions`), so this process need not import the tasks. `payload` becomes JSON by
+        its own type, as a result does, and each task reads it as its parameter is annotated. Nobody subscribes:
+        `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for ever; a second emit
+        creates tasks only for those who subscribed since.
+
+        Raises PayloadError for what is not strict JSON, InvalidArgument, InvalidTarget; all of them before anything is written.
+        """
+        if using is None:
+            raise InvalidTarget(
+                f"emit({event_type!r}): using=None names no transaction; pass the session, or the outbox for a transaction of "
+                "its own"
+            )
+        event = NewEvent(
+            id=family(),
+            event_type=event_type,
+            payload=dump_payload(payload, name=f"event {event_type!r}"),
+            partition_key=partition_key,
+            idempotency_key=idempotency_key,
+            **times(f"emit({event_type!r})", delay=delay, run_after=run_after, expires=expires),
+        )
+        return self.store.emit(event, using=None if using is self else using)
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """What the tasks declared so far subscribe to."""
+        return [one for task in self.tasks for one in task.subscriptions]
+
+    def sync_subscriptions(self) -> None:
+        """Tell the database what the tasks of this process subscribe to, and to what they do not any more.
+
+        The subscriptions of tasks that this process does not know are left alone. Every worker calls it when it starts; for
+        events that are emitted before the first worker of a release has started, `outboxq upgrade APP` does.
+        """
+        self.store.subscribe(self.subscriptions, tasks=[task.name for task in self.tasks])
 
     def upgrade(self) -> None:
         """Create or upgrade the tables. Raises ConfigurationError while the outbox is unbound."""

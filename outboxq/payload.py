@@ -22,7 +22,7 @@ from .codecs.strict import MAX_DEPTH, Unfit, Walk, is_model, is_scalar, jsonable
 from .codecs.values import Codec
 from .errors import ConfigurationError, InvalidCall, PayloadError
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_result", "sanitize"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_payload", "dump_result", "sanitize"]
 
 MAX_BYTES = 262_144  # of the encoded arguments, and of a result: a queue moves references well and documents badly
 
@@ -115,13 +115,12 @@ class Parameters:
 
 def dump_result(value: object, *, name: str) -> str | None:
     """A result for reading: dates, dataclasses, models and the like by their own type, without an annotation."""
-    if value is None:
-        return None
-    try:
-        stored = jsonable(value, Walk(MAX_BYTES), _readable)
-    except Unfit as unfit:
-        raise PayloadError(f"{name}: result{unfit.shortened_path()}: {unfit.reason}") from None
-    return _encode(stored, f"{name}: the result")
+    return None if value is None else _dump(value, name, "result")
+
+
+def dump_payload(value: object, *, name: str) -> str:
+    """What an event carries, encoded as a result is: who emits it knows no annotation of those who take it."""
+    return _dump(value, name, "payload")
 
 
 def sanitize(text: str, *, limit: int = 8_192) -> str:
@@ -136,6 +135,14 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
     head = (limit - len(marker)) // 3
     tail = limit - len(marker) - head
     return (data[:head] + marker + data[-tail:]).decode(errors="ignore")
+
+
+def _dump(value: object, name: str, what: str) -> str:
+    try:
+        stored = jsonable(value, Walk(MAX_BYTES), _readable)
+    except Unfit as unfit:
+        raise PayloadError(f"{name}: {what}{unfit.shortened_path()}: {unfit.reason}") from None
+    return _encode(stored, f"{name}: the {what}")
 
 
 def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:

@@ -46,9 +46,12 @@ class Target(ABC):
         """The database's name, or its file: to be told apart from another's. None: not known."""
 
     @contextmanager
-    def atomic(self) -> Iterator[None]:
-        """All statements inside or none, without touching the transaction around them."""
-        if self.dialect.one_statement:
+    def atomic(self, *, savepoint: bool = False) -> Iterator[None]:
+        """All statements inside or none, without touching the transaction around them.
+
+        Where a transition is one statement, only `savepoint` makes a savepoint: for several that may end in an error of ours.
+        """
+        if self.dialect.one_statement and not savepoint:
             yield
             return
         self.execute("SAVEPOINT outboxq", {})

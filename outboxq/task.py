@@ -10,10 +10,12 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from .context import TaskContext, current
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, UnknownTask
-from .model import Handle, NewTask, duration
+from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
+from .options import choice, times
 from .payload import Parameters
 from .retry import RetryPolicy
-from .store import Store
+from .store import Store, check_subscription
+from .subscriptions import Subscription, patterns_of
 from .uuid7 import uuid7
 
 P = ParamSpec("P")
@@ -37,6 +39,8 @@ class Settings:
     priority: int = 0
     lease: timedelta = DEFAULT_LEASE
     timeout: timedelta | None = None
+    on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
+    """Of tasks with a partition key."""
 
 
 class Task(Generic[P, R]):
@@ -51,6 +55,7 @@ class Task(Generic[P, R]):
         retry: RetryPolicy,
         holder: Holder,
         transactional: bool = False,
+        subscribe: str | Sequence[str] | None = None,
     ) -> None:
         self.name = name
         self.function = function
@@ -60,6 +65,8 @@ class Task(Generic[P, R]):
         self.holder = holder
         self.takes_context = takes_context(function)
         self.parameters = Parameters(function, name=name, context=self.takes_context)
+        self.subscriptions = _subscriptions(self, subscribe)
+        """The events that it is enqueued for; see `Outbox.emit`."""
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__module__ = function.__module__
@@ -79,20 +86,30 @@ class Task(Generic[P, R]):
         queue: str | None = None,
         priority: int | None = None,
         max_attempts: int | None = None,
+        partition_key: str | None = None,
+        expires: timedelta | float | datetime | None = None,
         idempotency_key: str | None = None,
+        unique_for: timedelta | float | None = None,
+        unique_until_finished: bool = False,
+        on_conflict: OnConflict | str = OnConflict.RETURN,
     ) -> Enqueuing[P]:
         """Enqueue on `target`: the thing whose transaction the task belongs to.
 
         A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias, the
-        context of a transactional task; or the outbox itself, for a transaction of its own. `delay` (a timedelta or seconds) or `run_after` (aware) say when
-        the task is due. Raises InvalidArgument.
+        context of a transactional task; or the outbox itself, for a transaction of its own. `delay` (a timedelta or seconds)
+        or `run_after` (aware) say when the task is due; `expires` (a timedelta or seconds from now, or an aware datetime),
+        from when on it is not started any more. Tasks of one queue and `partition_key` run one at a time, in the order of
+        their enqueueing.
+
+        An `idempotency_key` has one task of this name: for ever, or for `unique_for` (a timedelta or seconds), or until that
+        task has ended with `unique_until_finished`. Where the key has a task already, `on_conflict` says what happens: its
+        handle is returned ("return"), or none ("skip"), it takes over these arguments and options while it is Ready
+        ("replace"), or DuplicateTask is raised ("raise"). Raises InvalidArgument.
         """
         if target is None:
             raise InvalidTarget(
                 f"{self.name}: using(None) names no transaction; pass the session, or the outbox for a transaction of its own"
             )
-        if delay is not None and run_after is not None:
-            raise InvalidArgument(f"{self.name}: give delay= or run_after=, not both")
         settings = self.settings
         task = NewTask(
             id=uuid7(),
@@ -100,12 +117,16 @@ class Task(Generic[P, R]):
             args="{}",
             queue=settings.queue if queue is None else queue,
             priority=settings.priority if priority is None else priority,
-            available_at=run_after,
-            delay=duration(0 if delay is None else delay, "delay"),
             max_attempts=max_attempts,
             lease=settings.lease,
             timeout=settings.timeout,
+            partition_key=partition_key,
+            on_dead_letter=OnDeadLetter.RELEASE if partition_key is None else settings.on_dead_letter,
             idempotency_key=idempotency_key,
+            unique_for=None if unique_for is None else duration(unique_for, "unique_for"),
+            unique_until_finished=unique_until_finished,
+            on_conflict=choice(OnConflict, on_conflict, "on_conflict"),
+            **times(self.name, delay=delay, run_after=run_after, expires=expires),
         )
         return Enqueuing(self.parameters, self.holder.store, None if target is self.holder else target, task)
 
@@ -147,17 +168,26 @@ class Enqueuing(Generic[P]):
         """
         return self._store.enqueue(_with(self._task, self._parameters.dump(args, kwargs)), using=self._target)
 
-    def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> list[Handle]:
+    def enqueue_many(
+        self,
+        calls: Iterable[Sequence[Any] | Mapping[str, Any]],
+        idempotency_keys: Sequence[str | None] | None = None,
+    ) -> list[Handle]:
         """Write a task for each call, as one statement and under one `pipeline_execution_id`.
 
-        A call is a sequence of positional arguments or a mapping of keyword arguments. All are checked before any is written.
+        A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has a key for each
+        call, or None where the call has none. All are checked before any is written.
         """
         if self._task.idempotency_key is not None:
-            raise InvalidArgument("an idempotency_key names one task; enqueue_many() writes many")
+            raise InvalidArgument(
+                "an idempotency_key names one task, and enqueue_many() writes many; give it idempotency_keys=, one for each call"
+            )
+        given = [_call(call) for call in calls]
+        keys = _keys(idempotency_keys, len(given))
         batch = uuid7()
         tasks = [
-            _with(self._task, self._parameters.dump(args, kwargs), pipeline_execution_id=batch)
-            for args, kwargs in map(_call, calls)
+            _with(self._task, self._parameters.dump(args, kwargs), pipeline_execution_id=batch, idempotency_key=key)
+            for (args, kwargs), key in zip(given, keys, strict=True)
         ]
         return self._store.enqueue_many(tasks, using=self._target)
 
@@ -215,6 +245,44 @@ def takes_context(function: Callable[..., object]) -> bool:
         except NameError:  # another parameter's forward reference: the text must do
             return first.annotation.rpartition(".")[2] == TaskContext.__name__
     return first.annotation is TaskContext
+
+
+def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) -> tuple[Subscription, ...]:
+    patterns = patterns_of(subscribe)
+    if not patterns:
+        return ()
+    parameters = list(inspect.signature(task.function).parameters.values())[int(task.takes_context) :]
+    required = [other.name for other in parameters[1:] if other.default is other.empty]
+    if not parameters or required:
+        lack = f"the others need defaults: {', '.join(required)}" if required else "it takes none"
+        raise ConfigurationError(
+            f"{task.name}: a task that subscribes to events is given the payload as its one argument; {lack}"
+        )
+    settings = task.settings
+    found = tuple(
+        Subscription(
+            event_type=pattern,
+            task_name=task.name,
+            parameter=parameters[0].name,
+            queue=settings.queue,
+            priority=settings.priority,
+            lease=settings.lease,
+            timeout=settings.timeout,
+            on_dead_letter=settings.on_dead_letter,
+        )
+        for pattern in patterns
+    )
+    for one in found:
+        check_subscription(one)
+    return found
+
+
+def _keys(given: Sequence[str | None] | None, calls: int) -> Sequence[str | None]:
+    if given is None:
+        return [None] * calls
+    if isinstance(given, str) or len(given) != calls:
+        raise InvalidArgument(f"idempotency_keys has one key for each call: a list of {calls}")
+    return given
 
 
 def _with(task: NewTask, args: str, **changes: Any) -> NewTask:

@@ -26,6 +26,15 @@ def uuid7() -> UUID:
     return UUID(int=milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | random)
 
 
+FAMILY = 0xFFFF
+"""How many ids one `family()` has room for."""
+
+
+def family() -> UUID:
+    """A version 7 UUID whose last 16 bits are zero: ids from 1 on may be counted up from it (`Grammar.numbered`)."""
+    return UUID(int=uuid7().int & ~FAMILY)
+
+
 def _renew_lock() -> None:
     """A child forked while another thread held the lock would wait for it for ever."""
     global _lock  # noqa: PLW0603

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import _thread
 import logging
 import os
 import queue
-import signal
 import socket
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from types import FrameType
 from typing import Any, TypedDict
 from uuid import UUID, uuid4
 
@@ -25,8 +22,9 @@ from .errors import ConfigurationError, InvalidArgument
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach, unarmed
 from .handling import Handling
-from .maintenance import Held, Leases, Loop, Recovery
+from .maintenance import Held, Leases, Loop, Presence, Recovery
 from .model import Claim, duration
+from .signals import obeyed
 from .store import Store, queue_names
 from .task import Registry
 from .within import within
@@ -38,8 +36,6 @@ RECOVER_EVERY = timedelta(seconds=5)
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
 _LISTENING = 0.1
-_ECHO = 0.1
-"""Signals so close are one: a supervisor passes on what its service manager sends to every process of the group."""
 _LAST_WORDS = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
@@ -48,6 +44,7 @@ class WorkerOptions(TypedDict, total=False):
     """What `Worker` takes, and `Outbox.worker()` passes on."""
 
     queues: Sequence[str] | None
+    event_types: Sequence[str] | None
     concurrency: int
     prefetch: int | None
     poll: timedelta | float | None
@@ -59,6 +56,7 @@ class WorkerOptions(TypedDict, total=False):
     unknown_task_delay: timedelta | float
     unknown_task_limit: timedelta | float
     max_tasks: int | None
+    relaxed_durability: bool
     label: str | None
     reach: Reach
 
@@ -77,6 +75,7 @@ class Worker:
         tasks: Registry,
         *,
         queues: Sequence[str] | None = None,
+        event_types: Sequence[str] | None = None,
         concurrency: int = 8,
         prefetch: int | None = None,
         poll: timedelta | float | None = None,
@@ -88,13 +87,17 @@ class Worker:
         unknown_task_delay: timedelta | float = UNKNOWN_TASK_DELAY,
         unknown_task_limit: timedelta | float = UNKNOWN_TASK_LIMIT,
         max_tasks: int | None = None,
+        relaxed_durability: bool = False,
         label: str | None = None,
         reach: Reach = unarmed,
     ) -> None:
-        """`queues` None: all. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
+        """`queues` None: all. `event_types`: only tasks of these emitted events, exact or as patterns (``order.*``); None: all
+        tasks. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
         what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
-        `max_tasks`: stop after so many. `reach` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
+        `max_tasks`: stop after so many. `relaxed_durability`: PostgreSQL need not have flushed the end of a task before it
+        answers; a crash of the server may then have tasks of its last moments run again (transactional tasks excepted).
+        `reach` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
 
         Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two
         heartbeats, so that one late beat would lose it.
@@ -109,9 +112,10 @@ class Worker:
         size = _whole(concurrency, "concurrency", 1)
         ahead = None if prefetch is None else _whole(prefetch, "prefetch", 0)
         longest = None if poll is None else _positive(poll, "poll")
-        names = queue_names(queues)
+        names, patterns = queue_names(queues), queue_names(event_types, "event_types")
         self._claimer_options: dict[str, Any] = {
             "queues": names,
+            "event_types": patterns,
             "unknown_task_delay": duration(unknown_task_delay, "unknown_task_delay"),
             "unknown_task_limit": duration(unknown_task_limit, "unknown_task_limit"),
             "max_tasks": None if max_tasks is None else _whole(max_tasks, "max_tasks", 1),
@@ -125,27 +129,45 @@ class Worker:
         self._application = store
         self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone)
         self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
-        self._completer = Completer(self._store, self._leases, reach=reach, died=self._die)
-        self._crew: Crew[Held] = Crew(
-            size,
-            Handling(store, tasks, self._leases, self._completer, reach=reach).handle,
-            prefetch=ahead,
-            died=self._die,
-        )
         self._claiming = self._store.giving_up(self._stopping)  # what waits for the database must not delay a stop
         self._distributor = create_work_distributor(
             self._claiming,
             queues=names,
+            event_types=patterns,
             worker_id=self.id,
             poll=longest,
             notifications=notifications,
             listen_url=listen_url,
             commits_of=store.engine,
         )
+        self._completer = Completer(
+            self._store,
+            self._leases,
+            reach=reach,
+            died=self._die,
+            made_way=self._distributor.wake,
+            durable=not relaxed_durability,
+        )
+        self._crew: Crew[Held] = Crew(
+            size,
+            Handling(store, tasks, self._leases, self._completer, reach=reach).handle,
+            prefetch=ahead,
+            died=self._die,
+        )
         recovery = Recovery(self._claiming, every=every, reach=reach)
+        self._presence = Presence(
+            self._claiming,
+            self.id,
+            label=self.label,
+            queues=names,
+            event_types=patterns,
+            concurrency=size,
+            task_names=[task.name for task in tasks],
+        )
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
+            Loop("presence", self._presence.run_once, self._presence.pause, self._die),
         ]
         self._leases.changed = self._loops[0].look
         self._claimer: Claimer | None = None  # until started
@@ -159,25 +181,7 @@ class Worker:
         stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
         SchemaOutOfDate.
         """
-        signals: list[float] = []  # a handler that took a lock could wait for the very thread it interrupts
-
-        def stop(number: int, _frame: FrameType | None) -> None:
-            if (
-                os.getpid() != self._pid
-            ):  # a child that a handler forked: the claims are the parent's, and so is the order
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-                return
-            signals.append(time.monotonic())
-            self._bell.put(None)
-            if signals[-1] - signals[0] > _ECHO or number == signal.SIGQUIT:
-                _thread.start_new_thread(self._abandon, ())  # threading.Thread would take locks
-
-        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-        previous = {
-            number: signal.signal(number, stop) for number in watched if signal.getsignal(number) is not signal.SIG_IGN
-        }
-        try:
+        with obeyed(stop=lambda: self._bell.put(None), abandon=self._abandon):
             self.start(burst=burst)
             while self._waits():
                 pass
@@ -185,9 +189,6 @@ class Worker:
             overtime = _end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
             clean = self.stop()
             overtime.cancel()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
         return 0 if clean and self.is_healthy else 1
 
     @property
@@ -219,6 +220,9 @@ class Worker:
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
         self._application.ensure_current()
         self._application.ensure_primary()
+        self._application.subscribe(
+            [one for task in self._tasks for one in task.subscriptions], tasks=[task.name for task in self._tasks]
+        )
         with self._starting:
             if self._claimer is not None:
                 raise ConfigurationError("a worker starts once; make a new one")
@@ -277,8 +281,10 @@ class Worker:
         left = self._give_back()
         for loop in self._loops:
             loop.stop()
+        joined = time.monotonic() + _LAST_WORDS / 4
         for loop in self._loops:
-            loop.join(_LAST_WORDS / 4)
+            loop.join(max(0.0, joined - time.monotonic()))
+        within(_LAST_WORDS / 4, self._presence.end)
         for own in (self._store, self._beating):
             own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")

@@ -16,7 +16,8 @@ def shown(command: Sequence[str], *, env: Mapping[str, str], columns: int = 120)
     """The command's exit code, and all that a terminal of that width was sent."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {"TERM": "xterm-256color", **env, "COLUMNS": str(columns)}
+    size = {"COLUMNS": str(columns), "LINES": "40"}  # both, or rich takes a dumb terminal for one of 80 columns
+    environment = {"TERM": "xterm-256color", **env, **size}
     with subprocess.Popen(command, env=environment, stdin=slave, stdout=slave, stderr=slave) as running:
         os.close(slave)
         try:

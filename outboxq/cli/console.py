@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import click
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -18,6 +18,10 @@ from ..engine import make_engine
 from ..errors import OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..migrations import upgrade
 from ..store import Store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,19 +92,35 @@ def fail(sentence: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def say(sentence: str) -> None:
+    """One line on stdout."""
+    click.echo(_plain(sentence))
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Lines for people on a terminal, tab-separated values in a pipe."""
-    if not sys.stdout.isatty():
-        for row in (head, *rows):
-            click.echo("\t".join(_plain(cell) for cell in row))
+    if sys.stdout.isatty():
+        screen().print(drawn(head, rows))
         return
+    for row in (head, *rows):
+        click.echo("\t".join(_plain(cell) for cell in row))
+
+
+def screen() -> Console:
+    """The terminal; what it is given is shown as it is, whatever the text looks like."""
     from rich.console import Console
+
+    return Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False)
+
+
+def drawn(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A table for `screen`."""
     from rich.table import Table
 
-    drawn = Table(*head, box=None, pad_edge=False)
+    lines = Table(*head, box=None, pad_edge=False)
     for row in rows:
-        drawn.add_row(*(_plain(cell) for cell in row))
-    Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False).print(drawn)
+        lines.add_row(*(_plain(cell) for cell in row))
+    return lines
 
 
 def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:

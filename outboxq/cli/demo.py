@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from .. import migrations
 from ..errors import TaskNotFound
 from ..model import EventType, TaskStatus
-from ..store import QueueCount
+from ..store import Statistics
 from . import shop
 
 PATIENCE = 28.0
@@ -135,8 +135,8 @@ def _ended(worker: subprocess.Popen[bytes]) -> int:
         return worker.wait()
 
 
-def _counts() -> QueueCount:
-    return next((q for q in shop.outbox.store.stats() if q.queue == shop.QUEUE), QueueCount(queue=shop.QUEUE))
+def _counts() -> Statistics:
+    return next((q for q in shop.outbox.store.stats() if q.queue == shop.QUEUE), Statistics(queue=shop.QUEUE))
 
 
 def _status(task_id: UUID) -> TaskStatus | None:
@@ -151,7 +151,7 @@ def _unfinished() -> bool:
     return counts.ready + counts.delayed + counts.running > 0
 
 
-Show = Callable[[QueueCount, Day], None]
+Show = Callable[[Statistics, Day], None]
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def _screen() -> Iterator[Show]:
 def _lines() -> Show:
     last = [0.0]
 
-    def show(counts: QueueCount, day: Day) -> None:
+    def show(counts: Statistics, day: Day) -> None:
         if time.monotonic() - last[0] >= 1:
             last[0] = time.monotonic()
             click.echo(" · ".join(f"{name} {value}" for name, value in _cells(counts, day)))
@@ -178,7 +178,7 @@ def _lines() -> Show:
     return show
 
 
-def _drawn(counts: QueueCount, day: Day) -> Any:
+def _drawn(counts: Statistics, day: Day) -> Any:
     from rich.table import Table
 
     cells = _cells(counts, day)
@@ -187,7 +187,7 @@ def _drawn(counts: QueueCount, day: Day) -> Any:
     return table
 
 
-def _cells(counts: QueueCount, day: Day) -> list[tuple[str, object]]:
+def _cells(counts: Statistics, day: Day) -> list[tuple[str, object]]:
     return [
         ("orders", len(day.placed)),
         ("rolled back", len(day.rolled_back)),

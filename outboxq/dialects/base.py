@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL
 from ..errors import ConfigurationError
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from .catalogue import Statements
+from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
 
@@ -112,6 +113,11 @@ class Dialect(ABC):
     def begin_for_real(self, engine: Engine) -> None:
         """Have a caller's engine begin real transactions. Raises ConfigurationError where the driver does so anyway."""
         raise ConfigurationError(f"configure_sqlite() is for SQLite engines; this one is for {engine.dialect.name}")
+
+    @cached_property
+    def partitioning(self) -> Partitioning | None:
+        """How the history is divided by time; None where the database has no partitions."""
+        return None
 
     def prepare(self, statement: Statement) -> Prepared:
         return Prepared(statement, self.compiler, self.schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -31,12 +32,13 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from ..column_types import Instant, Xid8
+from ..column_types import Instant, Xid, Xid8
 from ..errors import UnsupportedDatabase
 from ..statements import claim, keyed, sleeping
 from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
 from ..tables import task_outbox, task_position
 from .base import Begin, Dialect
+from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Execute, Prepared, Row
 
@@ -124,6 +126,18 @@ class PostgresGrammar:
         assigned = select(func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
         assigned = assigned.prefix_with("MATERIALIZED")
         return rows.select_from(assigned).where(assigned.c.xact_id.is_not(None))
+
+    @property
+    def oldest_open(self) -> ColumnElement[int]:
+        return cast(cast(self._xmin, Text), BigInteger)
+
+    @property
+    def next_transaction(self) -> ColumnElement[int]:
+        return self.oldest_open + func.age(cast(self._xmin, Xid), type_=BigInteger)
+
+    @property
+    def _xmin(self) -> ColumnElement[int]:
+        return func.pg_snapshot_xmin(func.pg_current_snapshot(), type_=Xid8())
 
     def insert(self, table: Table) -> Any:
         return insert(table)
@@ -264,6 +278,10 @@ class PostgresDialect(Dialect):
                 f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
             )
         return url.set(query={**_PATIENCE, **url.query})
+
+    @cached_property
+    def partitioning(self) -> Partitioning:
+        return Partitioning(self)
 
     def moment(self, clock: datetime | None) -> datetime | None:
         return clock

@@ -45,6 +45,7 @@ class PostgresDistributor:
         store: Store,
         *,
         queues: Sequence[str] | None,
+        event_types: Sequence[str] | None = None,
         worker_id: UUID,
         poll: timedelta | None = None,
         notifications: bool = True,
@@ -53,7 +54,7 @@ class PostgresDistributor:
     ) -> None:
         self._store = store
         self._sleeping = Sleeping(store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone)
-        self._queues = queues
+        self._queues, self._event_types = queues, event_types
         self._worker_id = worker_id
         self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()
         self._deaf_poll = min(self._poll, POLL.total_seconds())
@@ -123,7 +124,7 @@ class PostgresDistributor:
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
-            seen = self._sleeping.look(self._horizon, self._queues)
+            seen = self._sleeping.look(self._horizon, self._queues, self._event_types)
             now = time.monotonic()
             # Not past the end of the row: from then on nobody is notified.
             longest = self._announced_until - now
@@ -160,7 +161,7 @@ class PostgresDistributor:
                 self._sleeping.withdraw(self._worker_id)
 
     def _until_due(self, longest: float) -> float:
-        ahead = self._store.look_ahead(self._queues)
+        ahead = self._store.look_ahead(self._queues, event_types=self._event_types)
         if ahead.seconds is not None:
             longest = min(longest, ahead.seconds)
         return min(self._pause_in_vain(), longest) if ahead.due else longest

@@ -34,6 +34,7 @@ class SqliteDistributor:
         store: Store,
         *,
         queues: Sequence[str] | None,
+        event_types: Sequence[str] | None = None,
         worker_id: UUID,  # noqa: ARG002 - nobody writes down who sleeps
         poll: timedelta | None = None,
         notifications: bool = True,
@@ -41,7 +42,7 @@ class SqliteDistributor:
         commits_of: Engine | None = None,
     ) -> None:
         self._store = store
-        self._queues = queues
+        self._queues, self._event_types = queues, event_types
         self._poll = (poll or POLL).total_seconds()
         self._watches = notifications
         self._commits_of = commits_of or store.bound_engine
@@ -69,7 +70,7 @@ class SqliteDistributor:
             return
         began = time.monotonic()
         seconds = self._poll if timeout is None else min(self._poll, timeout)
-        ahead = self._store.look_ahead(self._queues)
+        ahead = self._store.look_ahead(self._queues, event_types=self._event_types)
         if ahead.due:
             return
         if ahead.seconds is not None:

@@ -8,6 +8,8 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     Integer,
+    Select,
+    SmallInteger,
     Text,
     Uuid,
     and_,
@@ -17,6 +19,7 @@ from sqlalchemy import (
     func,
     null,
     or_,
+    select,
     update,
 )
 
@@ -37,13 +40,18 @@ BY_HAND: Columns = {
 _from_ready, _from_running, _from_failed = (
     bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed")
 )
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_due_now = bindparam("due_now", type_=Boolean, required=True)
+_priority = bindparam("priority", type_=SmallInteger, required=True)
+"""NULL: the one it has."""
 
 
 def by_hand(g: Grammar) -> Transition:
     """Move a task: out of the outbox, out from under its worker (which is fenced by that), or out of Failed.
 
     Which of the three it may be taken from is said by :from_ready, :from_running and :from_failed. Where the task stands is
-    proved by what was deleted, so a task that moves meanwhile is not changed; the caller looks again.
+    proved by what was deleted, so a task that moves meanwhile is not changed; the caller looks again. Returns the tasks
+    moved, each with the lease token that it was running under, if it was.
     """
     return Transition(
         name="by_hand",
@@ -58,7 +66,32 @@ def by_hand(g: Grammar) -> Transition:
             "key_freed": lambda r: follow.key_freed(g, r["moved"].c),
         },
         returns="moved",
+        completed_by=("freed",),
     )
+
+
+def reschedule(g: Grammar) -> Transition:
+    """Give a waiting task another entry: due now (:due_now), or of another :priority; its position stays.
+
+    One that is due already, or has that priority, is not touched.
+    """
+    return Transition(
+        name="reschedule",
+        steps={
+            "gone": lambda _: _gone_to_change(g),
+            "moved": lambda r: _rescheduled(g, r),
+            "entry": lambda r: _changed_entry(g, r),
+            "event": lambda r: _rescheduled_event(g, r),
+        },
+        returns="moved",
+    )
+
+
+def waiting(g: Grammar) -> Select[Any]:
+    """Whether a waiting task is due, and its priority; no row unless it is Ready."""
+    entry = task_outbox.c
+    asked: tuple[Any, ...] = ((entry.available_at <= g.now).label("due"), entry.priority)
+    return select(*asked).where(entry.task_execution_id == _task_id)
 
 
 def request_cancel(g: Grammar) -> Transition:
@@ -182,3 +215,52 @@ def _is_retry(given: Any) -> ColumnElement[bool]:
 
 def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
     return func.coalesce(given.available_at, g.now)
+
+
+def _gone_to_change(g: Grammar) -> Statement:
+    entry = task_outbox.c
+    return (
+        delete(task_outbox)
+        .where(
+            entry.task_execution_id == _task_id,
+            or_(and_(_due_now, entry.available_at > g.now), entry.priority != _priority),
+        )
+        .returning(entry.task_execution_id.label("id"), entry.available_at)
+    )
+
+
+def _rescheduled(g: Grammar, r: Relations) -> Statement:
+    execution = task_executions.c
+    return (
+        update(task_executions)
+        .where(g.among(execution.id, r["gone"].c.id), execution.status == word(TaskStatus.READY))
+        .values(
+            priority=func.coalesce(_priority, execution.priority),
+            retry_at=case((_due_now, null()), else_=execution.retry_at),
+            updated_at=g.now,
+        )
+        .returning(*(execution[name] for name in follow.CARRIED))
+    )
+
+
+def _changed_entry(g: Grammar, r: Relations) -> Statement:
+    moved, gone = r["moved"].c, r["gone"].c
+    rows = r["moved"].join(r["gone"], moved.id == gone.id)
+    return follow.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_changed_due(g, gone))
+
+
+def _rescheduled_event(g: Grammar, r: Relations) -> Statement:
+    moved, gone = r["moved"].c, r["gone"].c
+    return follow.event(
+        g,
+        moved,
+        r["moved"].join(r["gone"], moved.id == gone.id),
+        event_type=word(EventType.RESCHEDULED),
+        data=g.json(available_at=_changed_due(g, gone), priority=_priority),
+        worker_id=null(),
+        lease_token=null(),
+    )
+
+
+def _changed_due(g: Grammar, gone: Any) -> ColumnElement[Any]:
+    return case((_due_now, g.now), else_=gone.available_at)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Double,
     Integer,
     Select,
     SmallInteger,
     Text,
     Uuid,
-    false,
     func,
     literal_column,
     null,
@@ -20,7 +22,7 @@ from sqlalchemy import insert as plain_insert
 
 from ..column_types import Instant
 from ..model import EventType, TaskStatus
-from ..tables import idempotency_keys, task_executions, task_outbox
+from ..tables import task_executions, task_outbox
 from . import follow
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
@@ -43,7 +45,6 @@ NEW_TASK: Columns = {
     "expires_at": Instant,
     "expires_seconds": Double(),
 }
-KEYED: Columns = {**NEW_TASK, "idempotency_key": Text()}
 
 
 def enqueue(g: Grammar) -> Transition:
@@ -52,67 +53,20 @@ def enqueue(g: Grammar) -> Transition:
         name="enqueue",
         given=NEW_TASK,
         steps={
-            "entry": lambda r: _entry(g, r, _all(r)),
-            "execution": lambda r: _execution(g, r),
-            "event": lambda r: _event(g, r),
+            "entry": lambda r: entry(g, r, every(r)),
+            "execution": lambda r: execution(g, r),
+            "event": lambda r: event(g, r),
         },
     )
 
 
-def enqueue_keyed(g: Grammar) -> Transition:
-    """New tasks, some with an idempotency key. Returns the ids of those whose key was free.
-
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at
-    READ COMMITTED. Keys are inserted in their order, so that two batches cannot wait for each other.
-    """
-    return Transition(
-        name="enqueue_keyed",
-        given=KEYED,
-        steps={
-            "key": lambda r: (
-                g.insert(idempotency_keys)
-                .from_select(
-                    ["scope", "key", "task_execution_id", "until_finished", "created_at"],
-                    select(r["given"].c.task_name, r["given"].c.idempotency_key, r["given"].c.id, false(), g.now)
-                    .where(r["given"].c.idempotency_key.is_not(None))
-                    .order_by(r["given"].c.task_name, r["given"].c.idempotency_key, r["given"].c.ordinal),
-                )
-                .on_conflict_do_nothing()
-                .returning(idempotency_keys.c.task_execution_id.label("id"))
-            ),
-            "entry": lambda r: _entry(
-                g,
-                r,
-                _all(r).where(
-                    r["given"].c.idempotency_key.is_(None) | r["given"].c.id.in_(select(r["key"].c.id)),
-                ),
-            ),
-            "execution": lambda r: _execution(g, r),
-            "event": lambda r: _event(g, r),
-        },
-        returns="entry",
-    )
-
-
-def keyed_tasks() -> Transition:
-    """The tasks that hold the given keys."""
-
-    def holders(r: Relations) -> Select[tuple[object, ...]]:
-        given, held = r["given"], idempotency_keys.c
-        return select(held.scope, held.key, held.task_execution_id.label("id")).join_from(
-            idempotency_keys, given, (held.scope == given.c.scope) & (held.key == given.c.key)
-        )
-
-    return Transition(
-        name="keyed_tasks", given={"scope": Text(), "key": Text()}, steps={"holder": holders}, returns="holder"
-    )
-
-
-def _all(r: Relations) -> Select[tuple[object, ...]]:
+def every(r: Relations) -> Select[tuple[object, ...]]:
+    """All tasks of the batch."""
     return select(r["given"])
 
 
-def _entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> Statement:
+def entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> Statement:
+    """The outbox entries of these tasks of the batch."""
     given = r["given"].c
     position = g.position(r["given"])
     values = {
@@ -122,19 +76,20 @@ def _entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> State
         "partition_key": given.partition_key,
         "position": position,
         "event_type": given.event_type,
-        "available_at": func.coalesce(given.available_at, g.later(g.now, given.delay_seconds)),
-        "expires_at": func.coalesce(given.expires_at, g.later(g.now, given.expires_seconds)),
+        "available_at": due(g, given),
+        "expires_at": expiry(g, given),
         "created_at": g.now,
     }
-    entry = task_outbox.c
+    written = task_outbox.c
     return (
         plain_insert(task_outbox)
         .from_select(list(values), tasks.with_only_columns(*values.values()))
-        .returning(entry.task_execution_id.label("id"), entry.position, entry.available_at, entry.expires_at)
+        .returning(written.task_execution_id.label("id"), written.position, written.available_at, written.expires_at)
     )
 
 
-def _execution(g: Grammar, r: Relations) -> Statement:
+def execution(g: Grammar, r: Relations) -> Statement:
+    """The executions of those that have an entry now."""
     given, entry = r["given"].c, r["entry"].c
     values = {
         "id": given.id,
@@ -163,7 +118,8 @@ def _execution(g: Grammar, r: Relations) -> Statement:
     return plain_insert(task_executions).from_select(list(values), rows)
 
 
-def _event(g: Grammar, r: Relations) -> Statement:
+def event(g: Grammar, r: Relations) -> Statement:
+    """Their births."""
     given, entry = r["given"].c, r["entry"].c
     return follow.event(
         g,
@@ -174,3 +130,11 @@ def _event(g: Grammar, r: Relations) -> Statement:
         worker_id=null(),
         lease_token=null(),
     )
+
+
+def due(g: Grammar, given: Any) -> ColumnElement[Any]:
+    return func.coalesce(given.available_at, g.later(g.now, given.delay_seconds))
+
+
+def expiry(g: Grammar, given: Any) -> ColumnElement[Any]:
+    return func.coalesce(given.expires_at, g.later(g.now, given.expires_seconds))

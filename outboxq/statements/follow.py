@@ -42,7 +42,7 @@ CARRIED = (
 )
 """What a changed execution returns for what follows."""
 
-_KEPT = ("queue", "priority", "partition_key", "position", "event_type", "expires_at")
+KEPT = ("queue", "priority", "partition_key", "position", "event_type", "expires_at")
 
 
 def event(
@@ -74,7 +74,7 @@ def entry(
     """An outbox entry for those of `rows` that are Ready again; they keep their position."""
     values = {
         "task_execution_id": execution.id,
-        **{name: execution[name] for name in _KEPT},
+        **{name: execution[name] for name in KEPT},
         "available_at": cast(due, Instant),
         "created_at": g.now,
     }

@@ -45,6 +45,8 @@ class Transition:
 class Grammar(Protocol):
     """What the two databases spell differently inside a statement."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def now(self) -> ColumnElement[datetime]:
         """The moment of the transition: the same wherever it stands in one transition."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, Text, Uuid, bindparam, case, func, or_, select, union_all
-from sqlalchemy import cast as sql_cast
+from sqlalchemy import Select, Uuid, bindparam, or_, select, union_all
 
 from ..model import ENDS_CLAIM, EventType, TaskStatus
 from ..tables import execution_events, task_executions, task_leases, task_outbox, version_table
@@ -26,7 +25,7 @@ def now(g: Grammar) -> Select[Any]:
 
 def get() -> Select[Any]:
     """One task execution, with its lease while it runs."""
-    return _with_lease().where(task_executions.c.id == _task_id)
+    return with_lease().where(task_executions.c.id == _task_id)
 
 
 def history() -> Select[Any]:
@@ -56,7 +55,7 @@ def ended_by() -> Select[Any]:
 def ready_for_retry(g: Grammar) -> Select[Any]:
     """Ready tasks whose time has come, oldest first; being due exactly now counts."""
     return (
-        _with_lease()
+        with_lease()
         .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
         .where(
             task_executions.c.status == word(TaskStatus.READY),
@@ -68,26 +67,7 @@ def ready_for_retry(g: Grammar) -> Select[Any]:
     )
 
 
-def stats(g: Grammar) -> Select[Any]:
-    """Each queue's tasks by where they stand; a Ready task is due or delayed."""
-    execution, entry = task_executions.c, task_outbox.c
-    delayed = case((entry.available_at > g.now, 1), else_=0)
-    return (
-        select(
-            execution.queue,
-            sql_cast(execution.status, Text).label("status"),
-            delayed.label("delayed"),
-            func.count().label("tasks"),
-            func.min(entry.available_at).label("oldest_available_at"),
-        )
-        .select_from(task_executions)
-        .outerjoin(task_outbox, entry.task_execution_id == execution.id)
-        .group_by(execution.queue, execution.status, delayed)
-        .order_by(execution.queue, execution.status, delayed)
-    )
-
-
-def _with_lease() -> Select[Any]:
+def with_lease() -> Select[Any]:
     return select(task_executions, task_leases.c.lease_expires_at).outerjoin_from(
         task_executions, task_leases, task_leases.c.task_execution_id == task_executions.c.id
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Select, Uuid, bindparam, delete, func, select
+from sqlalchemy import ColumnElement, Integer, Select, Uuid, and_, bindparam, delete, func, or_, select
 
 from ..column_types import Instant
-from ..model import TaskStatus
+from ..model import EventType, TaskStatus
 from ..tables import execution_events, idempotency_keys, partition_claims, task_executions
 from . import follow
 from .claim import limit
@@ -16,6 +17,7 @@ from .grammar import Grammar, Relations, Statement, Transition, word
 _before = bindparam("before", type_=Instant, required=True)
 _from_id = bindparam("from_id", type_=Uuid, required=True)
 _to_id = bindparam("to_id", type_=Uuid, required=True)
+_event = execution_events.c
 _statuses = {
     status: bindparam(f"prune_{status.lower()}", type_=Integer, required=True)
     for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
@@ -46,8 +48,9 @@ def prune(g: Grammar) -> Transition:
             .returning(task_executions.c.id)
         )
 
-    def events(r: Relations) -> Statement:
-        return delete(execution_events).where(g.among(execution_events.c.task_execution_id, r["executions"].c.id))
+    def events(kind: ColumnElement[bool]) -> Callable[[Relations], Statement]:
+        mine = execution_events.c.task_execution_id
+        return lambda r: delete(execution_events).where(g.among(mine, r["executions"].c.id), kind)
 
     def keys(r: Relations) -> Statement:
         return delete(idempotency_keys).where(g.among(idempotency_keys.c.task_execution_id, r["executions"].c.id))
@@ -60,7 +63,7 @@ def prune(g: Grammar) -> Transition:
         steps={
             "doomed": doomed,
             "executions": executions,
-            "events": events,
+            **{f"{name}_events": events(kind) for name, kind in kinds(_event).items()},
             "keys": keys,
             "letters": lambda r: follow.letter_gone(g, r["executions"].c),
             "claims": claims,
@@ -74,12 +77,39 @@ def prunable() -> Select[Any]:
     return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
 
 
+def prune_unrouted(g: Grammar) -> Transition:
+    """Delete up to :limit events that belong to no task (an emit nobody subscribed to) and are older than :before.
+
+    In no order: with one, the planner would walk the whole log by its numbers instead of those without a task.
+    """
+    old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < _before)
+
+    def doomed(_: Relations) -> Statement:
+        return select(_event.sequence_num).where(*old).limit(limit)
+
+    def events(r: Relations) -> Statement:
+        return (
+            delete(execution_events)
+            .where(_event.task_execution_id.is_(None), g.among(_event.sequence_num, r["doomed"].c.sequence_num))
+            .returning(_event.sequence_num.label("id"))
+        )
+
+    return Transition(name="prune_unrouted", steps={"doomed": doomed, "events": events}, returns="events")
+
+
+def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
+    """Which events each of the three disjoint indexes has: the events of a task are looked up through all of them."""
+    claim = event.event_type == word(EventType.CLAIMED)
+    ended = and_(event.event_type != word(EventType.CLAIMED), event.lease_token.is_not(None))
+    return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
+
+
+def done(execution: Any) -> ColumnElement[bool]:
+    """The task ended before :before, in one of the statuses that are to go."""
+    wanted = [(execution.status == word(status)) & (flag == 1) for status, flag in _statuses.items()]
+    return and_(execution.completed_at < _before, or_(*wanted))
+
+
 def _prunable() -> ColumnElement[bool]:
     execution = task_executions.c
-    wanted = [(execution.status == word(status)) & (flag == 1) for status, flag in _statuses.items()]
-    return (
-        (execution.id > _from_id)
-        & (execution.id < _to_id)
-        & (execution.completed_at < _before)
-        & (wanted[0] | wanted[1] | wanted[2])
-    )
+    return and_(execution.id > _from_id, execution.id < _to_id, done(execution))

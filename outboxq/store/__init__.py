@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
+from .attempts import Attempt, Attempts
 from .base import queue_names
+from .claiming import Claiming
 from .claims import Claims
+from .dead_letters import DeadLetter, DeadLetters
 from .enqueue import Enqueue, check
-from .operations import Operations
-from .reading import Look, QueueCount, Reading
+from .explaining import Explaining, Explanation, Reason
+from .fanout import Fanout, check_subscription
+from .listing import Listing
+from .queues import Queues, QueueSettings
+from .reading import Look, Reading
+from .registry import LiveWorker, Registry
+from .replay import Replay, TailCursor
 from .retention import Retention
 from .sleeping import Sleeping
+from .statistics import Percentiles, Statistics, Stats
 from .units import Units
 from .verification import Verification, Violation
 
-__all__ = ["Look", "QueueCount", "Sleeping", "Store", "Violation", "check", "queue_names"]
+__all__ = [
+    "Attempt",
+    "DeadLetter",
+    "Explanation",
+    "LiveWorker",
+    "Look",
+    "Percentiles",
+    "QueueSettings",
+    "Reason",
+    "Sleeping",
+    "Statistics",
+    "Store",
+    "TailCursor",
+    "Violation",
+    "check",
+    "check_subscription",
+    "queue_names",
+]
 
 
-class Store(Enqueue, Claims, Units, Operations, Reading, Retention, Verification):
+class Store(
+    Enqueue,
+    Fanout,
+    Claiming,
+    Claims,
+    Units,
+    DeadLetters,
+    Queues,
+    Listing,
+    Attempts,
+    Replay,
+    Reading,
+    Retention,
+    Verification,
+    Stats,
+    Registry,
+    Explaining,
+):
     """Everything outboxq does to its tables, usable on its own from any synchronous code.
 
     Each method runs in a transaction of its own (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite), which is run again

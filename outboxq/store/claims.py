@@ -56,10 +56,14 @@ class Claims(Transactions):
             Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data), using
         )
 
-    def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]:
+    def finish(
+        self, outcomes: Sequence[Outcome], *, durable: bool = True, using: object = None
+    ) -> frozenset[UUID]:
         """End many claims of one worker, each in its own way, as one statement.
 
-        Returns the ids of those that were lost: for them nothing was changed and no event written.
+        Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
+        PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
+        last moments back; those tasks run again when their leases have run out.
         """
         workers = {outcome.claim.worker_id for outcome in outcomes}
         if not outcomes:
@@ -75,14 +79,14 @@ class Claims(Transactions):
             rows = [_end(outcome) for outcome in outcomes]
             with target.atomic():
                 ended = {row["id"] for row in target.dialect.statements.end.run(target.execute, values, rows)}
-            self._wake(target, {claim.queue for claim in claims if claim.id in ended and makes_way(claim)})
+            self._wake(target, {claim.queue for claim in claims if claim.id in ended and claim.makes_way})
             return frozenset(outcome.claim.id for outcome in outcomes) - ended
 
         def done(target: Target) -> frozenset[UUID] | None:
             lost = frozenset(outcome.claim.id for outcome in outcomes if not self._has_ended(target, outcome))
             return lost if len(lost) < len(outcomes) else None
 
-        return self._run(work, using=using, done=done)
+        return self._run(work, using=using, begin=Begin.WRITE if durable else Begin.ASYNCHRONOUS, done=done)
 
     def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
         """Extend the leases of these claims of one worker by their own length from now; a missing id was lost."""
@@ -153,11 +157,6 @@ class Claims(Transactions):
             lambda target: bool(target.dialect.statements.any_expired.run(target.execute, self._values(target))),
             begin=Begin.READ,
         )
-
-
-def makes_way(claim: Claim) -> bool:
-    """With its end, without any insert, another task may become claimable: the next of its key, or of its limited queue."""
-    return claim.partition_key is not None or claim.limited
 
 
 def _end(outcome: Outcome) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from types import NoneType
 from typing import TypeGuard
@@ -11,14 +11,16 @@ from uuid import UUID
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnConflict, OnDeadLetter
 from ..target import Target
-from .base import Transactions, aware
+from .base import aware
+from .idempotency import Idempotency
+from .rows import row
 
 _MICROSECOND = timedelta(microseconds=1)
 MAX_NAME = 200
 """Characters in a name or a key: each becomes part of an index entry."""
 
 
-class Enqueue(Transactions):
+class Enqueue(Idempotency):
     def enqueue(self, task: NewTask, *, using: object = None) -> Handle:
         """Write one task: its execution, its `task_created` event and its outbox entry, together.
 
@@ -31,82 +33,50 @@ class Enqueue(Transactions):
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
         """Write many tasks, in their order, as one statement; see `enqueue`.
 
-        A task whose idempotency key is taken is not written; its handle names the task that has the key.
+        A task whose idempotency key has a task already is not written; its `on_conflict` says what happens instead. The key
+        is free again where its time is over (`unique_for`), where its task has ended (`unique_until_finished`) or was
+        pruned; as it was asked for when the key was taken, and replacing a task does not begin its time anew. Two tasks of
+        one call with the same key are dealt with as if they came one after the other. Raises DuplicateTask, where asked
+        for; nothing of the call is written then, and the caller's transaction goes on.
+
+        Who wants a key that another transaction has just taken waits for that to end. At READ COMMITTED, and on SQLite,
+        that is never an error. Above READ COMMITTED the database refuses, with a serialization failure, a key that somebody
+        took, took over or replaced the task of since the transaction began; the transaction is to be run again.
+
+        Keys cost nothing while they are free. One that is taken costs a look at who has it, unless the task is to be skipped
+        and its key is for ever. Keys are locked in their order, so that two calls never wait for each other; calls of one
+        transaction should keep to an order too. On a caller's PostgreSQL connection, many tasks of which one may raise are
+        written under a savepoint.
         """
         for task in tasks:
             check(task)
         if not tasks:
             return []
         return self._run(
-            lambda target: self._enqueue(target, tasks), using=using, done=lambda target: self._enqueued(target, tasks)
+            lambda target: self._enqueue(target, tasks, joined=using is not None),
+            using=using,
+            done=lambda target: self._enqueued(target, tasks),
         )
 
-    def _enqueue(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
-        statements, values = target.dialect.statements, self._values(target)
-        with target.atomic():
-            if not any(task.idempotency_key is not None for task in tasks):
-                statements.enqueue.run(target.execute, values, [_row(task) for task in tasks])
-                return _handles(tasks, {})
-            rows = [(*_row(task), task.idempotency_key) for task in tasks]
-            created = {row["id"] for row in statements.enqueue_keyed.run(target.execute, values, rows)}
-        refused = [task for task in tasks if task.id not in created]
-        # A second statement, for its snapshot sees what the first one waited for.
-        holders = self._holders(target, refused)
-        if gone := [task for task in refused if _key(task) not in holders]:
-            # Pruned between the two statements: their keys are free now.
-            again = self._enqueue(target, gone)
-            holders |= {_key(task): handle.id for task, handle in zip(gone, again, strict=True)}
-        return _handles(tasks, holders)
-
-    def _enqueued(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-        """The handles of tasks that an earlier try wrote, all of them together; None if it wrote none."""
-        handles = _handles(tasks, self._holders(target, [task for task in tasks if task.idempotency_key is not None]))
-        for handle in handles:
-            if handle.created:
-                return handles if target.dialect.statements.get.run(target.execute, {"task_id": handle.id}) else None
-        return None
-
-    def _holders(self, target: Target, tasks: Sequence[NewTask]) -> dict[tuple[str, str | None], UUID]:
-        """Which task has the key, for those of the tasks' keys that are taken."""
-        keys = sorted({_key(task) for task in tasks}, key=str)
-        held = target.dialect.statements.keyed_tasks.run(target.execute, self._values(target), keys) if keys else []
-        return {(row["scope"], row["key"]): row["id"] for row in held}
+    def _enqueue(self, target: Target, tasks: Sequence[NewTask], *, joined: bool) -> list[Handle]:
+        if not any(task.idempotency_key is not None for task in tasks):
+            with target.atomic():
+                target.dialect.statements.enqueue.run(
+                    target.execute, self._values(target), [row(task) for task in tasks]
+                )
+            return [Handle(id=task.id) for task in tasks]
+        # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
+        may_raise = any(task.on_conflict is OnConflict.RAISE for task in tasks)
+        with target.atomic(savepoint=joined and may_raise and len(tasks) > 1):
+            return self._enqueue_keyed(target, tasks)
 
 
-def _handles(tasks: Sequence[NewTask], holders: Mapping[tuple[str, str | None], UUID]) -> list[Handle]:
-    found = [(task, holders.get(_key(task), task.id)) for task in tasks]
-    return [Handle(id=holder, created=holder == task.id) for task, holder in found]
+def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case a field
+    """What the database would refuse, said before it could abort the caller's transaction.
 
-
-def _key(task: NewTask) -> tuple[str, str | None]:
-    return task.task_name, task.idempotency_key
-
-
-def _row(task: NewTask) -> tuple[object, ...]:
-    return (
-        task.id,
-        task.pipeline_execution_id or task.id,
-        task.task_name,
-        task.queue,
-        task.priority,
-        task.args,
-        task.headers,
-        task.max_attempts,
-        task.lease.total_seconds(),
-        None if task.timeout is None else task.timeout.total_seconds(),
-        task.available_at,
-        task.delay.total_seconds(),
-        task.partition_key,
-        task.on_dead_letter.value,
-        task.event_type,
-        task.expires_at,
-        None if task.expires_in is None else task.expires_in.total_seconds(),
-    )
-
-
-def check(task: NewTask) -> None:  # noqa: C901, PLR0912 - one case a field
-    """What the database would refuse, said before it could abort the caller's transaction."""
-    name = f"task {task.task_name!r}"
+    `what` names what was given, where that is not a task.
+    """
+    name = what or f"task {task.task_name!r}"
     for key in ("task_name", "queue", "idempotency_key", "partition_key", "event_type"):
         value = getattr(task, key)
         if not (value is None and key not in ("task_name", "queue")) and not (
@@ -140,6 +110,19 @@ def check(task: NewTask) -> None:  # noqa: C901, PLR0912 - one case a field
             raise InvalidArgument(f"the {said} of {name} must be in the years 1970 to 9000")
     if type(task.on_dead_letter) is not OnDeadLetter or type(task.on_conflict) is not OnConflict:
         raise InvalidArgument(f"on_dead_letter and on_conflict of {name} must be OnDeadLetter and OnConflict")
+    if task.unique_for is not None and not _is_span(task.unique_for, shortest=_MICROSECOND):
+        raise InvalidArgument(
+            f"unique_for of {name} must be a timedelta, longer than nothing and at most a hundred years"
+        )
+    if type(task.unique_until_finished) is not bool:
+        raise InvalidArgument(f"unique_until_finished of {name} must be True or False")
+    if task.idempotency_key is None and (
+        task.unique_for is not None or task.unique_until_finished or task.on_conflict is not OnConflict.RETURN
+    ):
+        raise InvalidArgument(
+            f"unique_for, unique_until_finished and on_conflict of {name} say how long its idempotency_key is taken and what "
+            "happens then; give it one"
+        )
     if task.on_dead_letter is OnDeadLetter.HOLD and task.partition_key is None:
         raise InvalidArgument(f"{name} cannot hold its partition key when it fails: it has none")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NoReturn
 from uuid import UUID
 
+from ..dialects import Row
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EventType, TaskStatus
 from ..target import Target
@@ -48,6 +50,31 @@ class Operations(Transactions):
         row = (task_id, EventType.REQUEUED, TaskStatus.READY, 1, None, None)
         self._move(row, using, allowed=frozenset({TaskStatus.FAILED}))
 
+    def discard(self, task_id: UUID, *, reason: str = "", using: object = None) -> None:
+        """Give a dead letter up for good: Cancelled, with `task_discarded`; a key it holds is free.
+
+        Raises TaskNotFound; InvalidTransition unless Failed.
+        """
+        data = event_data({"reason": reason} if reason else {})
+        row = (task_id, EventType.DISCARDED, TaskStatus.CANCELLED, None, None, data)
+        self._move(row, using, allowed=frozenset({TaskStatus.FAILED}))
+
+    def run_now(self, task_id: UUID, *, using: object = None) -> bool:
+        """Have a task that is delayed, or waits for its retry, due now. False: it was due already; nothing is written.
+
+        Its place in its key stays, and so do pauses and limits. Raises TaskNotFound; InvalidTransition unless Ready.
+        """
+        return self._reschedule(task_id, using, due_now=True, priority=None)
+
+    def set_priority(self, task_id: UUID, priority: int, *, using: object = None) -> bool:
+        """Give a waiting task another priority, -100 to 100, higher first; when it is due stays. False: it has that one.
+
+        Raises TaskNotFound; InvalidTransition unless Ready.
+        """
+        if type(priority) is not int or not -100 <= priority <= 100:
+            raise InvalidArgument(f"priority must be a whole number from -100 to 100, not {priority!r}")
+        return self._reschedule(task_id, using, due_now=False, priority=priority)
+
     def _move(
         self, row: tuple[object, ...], using: object, *, allowed: frozenset[TaskStatus], ask: bool = False
     ) -> TaskStatus:
@@ -66,6 +93,7 @@ class Operations(Transactions):
                 with target.atomic():
                     moved = statements.by_hand.run(target.execute, values, [given])
                 if moved:
+                    self._wake(target, freed(moved))
                     return TaskStatus(moved[0]["status"])
                 status = _status(target, task_id)
                 if ask and status is TaskStatus.RUNNING:
@@ -76,21 +104,43 @@ class Operations(Transactions):
                     continue  # it ended, or was given back, meanwhile
                 if status not in allowed:
                     _refuse(task_id, status, event_type)
-            raise InvalidTransition(
-                f"task {task_id} changes its status faster than it can be changed by hand; try again"
-            )
+            raise _restless(task_id)
 
-        return self._run(work, using=using, done=lambda target: _moved_already(target, task_id, row))
+        return self._run(work, using=using, done=lambda target: moved_already(target, task_id, row))
+
+    def _reschedule(self, task_id: UUID, using: object, *, due_now: bool, priority: int | None) -> bool:
+        identifier(task_id)
+
+        def work(target: Target) -> bool:
+            statements = target.dialect.statements
+            for _ in range(_LOOKS):
+                values = self._values(target, task_id=task_id, due_now=due_now, priority=priority)
+                with target.atomic():
+                    moved = statements.reschedule.run(target.execute, values)
+                if moved:
+                    self._wake(target, freed(moved))  # another task may be the first of its key now
+                    return True
+                found = statements.waiting.run(target.execute, values)
+                if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
+                    return False
+                status = _status(target, task_id)
+                if status is not TaskStatus.READY:
+                    _refuse(task_id, status, EventType.RESCHEDULED)
+            raise _restless(task_id)
+
+        def done(target: Target) -> bool | None:
+            last = target.dialect.statements.history.run(target.execute, {"task_id": task_id})[-1:]
+            return (last and last[0]["event_type"] == EventType.RESCHEDULED) or None
+
+        return self._run(work, using=using, done=done)
 
 
-def _status(target: Target, task_id: UUID) -> TaskStatus:
-    found = target.dialect.statements.get.run(target.execute, {"task_id": task_id})
-    if not found:
-        raise TaskNotFound(f"there is no task {task_id}")
-    return TaskStatus(found[0]["status"])
+def freed(moved: Iterable[Row]) -> list[str]:
+    """The queues in which others may be claimable now: a key is free, or one fewer is running."""
+    return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 
 
-def _moved_already(target: Target, task_id: UUID, row: tuple[object, ...]) -> TaskStatus | None:
+def moved_already(target: Target, task_id: UUID, row: tuple[object, ...]) -> TaskStatus | None:
     """The status a task was moved to, if the last thing that happened to it is just what was asked for."""
     _, event_type, status, attempt, available_at, _ = row
     history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
@@ -104,11 +154,28 @@ def _moved_already(target: Target, task_id: UUID, row: tuple[object, ...]) -> Ta
     return TaskStatus(str(status))
 
 
+def _status(target: Target, task_id: UUID) -> TaskStatus:
+    found = target.dialect.statements.get.run(target.execute, {"task_id": task_id})
+    if not found:
+        raise TaskNotFound(f"there is no task {task_id}")
+    return TaskStatus(found[0]["status"])
+
+
 def _was_asked(target: Target, task_id: UUID) -> bool:
     found = target.dialect.statements.get.run(target.execute, {"task_id": task_id})
     return bool(found) and found[0]["status"] == TaskStatus.RUNNING and found[0]["cancel_requested_at"] is not None
 
 
 def _refuse(task_id: UUID, status: TaskStatus, event_type: object) -> NoReturn:
-    action = {EventType.RETRY_SCHEDULED: "retried", EventType.CANCELLED: "cancelled", EventType.REQUEUED: "redriven"}
+    action = {
+        EventType.RETRY_SCHEDULED: "retried",
+        EventType.CANCELLED: "cancelled",
+        EventType.REQUEUED: "redriven",
+        EventType.DISCARDED: "discarded",
+        EventType.RESCHEDULED: "rescheduled",
+    }
     raise InvalidTransition(f"task {task_id} is {status} and cannot be {action[EventType(str(event_type))]}")
+
+
+def _restless(task_id: UUID) -> InvalidTransition:
+    return InvalidTransition(f"task {task_id} changes its status faster than it can be changed by hand; try again")

@@ -9,29 +9,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Text
-
 from ..dialects import Begin
 from ..errors import TaskNotFound
 from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus
 from ..target import Target
-from .base import Transactions, identifier, positive, queue_names
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QueueCount:
-    """The tasks of one queue, counted by where they stand."""
-
-    queue: str
-    ready: int = 0
-    """Due now."""
-    delayed: int = 0
-    running: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    oldest_ready_at: datetime | None = None
-    """When the oldest task that is due became due."""
+from .base import Transactions, identifier, positive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +46,7 @@ class Reading(Transactions):
         )
         if not rows:
             raise TaskNotFound(f"there is no task {task_id}")
-        return _execution(rows[0])
+        return execution_of(rows[0])
 
     def history(self, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
         """The task's events, oldest first; empty for an unknown task."""
@@ -73,7 +55,7 @@ class Reading(Transactions):
             using=using,
             begin=Begin.READ,
         )
-        return [_event(row) for row in rows]
+        return [event_of(row) for row in rows]
 
     def get_ready_for_retry(self, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
         """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
@@ -85,34 +67,37 @@ class Reading(Transactions):
             using=using,
             begin=Begin.READ,
         )
-        return [_execution(row) for row in rows]
+        return [execution_of(row) for row in rows]
 
     def next_available_at(self, queues: Sequence[str] | None = None, *, using: object = None) -> datetime | None:
         """The next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
-        names = queue_names(queues)
 
         def work(target: Target) -> Any:
-            statements, values = target.dialect.statements, self._values(target)
-            if names is None:
-                return statements.next_available_at.run(target.execute, values)[0]["available_at"]
-            values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names])
-            return statements.next_available_at_given.run(target.execute, values)[0]["available_at"]
+            statements = target.dialect.statements
+            query = statements.next_available_at if queues is None else statements.next_available_at_given
+            values = self._values(target) | self._scope(target, queues, None)
+            return query.run(target.execute, values)[0]["available_at"]
 
         return self._run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
 
-    def look_ahead(self, queues: Sequence[str] | None = None, *, using: object = None) -> Look:
+    def look_ahead(
+        self,
+        queues: Sequence[str] | None = None,
+        *,
+        event_types: Sequence[str] | None = None,
+        using: object = None,
+    ) -> Look:
         """Whether a task of these queues is due, and when the next one is.
 
         In this order of reading, so that a task that becomes due meanwhile is seen by one or the other.
         """
-        names = queue_names(queues)
 
         def work(target: Target) -> Look:
-            statements, values = target.dialect.statements, self._values(target)
+            statements = target.dialect.statements
             following, any_due = statements.next_available_at, statements.any_due
-            if names is not None:
-                values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names])
+            if queues is not None:
                 following, any_due = statements.next_available_at_given, statements.any_due_given
+            values = self._values(target) | self._scope(target, queues, event_types)
             moment = following.run(target.execute, values)[0]["available_at"]
             values |= self._values(target)
             now = statements.now.run(target.execute, values)[0]["now"]
@@ -121,27 +106,11 @@ class Reading(Transactions):
 
         return self._run(work, using=using, begin=Begin.READ)
 
-    def stats(self, *, using: object = None) -> list[QueueCount]:
-        """Each queue's tasks, counted. Reads every task execution: for people and tests, not for a hot path."""
-        rows = self._run(
-            lambda target: target.dialect.statements.stats.run(target.execute, self._values(target)),
-            using=using,
-            begin=Begin.READ,
-        )
-        counts: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            queue = counts.setdefault(row["queue"], {"queue": row["queue"]})
-            name = "delayed" if row["delayed"] else row["status"].lower()
-            queue[name] = queue.get(name, 0) + row["tasks"]
-            if name == "ready":
-                queue["oldest_ready_at"] = row["oldest_available_at"]
-        return [QueueCount(**queue) for queue in counts.values()]
 
-
-def _execution(row: dict[str, Any]) -> TaskExecution:
+def execution_of(row: dict[str, Any]) -> TaskExecution:
     return TaskExecution(**{**row, "status": TaskStatus(row["status"])})
 
 
-def _event(row: dict[str, Any]) -> ExecutionEvent:
+def event_of(row: dict[str, Any]) -> ExecutionEvent:
     data = json.loads(row["event_data"]) if row["event_data"] else {}
     return ExecutionEvent(**{**row, "event_type": EventType(row["event_type"]), "event_data": data})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -10,20 +10,23 @@ from uuid import UUID
 from ..dialects import Begin, Row
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
+from ..periods import first_id
 from ..target import Target
-from .base import Transactions, positive
+from .base import positive
+from .partitions import Partitions
 
 _NIL = UUID(int=0)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Retention(Transactions):
+class Retention(Partitions):
     def prune(
         self,
         older_than: timedelta | float,
         *,
         statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
         batch: int = 1000,
+        whole_partitions: bool = False,
         dry_run: bool = False,
         stop: Callable[[], bool] = lambda: False,
         using: object = None,
@@ -31,7 +34,13 @@ class Retention(Transactions):
         """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
         Each batch is a transaction of its own, and rows that somebody has locked are passed over. An unfinished task keeps
-        its row and its events whatever its age. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
+        its row and its events whatever its age. Events that belong to no task (an emit nobody subscribed to) go when they are
+        as old. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
+
+        Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped,
+        with what must stay carried over to the default partition before. Nobody else uses the two tables while one is
+        dropped, which takes about as long as reading its tasks once; so it is not done with `using`. Then the rows of the
+        others are deleted; `whole_partitions` leaves them to the drop that comes, so that tasks may stay one partition longer.
         """
         positive(batch, "batch")
         wanted = set(statuses)
@@ -40,40 +49,57 @@ class Retention(Transactions):
             raise InvalidArgument("older_than must not be negative")
         if not wanted <= TERMINAL:
             raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
-        now = self._run(
-            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
-            using=using,
-            begin=Begin.READ,
-        )
+        now = self._moment(using)
         before = now - min(older_than, now - _EPOCH)
         values = {
             "before": before,
-            "from_id": _NIL,
-            "to_id": _first_uuid7(before + timedelta(days=1)),
             "limit": batch,
             **{f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL},
         }
+        # A day more, since ids carry their makers' clocks.
+        last = first_id(before + timedelta(days=1))
+        ranges = self._closed(before, last, using) if whole_partitions else [(_NIL, last)]
         if dry_run:
-            counted = self._run(
-                lambda target: target.dialect.statements.prunable.run(target.execute, values),
-                using=using,
-                begin=Begin.READ,
-            )
-            return int(counted[0]["tasks"])
+            return sum(self._count({**values, "from_id": low, "to_id": high}, using) for low, high in ranges)
         deleted = 0
-        while not stop():
-            gone = self._run(lambda target: self._prune(target, values), using=using)
+        if using is None:
+            self.make_partitions()
+            deleted = self._drop_before(before, values, stop)
+        return deleted + sum(
+            self._delete({**values, "from_id": low, "to_id": high}, using, stop) for low, high in ranges
+        )
+
+    def _count(self, values: Mapping[str, Any], using: object) -> int:
+        counted = self._run(
+            lambda target: target.dialect.statements.prunable.run(target.execute, values),
+            using=using,
+            begin=Begin.READ,
+        )
+        return int(counted[0]["tasks"])
+
+    def _delete(self, values: dict[str, Any], using: object, stop: Callable[[], bool]) -> int:
+        """The rows between two ids, batch by batch."""
+        deleted, more = 0, True
+        while more and not stop():
+            gone, unrouted = self._run(lambda target: _prune(target, values), using=using)
             deleted += len(gone)
-            if len(gone) < batch:
-                break
-            values["from_id"] = max(row["id"] for row in gone)
+            more = max(len(gone), unrouted) == values["limit"]
+            values["from_id"] = max((row["id"] for row in gone), default=values["from_id"])
         return deleted
 
-    def _prune(self, target: Target, values: dict[str, Any]) -> list[Row]:
-        with target.atomic():
-            return target.dialect.statements.prune.run(target.execute, values)
+    def _closed(self, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:
+        """Between which ids lies what is in no partition that a later prune will drop."""
+        layout = self._layout(using)
+        low, ranges = _NIL, []
+        for one in layout.partitions if layout else ():
+            if one.end > before:
+                ranges.append((low, min(one.lower, last)))
+                low = max(low, UUID(int=one.upper.int - 1))
+        return [*ranges, (low, last)]
 
 
-def _first_uuid7(moment: datetime) -> UUID:
-    """Smaller than every uuid7 made from this moment on. (A day is added by the caller: ids carry their makers' clocks.)"""
-    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
+def _prune(target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
+    statements = target.dialect.statements
+    with target.atomic():
+        gone = statements.prune.run(target.execute, values)
+        return gone, len(statements.prune_unrouted.run(target.execute, values))

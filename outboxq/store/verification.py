@@ -32,8 +32,10 @@ class Verification(Transactions):
         """Check every invariant in one snapshot of a running system; empty if all hold. Reads all tables, so it takes time.
 
         With `repair`, what can be put right without guessing is: a lost outbox entry comes back, due when the last event
-        says; a stale entry or lease goes; a Running task without a lease gets one that has run out, for `recover` to find.
-        With `using` the snapshot is that of the connection's transaction.
+        says; a stale entry, lease, dead letter or claim of a partition key goes; an entry or lease that differs from its
+        task is made as the task says; a Running task without a lease gets one that has run out, for `recover` to find; a
+        Failed task is a dead letter again; a partition key goes back to the task that runs or holds it, unless another has
+        taken it. Each repair is a transaction of its own. With `using` the snapshot is that of the connection's transaction.
         """
         broken = self._broken(using)
         return [self._repair(violation, using) for violation in broken] if repair else broken
@@ -53,7 +55,12 @@ class Verification(Transactions):
     def _repair(self, violation: Violation, using: object) -> Violation:
         def work(target: Target) -> list[Row] | None:
             repair = target.dialect.statements.repairs.get(violation.name)
-            return None if repair is None else repair.run(target.execute, self._values(target))
+            if repair is None:
+                return None
+            with target.atomic():
+                rows = repair.run(target.execute, self._values(target))
+            self._wake(target, {row["queue"] for row in rows if "queue" in row})
+            return rows
 
         rows = self._run(work, using=using)
         if rows is None:

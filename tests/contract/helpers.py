@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -26,6 +26,8 @@ TABLES = {
     "task_leases": "task_execution_id",
     "execution_events": "sequence_num",
     "idempotency_keys": "task_execution_id",
+    "dead_letters": "task_execution_id",
+    "partition_claims": "task_execution_id",
 }
 
 
@@ -136,6 +138,20 @@ def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = 
 
     monkeypatch.setattr(store, "_transaction", losing)
     return store
+
+
+def woken(store: Store, monkeypatch: Any) -> list[str]:
+    """The queues whose sleepers this store wakes from now on."""
+    told: list[str] = []
+    real = store._wake
+
+    def note(target: Any, queues: Iterable[str]) -> None:
+        named = list(queues)
+        told.extend(named)
+        real(target, named)
+
+    monkeypatch.setattr(store, "_wake", note)
+    return told
 
 
 def stale_by(database: Database, seconds: float) -> Any:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -236,6 +235,8 @@ ASKING = [
     ("task", "show", NOBODY),
     ("task", "cancel", NOBODY),
     ("task", "retry", NOBODY),
+    ("failed", "redrive", "--all"),
+    ("queue", "pause", "mail"),
     ("cleanup-events", "--older-than", "1d"),
     ("verify",),
 ]
@@ -323,19 +324,6 @@ def test_the_script_for_a_database_with_a_password_does_not_show_it():
 
 def cells(result: Result) -> list[list[str]]:
     return [line.split("\t") for line in result.stdout.splitlines()]
-
-
-def test_status_counts_each_queue_tab_separated_in_a_pipe(database):
-    completed(database, queue="ledger")
-    failed(database, queue="ledger")
-    database.add(database.store, queue="mail")
-    database.add(database.store, queue="mail", delay=timedelta(hours=1))
-    head, *rows = cells(outboxq("status", url=database.url))
-    assert head == ["queue", "ready", "delayed", "running", "completed", "failed", "cancelled", "oldest ready"]
-    assert sorted(row[:7] for row in rows) == [
-        ["ledger", "0", "0", "0", "1", "1", "0"],
-        ["mail", "1", "1", "0", "0", "0", "0"],
-    ]
 
 
 def test_the_option_beats_the_environment(database):

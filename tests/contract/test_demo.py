@@ -111,13 +111,18 @@ def nobody_killed(day: demo.Day) -> None:
     day.killed = None
 
 
+ENTRY_LEFT_BEHIND = """
+    INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at)
+    SELECT id, queue, priority, position, created_at, created_at FROM task_executions LIMIT 1
+"""
+
 SABOTAGE = [
     (spoil("DELETE FROM outboxq_demo_orders WHERE number = 1"), "orders are in the database"),
     (spoil("INSERT INTO outboxq_demo_orders (number) VALUES (5)"), "orders are in the database"),
     (undone_task_is_there, "tasks were enqueued with them"),
     (task_never_enqueued, "tasks were enqueued with them"),
     (completed_back_to_ready, "dead letter, the declined card"),
-    (completed_back_to_ready, "the outbox is empty"),
+    (spoil(ENTRY_LEFT_BEHIND), "the outbox is empty"),
     (spoil("DELETE FROM execution_events WHERE event_type = 'task_retry_scheduled'"), "failed attempts were retried"),
     (spoil("DELETE FROM outboxq_demo_receipts WHERE number = 1"), "receipts were sent"),
     (spoil("INSERT INTO outboxq_demo_receipts (number) VALUES (5)"), "receipts were sent"),

@@ -261,8 +261,8 @@ def test_what_is_committed_after_the_wait_has_looked_is_not_missed(database, dis
     name = "look_ahead" if database.name == "sqlite" else "look"
     look, committed = getattr(part, name), []
 
-    def look_and_commit(*arguments):
-        seen = look(*arguments)
+    def look_and_commit(*arguments, **options):
+        seen = look(*arguments, **options)
         if not committed:
             committed.append(add(database))
         return seen

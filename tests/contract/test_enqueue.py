@@ -20,7 +20,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq.errors import InvalidArgument
-from outboxq.model import EventType, NewTask, TaskStatus, fold
+from outboxq.folding import fold
+from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.conftest import NOON, Database

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -10,8 +9,8 @@ import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, OutboxqError, TaskNotFound
+from outboxq.folding import fold
 from outboxq.model import EventType, Outcome, TaskStatus
-from outboxq.store import QueueCount
 from tests.contract import helpers
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -195,6 +194,120 @@ def test_an_event_that_is_refused_undoes_it(database, operation, event_type):
     assert helpers.everything(database) == before
 
 
+# --- run now, another priority
+
+
+def rescheduled(database, task_id):
+    """What its last event says, and the entry, the row and the fold agree on."""
+    (entry,) = database.rows(
+        f"SELECT priority, position FROM task_outbox WHERE task_execution_id = '{as_stored(database, task_id)}'"
+    )
+    task, events = database.frozen.get(task_id), database.frozen.history(task_id)
+    assert (task.priority, task.position) == entry
+    assert (events[-1].event_type, events[-1].lease_token, events[-1].worker_id) == ("task_rescheduled", None, None)
+    state = fold(events)
+    assert (state.status, state.attempt) == (task.status, task.attempt)
+    return task, events[-1].event_data, state.available_at
+
+
+def as_stored(database, task_id):
+    return task_id.hex if database.name == "sqlite" else task_id
+
+
+@pytest.mark.parametrize("kind", ["delayed", "retry"])
+def test_what_waits_is_run_now(database, kind):
+    if kind == "delayed":
+        task_id = database.add(delay=HOUR, priority=7).id
+    else:
+        claim = helpers.claimed(database, priority=7)
+        outcome = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=HOUR, error="x")
+        database.frozen.finish([outcome])
+        task_id = claim.id
+    before = database.frozen.get(task_id)
+    database.clock.advance(1)
+    assert database.frozen.run_now(task_id)
+    task, data, due = rescheduled(database, task_id)
+    assert (task.priority, task.position, task.attempt) == (7, before.position, before.attempt)
+    assert (task.retry_at, task.updated_at, due) == (None, database.clock.now, database.clock.now)
+    assert data.keys() == {"available_at"}
+    (claim,) = database.claim()
+    assert claim.id == task_id
+
+
+def test_what_is_due_is_not_touched(database):
+    handle = database.add()
+    before = helpers.everything(database)
+    database.clock.advance(1)
+    assert not database.frozen.run_now(handle.id)
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("kind", ["due", "delayed", "retry"])
+def test_another_priority_keeps_the_due_time(database, kind):
+    if kind == "retry":
+        claim = helpers.claimed(database)
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=HOUR, error="x")])
+        task_id, due = claim.id, database.clock.now + HOUR
+    else:
+        due = database.clock.now + (HOUR if kind == "delayed" else timedelta(0))
+        task_id = database.add(available_at=due).id
+    before = database.frozen.get(task_id)
+    database.clock.advance(1)
+    assert database.frozen.set_priority(task_id, -100)
+    task, data, known = rescheduled(database, task_id)
+    assert (task.priority, task.retry_at, task.position) == (-100, before.retry_at, before.position)
+    assert (known, data["priority"]) == (due, -100)
+    everything = helpers.everything(database)
+    assert not database.frozen.set_priority(task_id, -100)
+    assert helpers.everything(database) == everything
+    assert database.frozen.set_priority(task_id, 0)
+    assert rescheduled(database, task_id)[1]["priority"] == 0
+
+
+def test_the_first_of_a_key_may_be_another_after_it(database, monkeypatch):
+    first, second = database.add(partition_key="k"), database.add(partition_key="k")
+    told = helpers.woken(database.frozen, monkeypatch)
+    assert database.frozen.set_priority(first.id, -1)
+    assert told == ["default"]
+    assert [claim.id for claim in database.claim(2)] == [second.id]
+
+
+@pytest.mark.parametrize("state", ["Running", "Completed", "Failed", "Cancelled"])
+def test_only_what_waits_is_rescheduled(database, state):
+    claim = helpers.claimed(database)
+    if state == "Cancelled":
+        database.frozen.cancel(claim.id, force=True)
+    elif state != "Running":
+        (database.frozen.complete if state == "Completed" else lambda c: database.frozen.fail(c, "x"))(claim)
+    before = helpers.everything(database)
+    for call in (database.frozen.run_now, lambda task_id: database.frozen.set_priority(task_id, 5)):
+        with pytest.raises(InvalidTransition, match=f"is {state} and cannot be rescheduled"):
+            call(claim.id)
+        with pytest.raises(TaskNotFound):
+            call(uuid4())
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("operation", ["run_now", "set_priority"])
+def test_a_reschedule_whose_answer_is_lost_happened_once(database, monkeypatch, operation):
+    task_id = database.add(delay=HOUR).id
+    arguments = [9] if operation == "set_priority" else []
+    store = helpers.lossy(database, monkeypatch)
+    assert getattr(store, operation)(task_id, *arguments) is True
+    assert helpers.types(database, task_id) == ["task_created", "task_rescheduled"]
+
+
+def test_who_freed_a_key_or_a_place_tells_the_sleepers(database, monkeypatch):
+    told = helpers.woken(database.frozen, monkeypatch)
+    for fields, force, expected in [({}, False, []), ({}, True, ["q"]), ({"partition_key": "k"}, False, ["q"])]:
+        handle = database.add(queue="q", **fields)
+        if force:
+            database.claim()
+        database.frozen.cancel(handle.id, force=force)
+        assert told == expected
+        told.clear()
+
+
 # --- two at once
 
 OPERATIONS = {
@@ -209,11 +322,16 @@ OPERATIONS = {
         task_id, datetime(2040, 1, 1, tzinfo=UTC), 2, **using
     ),
     "redrive": lambda store, task_id, claim, **using: store.redrive(task_id, **using),
+    "redrive_all": lambda store, task_id, claim, **using: store.redrive_all(**using),
+    "discard": lambda store, task_id, claim, **using: store.discard(task_id, **using),
+    "run_now": lambda store, task_id, claim, **using: store.run_now(task_id, **using),
+    "priority": lambda store, task_id, claim, **using: store.set_priority(task_id, 9, **using),
 }
 STATES = {
-    "Ready": ["claim", "cancel", "retry"],
+    "Ready": ["claim", "cancel", "retry", "priority"],
+    "Delayed": ["cancel", "retry", "run_now", "priority"],
     "Running": ["complete", "release", "heartbeat", "recover", "cancel", "force", "retry"],
-    "Failed": ["retry", "redrive"],
+    "Failed": ["retry", "redrive", "redrive_all", "discard"],
 }
 
 
@@ -222,8 +340,8 @@ STATES = {
 def test_what_meets_an_open_transaction_ends_in_a_named_outcome(database, state, first, end):
     """The second waits or passes over, and then does its work or says why not; never an error of the database."""
     for second in STATES[state]:
-        handle, claim = database.add(), None
-        if state != "Ready":
+        handle, claim = database.add(delay=HOUR if state == "Delayed" else timedelta(0)), None
+        if state not in ("Ready", "Delayed"):
             (claim,) = database.claim()
             database.clock.advance(3600)  # so that a recovery finds it
         if state == "Failed":
@@ -281,30 +399,6 @@ def test_a_callers_uncommitted_task_is_seen_on_its_connection_only(database):
         assert database.frozen.get(handle.id, using=connection).status is TaskStatus.CANCELLED
         assert len(database.frozen.history(handle.id, using=connection)) == 2
         assert database.frozen.get(handle.id).status is TaskStatus.READY
-
-
-def test_stats_equal_what_was_counted_by_hand(database):
-    for number in range(3):
-        database.add(queue="a", available_at=helpers.stale_by(database, 10 - number))
-    database.add(queue="a", delay=HOUR)
-    database.add(queue="b", delay=timedelta(microseconds=1))
-    ends = [database.frozen.complete, lambda c: database.frozen.fail(c, "x"), None]
-    for number, end in enumerate([ends[0], ends[0], ends[1], ends[2], ends[2], ends[2]]):
-        database.add(queue="c")
-        (claim,) = database.claim(queues=["c"])
-        if end:
-            end(claim)
-        elif number == 5:
-            database.frozen.cancel(claim.id, force=True)
-    assert [asdict(count) for count in database.frozen.stats()] == [
-        asdict(QueueCount(queue="a", ready=3, delayed=1, oldest_ready_at=helpers.stale_by(database, 10))),
-        asdict(QueueCount(queue="b", delayed=1)),
-        asdict(QueueCount(queue="c", completed=2, failed=1, running=2, cancelled=1)),
-    ]
-
-
-def test_stats_of_nothing_are_nothing(database):
-    assert database.frozen.stats() == []
 
 
 def test_the_next_moment_is_strictly_in_the_future(database):
@@ -503,6 +597,11 @@ def test_any_age_is_an_age(database):
         ("history", [None], {}),
         ("cancel", ["no-uuid"], {}),
         ("redrive", [7], {}),
+        ("discard", ["no-uuid"], {}),
+        ("run_now", ["no-uuid"], {}),
+        ("set_priority", ["no-uuid", 1], {}),
+        ("set_priority", [uuid4(), 101], {}),
+        ("set_priority", [uuid4(), True], {}),
         ("get_ready_for_retry", [0], {}),
         ("get_ready_for_retry", [True], {}),
         ("recover", [0], {}),

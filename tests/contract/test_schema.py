@@ -27,7 +27,10 @@ COLUMNS = {
         created_at""",
     "execution_events": """sequence_num pipeline_execution_id task_execution_id event_type event_data worker_id lease_token
         created_at xact_id""",
-    "task_leases": "task_execution_id lease_token worker_id lease_expires_at",
+    "task_leases": "task_execution_id queue lease_token worker_id lease_expires_at",
+    "dead_letters": "task_execution_id queue task_name event_type partition_key exception failed_at",
+    "idempotency_keys": "scope key task_execution_id expires_at until_finished created_at",
+    "partition_claims": "queue partition_key task_execution_id held",
 }
 NULLABLE = {
     "task_executions": """event_type partition_key headers max_attempts timeout_seconds worker_id cancel_requested_at
@@ -35,10 +38,11 @@ NULLABLE = {
     "task_outbox": "partition_key event_type expires_at",
     "execution_events": "task_execution_id event_data worker_id lease_token xact_id",
     "task_leases": "",
+    "dead_letters": "event_type partition_key exception",
+    "idempotency_keys": "expires_at",
+    "partition_claims": "",
 }
 OTHERS = {
-    "idempotency_keys",
-    "partition_claims",
     "task_subscriptions",
     "queue_settings",
     "workers",
@@ -96,7 +100,7 @@ def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database,
     assert names == {c.name for c in declared.constraints if c.__visit_name__.endswith("check_constraint")}
     assert all(name.startswith(f"ck_{table}_") for name in names)
     unique = {c["name"] for c in found.get_unique_constraints(table)}
-    assert unique == ({"uq_task_outbox_task_execution_id"} if table == "task_outbox" else set())
+    assert unique == ({f"uq_{table}_task_execution_id"} if table in {"task_outbox", "partition_claims"} else set())
     indexes = {i["name"] for i in found.get_indexes(table) if not i.get("duplicates_constraint")}
     assert indexes == {index.name for index in declared.indexes}
 
@@ -107,6 +111,9 @@ def test_the_partial_indexes_are_partial(database):
     definitions = {name: sql for sql, name in database.rows(f"SELECT {column} FROM {catalog}")}
     for name in (
         "ix_task_executions_pipeline",
+        "ix_task_outbox_due",
+        "ix_task_outbox_key",
+        "ix_task_outbox_key_due",
         "uq_execution_events_claim",
         "uq_execution_events_end",
         "ix_execution_events_other",
@@ -114,6 +121,16 @@ def test_the_partial_indexes_are_partial(database):
         assert " WHERE " in definitions[name], name
     assert "UNIQUE" in definitions["uq_execution_events_claim"]
     assert "UNIQUE" in definitions["uq_execution_events_end"]
+
+
+@pytest.mark.parametrize("row", ["'mail', 'k', '{b}'", "'mail', 'other', '{a}'"])
+def test_a_key_has_one_claim_and_a_task_claims_one_key(database, row):
+    database.corrupted = True
+    a, b = uuid4().hex, uuid4().hex
+    held = "true" if database.name == "postgresql" else "1"
+    database.run(f"INSERT INTO partition_claims VALUES ('mail', 'k', '{a}', {held})")
+    with pytest.raises(IntegrityError):
+        database.run(f"INSERT INTO partition_claims VALUES ({row.format(a=a, b=b)}, {held})")
 
 
 def test_no_table_has_a_foreign_key(database):
@@ -168,6 +185,7 @@ def test_the_database_refuses_an_impossible_execution(database, change):
     ["priority = 100", "priority = -100", "max_attempts = 1", "max_attempts = NULL", "on_dead_letter = 'hold'"],
 )
 def test_the_database_takes_what_lies_on_the_border(database, change):
+    database.corrupted = True  # its outbox entry does not follow
     database.add()
     database.run(f"UPDATE task_executions SET {change}")
 
@@ -287,7 +305,7 @@ def test_postgresql_keeps_the_storage_options_that_were_measured(postgresql):
         "autovacuum_vacuum_cost_delay=0",
     }
     assert options["task_executions"] == {"fillfactor=50"}
-    assert options["task_outbox"] == restless
+    assert options["task_outbox"] == options["partition_claims"] == restless
     assert options["task_leases"] == options["sleeping_workers"] == {"fillfactor=50", *restless}
 
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import LeaseLost
-from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
 from outboxq.statements.checks import checks, repairs
 from tests.contract import helpers
 
@@ -52,6 +52,41 @@ def abandoned(database):
     return claim.id
 
 
+def failed(database):
+    claim = helpers.claimed(database)
+    database.frozen.fail(claim, "x")
+    return claim.id
+
+
+def keyed(database):
+    return database.add(partition_key="k").id
+
+
+def running_keyed(database):
+    return helpers.claimed(database, partition_key="k").id
+
+
+def holding(database):
+    claim = helpers.claimed(database, partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    database.frozen.fail(claim, "x")
+    return claim.id
+
+
+def running_before(database):
+    task_id = running(database)
+    running_keyed(database)
+    return task_id
+
+
+def completed_before(database):
+    first, second = (database.add(partition_key="k").id for _ in range(2))
+    for task_id in (first, second):
+        (claim,) = database.claim(2)
+        assert claim.id == task_id
+        database.frozen.complete(claim)
+    return first
+
+
 def insert_event(kind, token="NULL", data="{{}}", number=None):
     columns, values = ("sequence_num, ", f"{number}, ") if number is not None else ("", "")
     return (
@@ -62,7 +97,17 @@ def insert_event(kind, token="NULL", data="{{}}", number=None):
 
 INSERT_ENTRY = (
     "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) VALUES "
-    f"('{{id}}', 'default', 0, 1, '{NOW}', '{NOW}')"
+    f"('{{id}}', 'default', 0, coalesce((SELECT position FROM task_executions WHERE id = '{{id}}'), 1), '{NOW}', '{NOW}')"
+)
+INSERT_LETTER = f"INSERT INTO dead_letters VALUES ('{{id}}', 'default', 'tests.work', NULL, NULL, NULL, '{NOW}')"
+TAKE_KEY = "INSERT INTO partition_claims VALUES ('default', '{}', '{{id}}', {})"
+DIFFERENT = (
+    "queue = 'other'",
+    "priority = 1",
+    "partition_key = 'k'",
+    "position = 1000",
+    "event_type = 'order.paid'",
+    f"expires_at = '{LATER}'",
 )
 DUE = f'{{{{"available_at": "{NOW}"}}}}'
 LAST = "(SELECT max(sequence_num) FROM execution_events)"
@@ -72,6 +117,38 @@ CORRUPTIONS = [
     ("entry_without_ready", running, [INSERT_ENTRY]),
     ("entry_without_ready", completed, [INSERT_ENTRY]),
     ("entry_without_ready", None, [INSERT_ENTRY]),
+    *(("entry_differs_from_task", ready, [f"UPDATE task_outbox SET {change}"]) for change in DIFFERENT),
+    ("lease_differs_from_task", running, ["UPDATE task_leases SET queue = 'other'"]),
+    ("failed_without_letter", failed, ["DELETE FROM dead_letters"]),
+    ("failed_without_letter", abandoned, ["DELETE FROM dead_letters"]),
+    ("letter_without_failed", ready, [INSERT_LETTER]),
+    ("letter_without_failed", completed, [INSERT_LETTER]),
+    ("letter_without_failed", None, [INSERT_LETTER]),
+    ("claimed_key_without_task", keyed, [TAKE_KEY.format("k", "false")]),
+    ("claimed_key_without_task", completed, [TAKE_KEY.format("k", "false")]),
+    ("claimed_key_without_task", None, [TAKE_KEY.format("k", "true")]),
+    ("claimed_key_without_task", running, [TAKE_KEY.format("k", "false")]),
+    ("claimed_key_without_task", failed, [TAKE_KEY.format("k", "true")]),
+    ("claimed_key_without_task+running_without_key", running_keyed, ["UPDATE partition_claims SET held = true"]),
+    ("claimed_key_without_task+running_without_key", running_keyed, ["UPDATE partition_claims SET queue = 'other'"]),
+    (
+        "claimed_key_without_task+running_without_key",
+        running_keyed,
+        ["UPDATE partition_claims SET partition_key = 'other'"],
+    ),
+    ("claimed_key_without_task+failed_without_key", holding, ["UPDATE partition_claims SET held = false"]),
+    ("running_without_key", running_keyed, ["DELETE FROM partition_claims"]),
+    ("failed_without_key", holding, ["DELETE FROM partition_claims"]),
+    (
+        "key_running_twice+running_without_key+key_claimed_twice",
+        running_before,
+        ["UPDATE task_executions SET partition_key = 'k'"],
+    ),
+    (
+        "key_claimed_twice",
+        completed_before,
+        ["UPDATE execution_events SET sequence_num = 1000000 WHERE event_type = 'task_completed'"],
+    ),
     ("running_without_lease", running, ["DELETE FROM task_leases"]),
     (
         "lease_without_running",
@@ -82,7 +159,11 @@ CORRUPTIONS = [
     ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET worker_id = '{id}'"]),
     ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET lease_token = 2"]),
     ("status_differs_from_events", completed, ["UPDATE task_executions SET status = 'Cancelled'"]),
-    ("status_differs_from_events", completed, ["UPDATE task_executions SET status = 'Failed'"]),
+    ("status_differs_from_events", completed, ["UPDATE task_executions SET status = 'Failed'", INSERT_LETTER]),
+    ("counters_differ_from_events", ready, ["UPDATE task_executions SET attempt = 2"]),
+    ("counters_differ_from_events", reset, ["UPDATE task_executions SET attempt = 2"]),
+    ("counters_differ_from_events", reset, ["UPDATE task_executions SET recovery_attempts = 0"]),
+    ("counters_differ_from_events", completed, ["UPDATE task_executions SET recovery_attempts = 1"]),
     ("birth_not_recorded_once", ready, ["DELETE FROM execution_events"]),
     ("birth_not_recorded_once", ready, [insert_event("task_created", data=DUE)]),
     ("token_differs_from_claims", ready, ["UPDATE task_executions SET lease_token = 1"]),
@@ -129,7 +210,8 @@ CORRUPTIONS = [
         reset,
         [
             (
-                f'UPDATE execution_events SET event_data = \'{{{{"available_at": "{NOW}", "lease_expires_at": "{LATER}"}}}}\' '
+                f'UPDATE execution_events SET event_data = \'{{{{"available_at": "{NOW}", "lease_expires_at": "{LATER}", '
+                '"recovery_attempts": 1}}\' '
                 "WHERE event_type = 'task_reset'"
             )
         ],
@@ -144,8 +226,8 @@ CORRUPTIONS = [
         None,
         [
             (
-                "INSERT INTO idempotency_keys (scope, key, task_execution_id, created_at) VALUES "
-                f"('tests.work', 'k', '{{id}}', '{NOW}')"
+                "INSERT INTO idempotency_keys (scope, key, task_execution_id, until_finished, created_at) VALUES "
+                f"('tests.work', 'k', '{{id}}', false, '{NOW}')"
             )
         ],
     ),
@@ -209,7 +291,7 @@ def test_what_would_have_to_be_guessed_is_left_alone(database, names):
     _, state, statements = next(case for case in CORRUPTIONS if case[0] == names)
     corrupt(database, state, statements)
     before = helpers.everything(database)
-    assert [violation.repaired for violation in database.frozen.verify(repair=True)] == [0]
+    assert {violation.repaired for violation in database.frozen.verify(repair=True)} == {0}
     assert helpers.everything(database) == before
 
 
@@ -324,12 +406,7 @@ def test_repair_beside_writers_breaks_nothing(database):
     def repair():
         found = []
         try:
-            for name in (
-                "ready_without_entry",
-                "entry_without_ready",
-                "running_without_lease",
-                "lease_without_running",
-            ):
+            for name in repairs():
                 for _ in range(3):
                     statement = database.store.dialect.statements.repairs[name]
                     found += database.store._run(

@@ -29,6 +29,14 @@ def flaky(ctx: TaskContext, number: int) -> None:
         raise ValueError("once")
 
 
+@outbox.task(name="faults.turn", queue="faults", lease=1, retry=RetryPolicy(max_attempts=5, wait=0.05))
+def turn(ctx: TaskContext, number: int) -> None:
+    """Of a key; one in five fails once, and is tried again a little later."""
+    time.sleep(number % 7 * 0.002)
+    if number % 5 == 0 and ctx.attempt == 1:
+        raise ValueError("once")
+
+
 @outbox.task(name="faults.entry", queue="faults", lease=2, transactional=True)
 def entry(ctx: TaskContext, number: int, die: str = "") -> None:
     """One effect, in the task's own transaction; dies, the first time, before it or after it."""

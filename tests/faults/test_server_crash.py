@@ -1,17 +1,19 @@
-"""A claim is not flushed: a server that crashes may take it back, and nothing comes of that but another claim."""
+"""What a server that crashes may take back, and what it must not: claims and relaxed ends come again, the rest stays."""
 
 from __future__ import annotations
 
-from uuid import uuid4
+from datetime import timedelta
+from uuid import UUID, uuid4
 
 import pytest
 
 from outboxq import LeaseLost, migrations
 from outboxq.engine import make_engine
-from outboxq.model import NewTask, TaskStatus
+from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests import postgres
+from tests.conftest import Clock
 
 
 @pytest.fixture
@@ -41,3 +43,87 @@ def test_a_claim_that_a_crash_took_back_is_fenced_although_the_next_has_its_toke
     server.restart("immediate")
     assert store.get(task.id).status is TaskStatus.COMPLETED, "a completion is flushed, and the claim with it"
     assert store.verify() == []
+
+
+def test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again(crashing):
+    server, store = crashing
+    clock = Clock()
+    store = Store(store.engine, clock=clock)
+    relaxed, transactional = (enqueued(store, key) for key in ("relaxed", "transactional"))
+    claims = {claim.id: claim for claim in store.claim_ready_task(2, worker_id=uuid4())}
+    crash = Crash(server, store)
+
+    # A unit's commit is flushed, with what it enqueued, and with the claims that came before it in the log.
+    with store.unit() as unit:
+        unit.connection.exec_driver_sql("CREATE TABLE ledger AS SELECT 1 AS paid")
+        follow_up = store.enqueue(new("follow-up"), using=unit.connection).id
+        assert store.finish([completed(claims[transactional])], using=unit.connection) == frozenset()
+    assert store.finish([completed(claims[relaxed])], durable=False) == frozenset()
+    assert statuses(store, relaxed, transactional) == [TaskStatus.COMPLETED, TaskStatus.COMPLETED]
+    crash()
+    assert statuses(store, transactional, follow_up) == [TaskStatus.COMPLETED, TaskStatus.READY]
+    with store.bound_engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT paid FROM ledger").scalars().all() == [1]
+    assert store.get(relaxed).status is TaskStatus.RUNNING, "the end survived the crash: the test proved nothing"
+    assert [event.event_type for event in store.history(relaxed)] == [EventType.CREATED, EventType.CLAIMED]
+
+    # Its lease runs out like that of a dead worker, and it runs again.
+    clock.advance(timedelta(minutes=2))
+    assert [task.id for task in store.recover()] == [relaxed]
+    again = {claim.id: claim for claim in store.claim_ready_task(2, worker_id=uuid4())}
+    assert set(again) == {relaxed, follow_up}
+    with pytest.raises(LeaseLost):
+        store.complete(claims[relaxed])
+    assert store.finish([completed(claim) for claim in again.values()]) == frozenset()
+    crash()
+    assert statuses(store, relaxed, transactional, follow_up) == [TaskStatus.COMPLETED] * 3
+
+
+def test_a_relaxed_end_of_a_key_that_a_crash_took_back_keeps_the_others_of_its_key_waiting(crashing):
+    server, store = crashing
+    clock = Clock()
+    store = Store(store.engine, clock=clock)
+    first, second = (store.enqueue(new("step", partition_key="order")).id for _ in range(2))
+    [claim] = store.claim_ready_task(2, worker_id=uuid4())
+    enqueued(store, "any")  # flushes the claim
+    assert store.finish([completed(claim)], durable=False) == frozenset()
+    [lost] = [one for one in store.claim_ready_task(2, worker_id=uuid4()) if one.partition_key]
+    assert lost.id == second
+    Crash(server, store)()
+    assert statuses(store, first, second) == [TaskStatus.RUNNING, TaskStatus.READY], "the test proved nothing"
+    assert [one.partition_key for one in store.claim_ready_task(2, worker_id=uuid4())] == [None]
+    clock.advance(timedelta(minutes=2))
+    assert first in {task.id for task in store.recover()}
+    order = []
+    while claims := store.claim_ready_task(2, worker_id=uuid4()):
+        order += [one.id for one in claims if one.partition_key]
+        store.finish([completed(one) for one in claims])
+    assert order == [first, second]
+    assert store.verify() == []
+
+
+class Crash:
+    """The server ends as if its power were cut, and starts again; the tables must be whole."""
+
+    def __init__(self, server: postgres.Cluster, store: Store) -> None:
+        self._server, self._store = server, store
+
+    def __call__(self) -> None:
+        self._server.restart("immediate")
+        assert self._store.verify() == []
+
+
+def new(name: str, **fields: object) -> NewTask:
+    return NewTask(id=uuid7(), task_name=f"tests.{name}", args="{}", **fields)  # type: ignore[arg-type]
+
+
+def enqueued(store: Store, name: str) -> UUID:
+    return store.enqueue(new(name)).id
+
+
+def completed(claim: Claim) -> Outcome:
+    return Outcome(claim=claim, event_type=EventType.COMPLETED)
+
+
+def statuses(store: Store, *ids: UUID) -> list[TaskStatus]:
+    return [store.get(one).status for one in ids]

@@ -13,7 +13,18 @@ import tenacity
 from sqlalchemy import Connection, select
 from sqlalchemy.orm import Session
 
-from outboxq import Handle, Outbox, RetryPolicy, Task, TaskContext, TaskExecution, TaskStatus, Worker
+from outboxq import (
+    Emitted,
+    Handle,
+    Outbox,
+    RetryPolicy,
+    Subscription,
+    Task,
+    TaskContext,
+    TaskExecution,
+    TaskStatus,
+    Worker,
+)
 
 outbox = Outbox()
 session = Session()
@@ -113,6 +124,10 @@ def the_context_is_no_argument_of_an_enqueue() -> None:
 
 def the_options_are_known_by_name_and_type() -> None:
     bare.using(session, delay=60, priority=5, queue="mail", max_attempts=3, idempotency_key="order 1").enqueue(1)
+    bare.using(session, partition_key="c1", expires=3600, unique_for=60, unique_until_finished=True).enqueue(1)
+    bare.using(session, expires=datetime.now(UTC), on_conflict="replace").enqueue(1)
+    bare.using(session, expires="tomorrow")  # type: ignore[arg-type]
+    bare.using(session, unique_until_finished="yes")  # type: ignore[arg-type]
     bare.using(session, delay=timedelta(minutes=1)).enqueue(1)
     bare.using(session, run_after=datetime.now(UTC)).enqueue(1)
     bare.using(session, delay="60")  # type: ignore[arg-type]
@@ -122,8 +137,31 @@ def the_options_are_known_by_name_and_type() -> None:
     outbox.task(lease="60")  # type: ignore[call-overload]
     outbox.task(timeout="60")  # type: ignore[call-overload]
     outbox.task(transactional="yes")  # type: ignore[call-overload]
+    outbox.task(subscribe=7)  # type: ignore[call-overload]
+    outbox.task(on_dead_letter=True)  # type: ignore[call-overload]
     transactional.using(session).enqueue(1)
     transactional.using(session).enqueue("one")  # type: ignore[arg-type]
+
+
+@outbox.task(subscribe=["order.paid", "refund.*"], on_dead_letter="hold")
+def subscribed(ctx: TaskContext, payload: dict[str, int], note: str = "") -> None:
+    assert_type(ctx.event_type, str | None)
+    assert_type(ctx.partition_key, str | None)
+    assert_type(outbox.emit("order.shipped", payload, using=ctx), Emitted)
+    del note
+
+
+def an_event_names_its_transaction() -> None:
+    emitted = outbox.emit("order.paid", {"id": 1}, using=session, partition_key="c1", idempotency_key="k", expires=60)
+    assert_type(emitted.pipeline_execution_id, UUID)
+    assert_type(emitted.handles["typing.book"], Handle)
+    emitted.handles = {}  # type: ignore[misc]
+    outbox.emit("order.paid")  # type: ignore[call-arg]
+    outbox.emit("order.paid", using=session, delay="60")  # type: ignore[arg-type]
+    subscribed.using(session).enqueue({"id": 1})
+    subscribed.using(session).enqueue({"id": "1"})  # type: ignore[dict-item]
+    assert_type(outbox.subscriptions, list[Subscription])
+    outbox.sync_subscriptions()
 
 
 def what_comes_back_has_fields() -> None:
@@ -132,6 +170,8 @@ def what_comes_back_has_fields() -> None:
     assert_type(handle.created, bool)
     handle.created = False  # type: ignore[misc]
     assert_type(bare.using(session).enqueue_many([(1,), {"order_id": 2}]), list[Handle])
+    assert_type(bare.using(session).enqueue_many([(1,), (2,)], idempotency_keys=["a", None]), list[Handle])
+    bare.using(session).enqueue_many([(1,)], idempotency_keys=[1])  # type: ignore[list-item]
 
     execution = outbox.store.get(handle.id)
     assert_type(execution, TaskExecution)

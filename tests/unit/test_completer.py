@@ -35,7 +35,7 @@ class FakeStore:
     def may_pass(error):
         return isinstance(error, Away)
 
-    def finish(self, outcomes):
+    def finish(self, outcomes, *, durable=True):
         self.batches.append(list(outcomes))
         return self.answer(outcomes)
 

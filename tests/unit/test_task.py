@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from outboxq import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, Outbox, TaskContext, UnknownTask
-from outboxq.uuid7 import uuid7
+from outboxq.model import OnConflict, OnDeadLetter
+from outboxq.uuid7 import FAMILY, family, uuid7
 
 
 def module_level(order_id: int, *, note: str = "") -> str:
@@ -265,3 +266,129 @@ def test_ids_grow_within_a_process_and_are_version_7():
     assert len(set(ids)) == 10_000
     assert {one.version for one in ids} == {7}
     assert {one.variant for one in ids} == {"specified in RFC 4122"}
+
+
+# --- Events
+
+
+@pytest.mark.parametrize(
+    "takes",
+    [
+        lambda: None,
+        lambda payload, note: None,
+        lambda payload, *, note: None,
+        lambda payload=1, *, note: None,
+    ],
+)
+def test_a_subscriber_takes_the_payload_and_needs_nothing_else(takes):
+    with pytest.raises(ConfigurationError, match="the payload as its one argument"):
+        Outbox().task(name="t", subscribe="order.paid")(takes)
+
+
+def test_a_subscriber_may_take_the_context_and_have_defaults():
+    def first(ctx: TaskContext, order: dict[str, int], note: str = "") -> None: ...
+    def second(*, order: dict[str, int] | None = None) -> None: ...
+
+    def none(ctx: TaskContext) -> None: ...
+
+    outbox = Outbox()
+    for number, function in enumerate((first, second)):
+        outbox.task(name=str(number), subscribe="a")(function)
+    assert [one.parameter for one in outbox.subscriptions] == ["order", "order"]
+    with pytest.raises(ConfigurationError, match="it takes none"):
+        outbox.task(name="none", subscribe="a")(none)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "*.paid", "order.*.late", "**", "x" * 201, "a\0b", "\ud800", 7, b"a", ["a", None]]
+)
+def test_what_no_event_could_be_is_refused_where_it_is_subscribed_to(pattern):
+    with pytest.raises(InvalidArgument):
+        Outbox().task(name="t", subscribe=pattern)(lambda payload: None)
+
+
+@pytest.mark.parametrize("subscribe", [None, (), []])
+def test_a_task_subscribes_only_where_it_says_so(subscribe):
+    outbox = Outbox()
+    outbox.task(name="t", subscribe=subscribe)(lambda: None)
+    assert outbox.subscriptions == []
+
+
+# --- What an enqueue may be told
+
+
+class Recorded:
+    """A store that only remembers what it is given."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def enqueue(self, task, *, using):
+        return self.enqueue_many([task], using=using)[0]
+
+    def enqueue_many(self, tasks, *, using):
+        self.tasks += tasks
+        return tasks
+
+
+def recorded(monkeypatch, **declared):
+    outbox, store = Outbox(), Recorded()
+    monkeypatch.setattr(Outbox, "store", store)
+    return outbox.task(**declared)(module_level), store.tasks
+
+
+def test_the_options_of_an_enqueue_reach_the_store(monkeypatch):
+    task, written = recorded(monkeypatch, on_dead_letter="hold")
+    options = {"partition_key": "c1", "idempotency_key": "k", "unique_for": 60, "unique_until_finished": True}
+    task.using(object(), expires=1.5, on_conflict="replace", **options).enqueue(1)
+    (new,) = written
+    assert (new.partition_key, new.on_dead_letter) == ("c1", OnDeadLetter.HOLD)
+    assert (new.expires_in, new.expires_at) == (timedelta(seconds=1.5), None)
+    assert (new.idempotency_key, new.unique_for, new.unique_until_finished) == ("k", timedelta(minutes=1), True)
+    assert new.on_conflict is OnConflict.REPLACE
+
+
+def test_a_task_without_a_key_has_none_to_hold(monkeypatch):
+    task, written = recorded(monkeypatch, on_dead_letter=OnDeadLetter.HOLD)
+    until = datetime.now().astimezone()
+    task.using(object(), expires=until).enqueue(1)
+    assert (written[0].partition_key, written[0].on_dead_letter) == (None, OnDeadLetter.RELEASE)
+    assert (written[0].expires_at, written[0].expires_in) == (until, None)
+
+
+def test_a_batch_has_a_key_for_each_call(monkeypatch):
+    task, written = recorded(monkeypatch)
+    task.using(object(), on_conflict="skip").enqueue_many([(1,), (2,), (3,)], idempotency_keys=["a", None, "c"])
+    assert [new.idempotency_key for new in written] == ["a", None, "c"]
+    assert len({new.pipeline_execution_id for new in written}) == 1
+    for keys in (["a"], "ab", []):
+        with pytest.raises(InvalidArgument, match="one key for each call: a list of 2"):
+            task.using(object()).enqueue_many([(1,), (2,)], idempotency_keys=keys)
+    with pytest.raises(InvalidArgument, match="idempotency_keys="):
+        task.using(object(), idempotency_key="a").enqueue_many([(1,)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"expires": "60"},
+        {"unique_for": "60"},
+        {"on_conflict": "overwrite"},
+        {"on_conflict": None},
+    ],
+)
+def test_an_option_that_is_none_is_refused(options):
+    with pytest.raises(InvalidArgument, match=next(iter(options))):
+        Outbox().task(module_level).using(object(), **options)
+
+
+def test_an_unknown_fate_of_a_key_is_refused():
+    with pytest.raises(InvalidArgument, match="'release', 'hold'"):
+        Outbox().task(on_dead_letter="keep")(module_level)
+
+
+def test_ids_of_a_family_leave_room_to_count():
+    families = [family() for _ in range(1000)]
+    assert families == sorted(set(families))
+    assert {one.int & FAMILY for one in families} == {0}
+    assert {one.version for one in families} == {7}

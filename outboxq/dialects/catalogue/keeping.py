@@ -36,5 +36,14 @@ class Keeping(Catalogue):
         return self._compile(retention.prune(self._g))
 
     @cached_property
+    def prune_unrouted(self) -> Plan:
+        return self._compile(retention.prune_unrouted(self._g))
+
+    @cached_property
+    def partitions(self) -> Mapping[str, Prepared]:
+        """Of the history in partitions; none where the database has no such thing."""
+        return self._dialect.partitioning.statements if self._dialect.partitioning else {}
+
+    @cached_property
     def prunable(self) -> Prepared:
         return self._dialect.prepare(retention.prunable())

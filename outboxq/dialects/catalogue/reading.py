@@ -28,10 +28,6 @@ class Reading(Catalogue):
         return self._dialect.prepare(reading.ready_for_retry(self._g))
 
     @cached_property
-    def stats(self) -> Prepared:
-        return self._dialect.prepare(reading.stats(self._g))
-
-    @cached_property
     def version_table(self) -> Prepared:
         return self._dialect.prepare(self._dialect.find_table(VERSION_TABLE))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ...statements import enqueue
+from ...statements import enqueue, idempotency
 from ..plan import Plan
 from .base import Catalogue
 
@@ -16,8 +16,24 @@ class Writing(Catalogue):
 
     @cached_property
     def enqueue_keyed(self) -> Plan:
-        return self._compile(enqueue.enqueue_keyed(self._g))
+        return self._compile(idempotency.enqueue_keyed(self._g))
 
     @cached_property
-    def keyed_tasks(self) -> Plan:
-        return self._compile(enqueue.keyed_tasks())
+    def key_holders(self) -> Plan:
+        return self._compile(idempotency.key_holders(self._g))
+
+    @cached_property
+    def lock_keys(self) -> Plan:
+        return self._compile(idempotency.lock_keys(self._g))
+
+    @cached_property
+    def take_over_keys(self) -> Plan:
+        return self._compile(idempotency.take_over_keys(self._g))
+
+    @cached_property
+    def replace(self) -> Plan:
+        return self._compile(idempotency.replace(self._g))
+
+    @cached_property
+    def written(self) -> Plan:
+        return self._compile(idempotency.written(self._g))

@@ -1,6 +1,8 @@
 WITH RECURSIVE queues AS
 (SELECT batch.queue AS queue, batch.ordinal AS ordinal
 FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)),
+clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
 pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
@@ -8,7 +10,14 @@ WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
 ORDER BY entry.priority DESC
   LIMIT %(param_1)s::INTEGER) AS priority
 FROM queues
-WHERE queues.queue IS NOT NULL
+WHERE queues.queue IS NOT NULL AND (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.queue = queues.queue AND (mine.paused_at IS NOT NULL OR mine.concurrency_limit IS NOT NULL AND
+    mine.concurrency_limit <= (SELECT count(*) AS count_1
+FROM task_leases AS lease
+WHERE lease.queue = mine.queue) OR mine.rate_full_at + (-(mine.rate_seconds - mine.rate_seconds / CAST(mine.rate_limit
+    AS NUMERIC))) * interval '1 second' > (SELECT clock.now
+FROM clock))) IS NULL
 UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
 WHERE entry.queue = pairs.queue AND entry.partition_key IS NULL AND entry.priority < pairs.priority
@@ -16,14 +25,71 @@ ORDER BY entry.priority DESC
   LIMIT %(param_2)s::INTEGER) AS anon_1
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
-clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now)
-  SELECT pairs.queue
+event_types AS
+(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
+FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+keys(queue, upto, task_execution_id, partition_key, available_at, event_type, n) AS
+(SELECT open_queues.queue AS queue, open_queues.upto AS upto, head.task_execution_id AS task_execution_id,
+    head.partition_key AS partition_key, head.available_at AS available_at, head.event_type AS event_type, 1 AS n
+FROM (SELECT queues.queue AS queue, '' AS after, NULL AS upto
+FROM queues
+WHERE queues.queue IS NOT NULL AND (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.queue = queues.queue AND (mine.paused_at IS NOT NULL OR mine.concurrency_limit IS NOT NULL AND
+    mine.concurrency_limit <= (SELECT count(*) AS count_2
+FROM task_leases AS lease
+WHERE lease.queue = mine.queue) OR mine.rate_full_at + (-(mine.rate_seconds - mine.rate_seconds / CAST(mine.rate_limit
+    AS NUMERIC))) * interval '1 second' > (SELECT clock.now
+FROM clock))) IS NULL AND (SELECT keyed_due.id
+FROM task_outbox AS keyed_due
+WHERE keyed_due.queue = queues.queue AND keyed_due.partition_key IS NOT NULL AND keyed_due.available_at <= (SELECT
+    clock.now
+FROM clock)
+ORDER BY keyed_due.available_at
+  LIMIT %(param_3)s::INTEGER) IS NOT NULL) AS open_queues
+JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
+    head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
+    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.created_at AS created_at
+FROM task_outbox AS head_entry
+WHERE head_entry.queue = open_queues.queue AND head_entry.partition_key > open_queues.after
+ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
+  LIMIT %(param_4)s::INTEGER) AS head ON true
+WHERE open_queues.upto IS NULL OR head.partition_key <= open_queues.upto
+UNION ALL SELECT keys.queue AS queue, keys.upto AS upto, following.task_execution_id AS task_execution_id,
+    following.partition_key AS partition_key, following.available_at AS available_at, following.event_type AS
+    event_type, keys.n + 1 AS anon_2
+FROM keys
+JOIN LATERAL (SELECT following_entry.id AS id, following_entry.task_execution_id AS task_execution_id,
+    following_entry.queue AS queue, following_entry.priority AS priority, following_entry.partition_key AS
+    partition_key, following_entry.position AS position, following_entry.event_type AS event_type,
+    following_entry.available_at AS available_at, following_entry.expires_at AS expires_at, following_entry.created_at
+    AS created_at
+FROM task_outbox AS following_entry
+WHERE following_entry.queue = keys.queue AND following_entry.partition_key > keys.partition_key
+ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
+  LIMIT %(param_5)s::INTEGER) AS following ON true
+WHERE keys.n < 1000 AND (keys.upto IS NULL OR following.partition_key <= keys.upto))
+  SELECT 1 AS due
+WHERE (EXISTS (SELECT pairs.queue
 FROM pairs
 WHERE EXISTS (SELECT entry_due.id
 FROM task_outbox AS entry_due
 WHERE entry_due.partition_key IS NULL AND entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND
     entry_due.available_at <= (SELECT clock.now
-FROM clock)
-ORDER BY entry_due.available_at, entry_due.id)
-  LIMIT %(param_3)s::INTEGER
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE entry_due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
+    = '*' AND substr(entry_due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1))))
+ORDER BY entry_due.available_at, entry_due.id))) OR (EXISTS (SELECT keys.n
+FROM keys
+WHERE keys.available_at <= (SELECT clock.now
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
+    '*' AND substr(keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM partition_claims AS claims
+WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key) IS NULL OR keys.n = 1000
+  LIMIT %(param_6)s::INTEGER))

@@ -67,5 +67,5 @@ WHERE moved.partition_key IS NOT NULL AND NOT (moved.status = 'Failed' AND moved
     freeing))))
   SELECT moved.id, moved.pipeline_execution_id, moved.task_name, moved.queue, moved.priority, moved.partition_key,
       moved.position, moved.event_type, moved.expires_at, moved.on_dead_letter, moved.status, moved.attempt,
-      moved.recovery_attempts
-FROM moved
+      moved.recovery_attempts, freed.lease_token, freed.worker_id
+FROM moved LEFT OUTER JOIN freed ON freed.id = moved.id

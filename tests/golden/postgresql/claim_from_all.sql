@@ -14,7 +14,10 @@ WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
 ORDER BY entry.priority DESC
   LIMIT %(param_1)s::INTEGER) AS priority
 FROM queues
-WHERE queues.queue IS NOT NULL
+WHERE queues.queue IS NOT NULL AND (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.queue = queues.queue AND (mine.paused_at IS NOT NULL OR mine.concurrency_limit IS NOT NULL OR mine.rate_limit
+    IS NOT NULL)) IS NULL
 UNION ALL SELECT pairs.queue AS queue, (SELECT entry.priority
 FROM task_outbox AS entry
 WHERE entry.queue = pairs.queue AND entry.partition_key IS NULL AND entry.priority < pairs.priority
@@ -24,6 +27,9 @@ FROM pairs
 WHERE pairs.priority IS NOT NULL),
 clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
+event_types AS
+(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
+FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
 share AS MATERIALIZED
 (SELECT merged.queue AS queue, merged.priority AS priority, count(*) AS share
 FROM (SELECT pairs.queue AS queue, pairs.priority AS priority
@@ -32,7 +38,11 @@ JOIN LATERAL (SELECT entry.available_at AS available_at, entry.id AS id
 FROM task_outbox AS entry
 WHERE entry.partition_key IS NULL AND entry.queue = pairs.queue AND entry.priority = pairs.priority AND
     entry.available_at <= (SELECT clock.now
-FROM clock)
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE entry.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
+    '*' AND substr(entry.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1))))
 ORDER BY entry.available_at, entry.id
   LIMIT %(limit)s::BIGINT) AS ahead ON true
 ORDER BY pairs.priority DESC, ahead.available_at, ahead.id
@@ -46,7 +56,11 @@ JOIN LATERAL (SELECT due.ctid AS ctid
 FROM task_outbox AS due
 WHERE due.partition_key IS NULL AND due.queue = shares.queue AND due.priority = shares.priority AND due.available_at <=
     (SELECT clock.now
-FROM clock)
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) = '*'
+    AND substr(due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1))))
 ORDER BY due.available_at, due.id
   LIMIT shares.share FOR UPDATE SKIP LOCKED) AS locked ON true),
 rest AS MATERIALIZED
@@ -59,7 +73,11 @@ JOIN LATERAL (SELECT due.ctid AS ctid
 FROM task_outbox AS due
 WHERE due.partition_key IS NULL AND due.queue = pair.queue AND due.priority = pair.priority AND due.available_at <=
     (SELECT clock.now
-FROM clock) AND due.ctid != all(array((SELECT first.ctid
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) = '*'
+    AND substr(due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1)))) AND due.ctid != all(array((SELECT first.ctid
 FROM first)))
 ORDER BY due.available_at, due.id
   LIMIT %(limit)s::BIGINT FOR UPDATE SKIP LOCKED) AS locked ON true
@@ -74,7 +92,14 @@ taken AS
 (DELETE FROM task_outbox
 WHERE ctid = any(array((SELECT picked.ctid
 FROM picked)))
-RETURNING task_outbox.task_execution_id AS id, task_outbox.available_at, task_outbox.id AS entry_id),
+RETURNING task_outbox.task_execution_id AS id, task_outbox.available_at, task_outbox.id AS entry_id,
+    task_outbox.expires_at, (SELECT keyed.id
+FROM task_outbox AS keyed
+WHERE keyed.partition_key IS NOT NULL
+  LIMIT %(param_3)s::INTEGER) IS NOT NULL OR (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
+  LIMIT %(param_4)s::INTEGER) IS NOT NULL AS besides),
 claimed AS
 (UPDATE task_executions
 SET status='Running', lease_token=(task_executions.lease_token + %(lease_token_1)s::BIGINT),
@@ -83,8 +108,11 @@ SET status='Running', lease_token=(task_executions.lease_token + %(lease_token_1
 FROM clock)), started_at=(SELECT clock.now
 FROM clock), updated_at=(SELECT clock.now
 FROM clock)
-WHERE task_executions.id = any(array((SELECT taken.id
-FROM taken))) AND task_executions.status = 'Ready'
+WHERE task_executions.id = any(array((SELECT in_time.id
+FROM (SELECT taken.id AS id
+FROM taken
+WHERE taken.expires_at IS NULL OR CAST(taken.expires_at AS TIMESTAMP WITH TIME ZONE) > (SELECT clock.now
+FROM clock)) AS in_time))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
     task_executions.priority, task_executions.event_type, task_executions.partition_key, task_executions.args,
     task_executions.headers, task_executions.attempt, task_executions.max_attempts, task_executions.recovery_attempts,
@@ -107,9 +135,28 @@ event AS
     CAST(jsonb_strip_nulls(jsonb_build_object('attempt', claimed.attempt)) AS TEXT) AS jsonb_strip_nulls_1,
     %(worker_id)s::UUID AS anon_3, claimed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_4
-FROM claimed)
-  SELECT taken.id, taken.available_at, taken.entry_id, claimed.pipeline_execution_id, claimed.task_name, claimed.queue,
-      claimed.priority, claimed.event_type, claimed.partition_key, claimed.args, claimed.headers, claimed.attempt,
-      claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token, claimed.timeout_seconds, claimed.created_at,
-      claimed.first_started_at, claimed.started_at, claimed.lease_seconds, claimed.lease_expires_at
+FROM claimed),
+expired AS
+(UPDATE task_executions
+SET status='Cancelled', retry_at=NULL, completed_at=(SELECT clock.now
+FROM clock), updated_at=(SELECT clock.now
+FROM clock)
+WHERE task_executions.id = any(array((SELECT late.id
+FROM (SELECT taken.id AS id
+FROM taken
+WHERE CAST(taken.expires_at AS TIMESTAMP WITH TIME ZONE) <= (SELECT clock.now
+FROM clock)) AS late))) AND task_executions.status = 'Ready'
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.expires_at),
+expired_event AS
+(INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
+    created_at) SELECT expired.pipeline_execution_id AS pipeline_execution_id, expired.id AS id, 'task_expired',
+    CAST(jsonb_strip_nulls(jsonb_build_object('expires_at', expired.expires_at)) AS TEXT) AS jsonb_strip_nulls_2,
+    %(worker_id)s::UUID AS anon_3, NULL AS anon_5, (SELECT clock.now
+FROM clock) AS anon_6
+FROM expired)
+  SELECT taken.id, taken.available_at, taken.entry_id, taken.expires_at, taken.besides, claimed.pipeline_execution_id,
+      claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
+      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token,
+      claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_seconds,
+      claimed.lease_expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

@@ -6,19 +6,23 @@ given AS
     max_attempts, batch.lease_seconds AS lease_seconds, batch.timeout_seconds AS timeout_seconds, batch.available_at AS
     available_at, batch.delay_seconds AS delay_seconds, batch.partition_key AS partition_key, batch.on_dead_letter AS
     on_dead_letter, batch.event_type AS event_type, batch.expires_at AS expires_at, batch.expires_seconds AS
-    expires_seconds, batch.idempotency_key AS idempotency_key, batch.ordinal AS ordinal
+    expires_seconds, batch.idempotency_key AS idempotency_key, batch.unique_seconds AS unique_seconds,
+    batch.until_finished AS until_finished, batch.ordinal AS ordinal
 FROM unnest(%(given_id)s::UUID[], %(given_pipeline_execution_id)s::UUID[], %(given_task_name)s::TEXT[],
     %(given_queue)s::TEXT[], %(given_priority)s::SMALLINT[], %(given_args)s::TEXT[], %(given_headers)s::TEXT[],
     %(given_max_attempts)s::INTEGER[], %(given_lease_seconds)s::DOUBLE PRECISION[], %(given_timeout_seconds)s::DOUBLE
     PRECISION[], %(given_available_at)s::TIMESTAMP WITH TIME ZONE[], %(given_delay_seconds)s::DOUBLE PRECISION[],
     %(given_partition_key)s::TEXT[], %(given_on_dead_letter)s::TEXT[], %(given_event_type)s::TEXT[],
     %(given_expires_at)s::TIMESTAMP WITH TIME ZONE[], %(given_expires_seconds)s::DOUBLE PRECISION[],
-    %(given_idempotency_key)s::TEXT[]) WITH ORDINALITY AS batch(id, pipeline_execution_id, task_name, queue, priority,
+    %(given_idempotency_key)s::TEXT[], %(given_unique_seconds)s::DOUBLE PRECISION[],
+    %(given_until_finished)s::BOOLEAN[]) WITH ORDINALITY AS batch(id, pipeline_execution_id, task_name, queue, priority,
     args, headers, max_attempts, lease_seconds, timeout_seconds, available_at, delay_seconds, partition_key,
-    on_dead_letter, event_type, expires_at, expires_seconds, idempotency_key, ordinal)),
+    on_dead_letter, event_type, expires_at, expires_seconds, idempotency_key, unique_seconds, until_finished, ordinal)),
 key AS
-(INSERT INTO idempotency_keys (scope, key, task_execution_id, until_finished, created_at) SELECT given.task_name AS
-    task_name, given.idempotency_key AS idempotency_key, given.id AS id, false AS anon_1, (SELECT clock.now
+(INSERT INTO idempotency_keys (scope, key, task_execution_id, expires_at, until_finished, created_at) SELECT
+    given.task_name AS task_name, given.idempotency_key AS idempotency_key, given.id AS id, (SELECT clock.now
+FROM clock) + given.unique_seconds * interval '1 second' AS anon_1, given.until_finished AS until_finished, (SELECT
+    clock.now
 FROM clock) AS anon_2
 FROM given
 WHERE given.idempotency_key IS NOT NULL

@@ -12,10 +12,18 @@ executions AS
 WHERE task_executions.id = any(array((SELECT doomed.id
 FROM doomed)))
 RETURNING task_executions.id),
-events AS
+claim_events AS
 (DELETE FROM execution_events
 WHERE execution_events.task_execution_id = any(array((SELECT executions.id
-FROM executions)))),
+FROM executions))) AND execution_events.event_type = 'task_claimed'),
+end_events AS
+(DELETE FROM execution_events
+WHERE execution_events.task_execution_id = any(array((SELECT executions.id
+FROM executions))) AND execution_events.event_type != 'task_claimed' AND execution_events.lease_token IS NOT NULL),
+other_events AS
+(DELETE FROM execution_events
+WHERE execution_events.task_execution_id = any(array((SELECT executions.id
+FROM executions))) AND execution_events.lease_token IS NULL),
 keys AS
 (DELETE FROM idempotency_keys
 WHERE idempotency_keys.task_execution_id = any(array((SELECT executions.id

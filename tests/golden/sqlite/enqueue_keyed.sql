@@ -9,10 +9,16 @@ WITH given AS MATERIALIZED
     json_extract(given_rows.value, '$[11]') AS delay_seconds, json_extract(given_rows.value, '$[12]') AS partition_key,
     json_extract(given_rows.value, '$[13]') AS on_dead_letter, json_extract(given_rows.value, '$[14]') AS event_type,
     json_extract(given_rows.value, '$[15]') AS expires_at, json_extract(given_rows.value, '$[16]') AS expires_seconds,
-    json_extract(given_rows.value, '$[17]') AS idempotency_key
+    json_extract(given_rows.value, '$[17]') AS idempotency_key, json_extract(given_rows.value, '$[18]') AS
+    unique_seconds, json_extract(given_rows.value, '$[19]') AS until_finished
 FROM json_each(:given) AS given_rows)
-  INSERT INTO idempotency_keys (scope, "key", task_execution_id, until_finished, created_at) SELECT given.task_name,
-      given.idempotency_key, given.id, 0 AS anon_1, :now AS anon_2
+  INSERT INTO idempotency_keys (scope, "key", task_execution_id, expires_at, until_finished, created_at) SELECT
+      given.task_name, given.idempotency_key, given.id, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now,
+      :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+      CAST(round(given.unique_seconds * :unique_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1,
+      (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now,
+      :substr_3, :substr_4) AS INTEGER) + CAST(round(given.unique_seconds * :unique_seconds_1) AS INTEGER)) % 1000000)
+      AS anon_1, given.until_finished, :now AS anon_2
 FROM given
 WHERE given.idempotency_key IS NOT NULL
 ORDER BY given.task_name, given.idempotency_key, given.ordinal
@@ -30,7 +36,8 @@ WITH given AS MATERIALIZED
     json_extract(given_rows.value, '$[11]') AS delay_seconds, json_extract(given_rows.value, '$[12]') AS partition_key,
     json_extract(given_rows.value, '$[13]') AS on_dead_letter, json_extract(given_rows.value, '$[14]') AS event_type,
     json_extract(given_rows.value, '$[15]') AS expires_at, json_extract(given_rows.value, '$[16]') AS expires_seconds,
-    json_extract(given_rows.value, '$[17]') AS idempotency_key
+    json_extract(given_rows.value, '$[17]') AS idempotency_key, json_extract(given_rows.value, '$[18]') AS
+    unique_seconds, json_extract(given_rows.value, '$[19]') AS until_finished
 FROM json_each(:given) AS given_rows),
 "key" AS MATERIALIZED
 (SELECT key_rows."key" AS ordinal, json_extract(key_rows.value, '$[0]') AS id
@@ -66,7 +73,8 @@ WITH given AS MATERIALIZED
     json_extract(given_rows.value, '$[11]') AS delay_seconds, json_extract(given_rows.value, '$[12]') AS partition_key,
     json_extract(given_rows.value, '$[13]') AS on_dead_letter, json_extract(given_rows.value, '$[14]') AS event_type,
     json_extract(given_rows.value, '$[15]') AS expires_at, json_extract(given_rows.value, '$[16]') AS expires_seconds,
-    json_extract(given_rows.value, '$[17]') AS idempotency_key
+    json_extract(given_rows.value, '$[17]') AS idempotency_key, json_extract(given_rows.value, '$[18]') AS
+    unique_seconds, json_extract(given_rows.value, '$[19]') AS until_finished
 FROM json_each(:given) AS given_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
@@ -92,7 +100,8 @@ WITH given AS MATERIALIZED
     json_extract(given_rows.value, '$[11]') AS delay_seconds, json_extract(given_rows.value, '$[12]') AS partition_key,
     json_extract(given_rows.value, '$[13]') AS on_dead_letter, json_extract(given_rows.value, '$[14]') AS event_type,
     json_extract(given_rows.value, '$[15]') AS expires_at, json_extract(given_rows.value, '$[16]') AS expires_seconds,
-    json_extract(given_rows.value, '$[17]') AS idempotency_key
+    json_extract(given_rows.value, '$[17]') AS idempotency_key, json_extract(given_rows.value, '$[18]') AS
+    unique_seconds, json_extract(given_rows.value, '$[19]') AS until_finished
 FROM json_each(:given) AS given_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,

@@ -16,13 +16,29 @@ WHERE task_executions.id IN (SELECT doomed.id
 FROM doomed)
 RETURNING id;
 
--- events
+-- claim_events
 WITH executions AS MATERIALIZED
 (SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IN (SELECT executions.id
-FROM executions);
+FROM executions) AND execution_events.event_type = 'task_claimed';
+
+-- end_events
+WITH executions AS MATERIALIZED
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+FROM json_each(:executions) AS executions_rows)
+  DELETE FROM execution_events
+WHERE execution_events.task_execution_id IN (SELECT executions.id
+FROM executions) AND execution_events.event_type != 'task_claimed' AND execution_events.lease_token IS NOT NULL;
+
+-- other_events
+WITH executions AS MATERIALIZED
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+FROM json_each(:executions) AS executions_rows)
+  DELETE FROM execution_events
+WHERE execution_events.task_execution_id IN (SELECT executions.id
+FROM executions) AND execution_events.lease_token IS NULL;
 
 -- keys
 WITH executions AS MATERIALIZED

@@ -1,0 +1,91 @@
+"""`outboxq queue`: how queues are run."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from types import EllipsisType
+
+import click
+
+from ..store import QueueSettings, Store
+from .console import database_options, span, table
+
+Rate = tuple[int, timedelta] | None | EllipsisType
+
+
+def _rate(context: click.Context, parameter: click.Parameter, value: str | None) -> Rate:
+    """100/1m: so many starts in such a time."""
+    if value is None or value == "none":
+        return ... if value is None else None
+    parts = re.fullmatch(r"(\d{1,9})/(.+)", value)
+    time = span(context, parameter, parts[2]) if parts else None
+    if parts is None or not time or int(parts[1]) < 1:
+        raise click.BadParameter("write it as 100/1m or 5/1s, or none")
+    return int(parts[1]), time
+
+
+def _concurrency(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | EllipsisType | None:
+    if value is None or value == "none":
+        return ... if value is None else None
+    if not re.fullmatch(r"\d{1,9}", value) or int(value) < 1:
+        raise click.BadParameter("write a whole number of at least 1, or none")
+    return int(value)
+
+
+@click.group()
+def queue() -> None:
+    """Pause a queue, limit it, or say how its keys are run."""
+
+
+@queue.command("list")
+@database_options
+def list_(store: Store) -> None:
+    """List the queues of which something special is said."""
+    _print(store.queue_settings())
+
+
+@queue.command()
+@click.argument("name")
+@database_options
+def pause(store: Store, name: str) -> None:
+    """Start nothing of a queue until it is resumed; what runs, runs on."""
+    _print([store.pause(name)])
+
+
+@queue.command()
+@click.argument("name")
+@database_options
+def resume(store: Store, name: str) -> None:
+    """End the pause."""
+    _print([store.resume(name)])
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--concurrency", callback=_concurrency, help="How many of its tasks run at once in all; none: no limit.")
+@click.option("--rate", callback=_rate, help="How many start in a time, e.g. 100/1m; none: no limit.")
+@database_options
+def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate: Rate) -> None:
+    """Limit how many tasks of a queue run at once or start in a time; what is not named stays."""
+    if concurrency is ... and rate is ...:
+        raise click.UsageError("give --concurrency, --rate, or both; none removes a limit")
+    _print([store.limit(name, concurrency=concurrency, rate=rate)])
+
+
+@queue.command()
+@click.argument("name")
+@click.argument("ordered", type=click.Choice(["on", "off"]))
+@database_options
+def order(store: Store, name: str, ordered: str) -> None:
+    """Have the tasks of a key wait for each other (on), or have keys only take turns (off)."""
+    _print([store.order(name, ordered == "on")])
+
+
+def _print(settings: list[QueueSettings]) -> None:
+    head = ("queue", "paused since", "concurrency", "rate", "ordered")
+    table(head, [(s.queue, s.paused_at, s.concurrency, _per(s.rate), "yes" if s.ordered else "no") for s in settings])
+
+
+def _per(rate: tuple[int, timedelta] | None) -> str | None:
+    return None if rate is None else f"{rate[0]} in {rate[1]}"

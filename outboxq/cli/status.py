@@ -1,0 +1,148 @@
+"""`outboxq status`: how the queues fare, once or again and again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Literal
+
+import click
+
+from ..store import Percentiles, Statistics, Store
+from .console import database_options, drawn, screen, span, table
+
+Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""The names of a table's columns, and its rows."""
+
+
+@click.command()
+@click.option(
+    "--watch",
+    is_flag=False,
+    flag_value=2.0,
+    default=None,
+    type=click.FloatRange(min=0.1),
+    metavar="[SECONDS]",
+    help="Look again after so many seconds (2), until Ctrl-C.",
+)
+@click.option(
+    "--by", type=click.Choice(["queue", "task"]), default="queue", help="A line for each queue, or each task."
+)
+@click.option(
+    "--window", default="1h", show_default=True, callback=span, help="How far back to look, such as 10m or 7d."
+)
+@database_options
+def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
+    """Show what waits, runs and has failed now, and what happened lately: counts, rates, and how long tasks took.
+
+    In a pipe the times are in seconds and the columns separated by tabs.
+    """
+    look = partial(store.stats, window=window, by=by)
+    tables = partial(_for_people if sys.stdout.isatty() else _for_programs, by_task=by == "task")
+    if watch is None:
+        for head, rows in tables(look()):
+            table(head, rows)
+        return
+    try:
+        _watch(lambda: tables(look()), watch)
+    except KeyboardInterrupt:
+        return
+
+
+def _watch(tables: Callable[[], list[Lines]], seconds: float) -> None:
+    if not sys.stdout.isatty():
+        while True:
+            for head, rows in tables():
+                table(head, rows)
+            click.echo()
+            time.sleep(seconds)
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(console=screen(), auto_refresh=False) as live:
+        while True:
+            seen = [drawn(head, rows) for head, rows in tables()]
+            live.update(Group(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", *seen), refresh=True)
+            time.sleep(seconds)
+
+
+def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
+    """Everything, in one table."""
+
+    def cells(one: Statistics) -> dict[str, object]:
+        return {
+            **_name(one, by_task=by_task),
+            **{name: getattr(one, name) for name in ("ready", "delayed", "running", "failed")},
+            "oldest ready": None if one.oldest_ready_at is None else one.oldest_ready_at.isoformat(),
+            **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
+            "failure rate": one.failure_rate,
+            **_percentiles({"start": one.emit_to_start, "end": one.emit_to_complete}, timedelta.total_seconds),
+            "workers": one.live_workers,
+            "paused": "paused" if one.paused else None,
+        }
+
+    return [_lines(found, cells)]
+
+
+def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
+    """What is now, what happened, and how long it took, each in a table that fits into eighty columns."""
+
+    def now(one: Statistics) -> dict[str, object]:
+        return {
+            **_name(one, by_task=by_task),
+            **{name: getattr(one, name) for name in ("ready", "delayed", "running", "failed")},
+            "oldest": None if one.oldest_ready_age is None else _brief(one.oldest_ready_age),
+            "workers": one.live_workers,
+            "": "paused" if one.paused else None,
+        }
+
+    def happened(one: Statistics) -> dict[str, object]:
+        return {
+            **_name(one, by_task=by_task),
+            "completed": one.completed,
+            "failed": one.failures,
+            "retried": one.retries,
+            "cancelled": one.cancelled,
+            "per s": f"{one.throughput:.3g}",
+            "failing": None if one.failure_rate is None else f"{one.failure_rate:.1%}",
+        }
+
+    def took(one: Statistics) -> dict[str, object]:
+        times = {"start": one.emit_to_start, "end": one.emit_to_complete}
+        return {**_name(one, by_task=by_task), **_percentiles(times, _brief)}
+
+    ended = [one for one in found if one.emit_to_start is not None]
+    return [_lines(found, now), _lines(found, happened), *([_lines(ended, took)] if ended else [])]
+
+
+def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]]) -> Lines:
+    """A line for each; the names of the columns are those of a line for nothing."""
+    return list(cells(Statistics(queue=""))), [list(cells(one).values()) for one in found]
+
+
+def _name(one: Statistics, *, by_task: bool) -> dict[str, object]:
+    return {"queue": one.queue, "task": one.task_name} if by_task else {"queue": one.queue}
+
+
+def _percentiles(times: Mapping[str, Percentiles | None], render: Callable[[timedelta], object]) -> dict[str, object]:
+    return {
+        f"{until} {name}": None if taken is None else render(getattr(taken, name))
+        for until, taken in times.items()
+        for name in ("p50", "p95", "p99")
+    }
+
+
+def _brief(span: timedelta) -> str:
+    """At most seven characters or so: 12ms, 1.5s, 5m, 2h, 3d."""
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 100:
+        return f"{seconds:.1f}s"
+    for unit, length in (("m", 60), ("h", 3600)):
+        if seconds < 100 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"

@@ -1,0 +1,58 @@
+"""A task's events, replayed into what its row must be. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from .model import STATUS_AFTER, EventType, ExecutionEvent, TaskStatus
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fold:
+    """What a task's events, read in order, say its row must be."""
+
+    status: TaskStatus
+    attempt: int
+    recovery_attempts: int
+    lease_token: int
+    worker_id: UUID | None = None
+    """Who has claimed it; None unless Running."""
+    available_at: datetime | None
+    """When it is due; None unless Ready."""
+    completed_at: datetime | None = None
+    """When it ended; None until then."""
+    last_error: str | None = field(default=None, repr=False)
+
+
+def fold(events: Iterable[ExecutionEvent]) -> Fold:
+    """Replay the events of one task, oldest first. Raises ValueError where they do not begin with its creation."""
+    state: Fold | None = None
+    for event in events:
+        state = _after(state, event)
+    if state is None:
+        raise ValueError("a task without events cannot be folded: every task has at least its task_created")
+    return state
+
+
+def _after(before: Fold | None, event: ExecutionEvent) -> Fold:
+    if before is None:
+        if event.event_type is not EventType.CREATED:
+            raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
+        before = Fold(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
+    if event.event_type not in STATUS_AFTER:  # a request, which moves nothing
+        return before
+    data, status = event.event_data, STATUS_AFTER[event.event_type]
+    claimed = event.event_type is EventType.CLAIMED
+    return Fold(
+        status=status,
+        attempt=data.get("attempt", before.attempt),
+        recovery_attempts=data.get("recovery_attempts", before.recovery_attempts),
+        lease_token=event.lease_token if claimed and event.lease_token is not None else before.lease_token,
+        worker_id=event.worker_id if claimed else None,
+        available_at=datetime.fromisoformat(data["available_at"]) if status is TaskStatus.READY else None,
+        completed_at=None if status in (TaskStatus.READY, TaskStatus.RUNNING) else event.created_at,
+        last_error=data.get("error", before.last_error),
+    )

@@ -1,0 +1,49 @@
+"""What a caller may write for an option, and what the records have for it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TypedDict, TypeVar
+
+from .errors import InvalidArgument
+from .model import duration
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Times(TypedDict):
+    """When a task or an event is due, and until when it may be started."""
+
+    available_at: datetime | None
+    delay: timedelta
+    expires_at: datetime | None
+    expires_in: timedelta | None
+
+
+def times(
+    name: str,
+    *,
+    delay: timedelta | float | None,
+    run_after: datetime | None,
+    expires: timedelta | float | datetime | None,
+) -> Times:
+    """`delay`, `run_after` and `expires` as a NewTask or a NewEvent has them. Raises InvalidArgument."""
+    if delay is not None and run_after is not None:
+        raise InvalidArgument(f"{name}: give delay= or run_after=, not both")
+    moment = expires if isinstance(expires, datetime) else None
+    return Times(
+        available_at=run_after,
+        delay=duration(0 if delay is None else delay, "delay"),
+        expires_at=moment,
+        expires_in=None if expires is None or isinstance(expires, datetime) else duration(expires, "expires"),
+    )
+
+
+def choice(kind: type[E], value: E | str, name: str) -> E:
+    """The member of an enumeration, or the one of this value. Raises InvalidArgument."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(member.value) for member in kind)
+        raise InvalidArgument(f"{name} must be one of {known}, not {value!r}") from None

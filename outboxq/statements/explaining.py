@@ -1,0 +1,85 @@
+"""What may keep a task from being claimed, question by question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Integer,
+    Select,
+    SmallInteger,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
+
+from ..column_types import BigId, Instant
+from ..tables import partition_claims, queue_settings, task_leases, task_outbox
+from .grammar import Grammar
+
+MOST = 1000
+"""More tasks ahead than this are not counted."""
+
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_queue = bindparam("queue", type_=Text, required=True)
+_key = bindparam("partition_key", type_=Text, required=True)
+_entry_id = bindparam("entry_id", type_=BigId, required=True)
+_priority = bindparam("priority", type_=SmallInteger, required=True)
+_available_at = bindparam("available_at", type_=Instant, required=True)
+
+
+def entry() -> Select[Any]:
+    """The task's outbox entry."""
+    mine: Any = task_outbox.c
+    return select(mine.id, mine.available_at, mine.priority).where(mine.task_execution_id == _task_id)
+
+
+def settings() -> Select[Any]:
+    """What is set for the queue."""
+    mine = queue_settings.c
+    names = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", "ordered")
+    return select(*(mine[name] for name in names)).where(mine.queue == _queue)
+
+
+def holder() -> Select[Any]:
+    """The task that has the key."""
+    claim = partition_claims.c
+    return select(claim.task_execution_id, claim.held).where(claim.queue == _queue, claim.partition_key == _key)
+
+
+def head() -> Select[Any]:
+    """The waiting task of the key that comes first."""
+    first = task_outbox.c
+    return (
+        select(first.task_execution_id, first.available_at)
+        .where(first.queue == _queue, first.partition_key == _key)
+        .order_by(first.priority.desc(), first.position)
+        .limit(1)
+    )
+
+
+def running() -> Select[Any]:
+    """How many tasks of the queue are claimed."""
+    return select(func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
+
+
+def ahead(g: Grammar) -> Select[Any]:
+    """How many due tasks of the queue a claim takes before this one; counted up to one more than MOST."""
+    other = task_outbox.c
+    older = or_(other.available_at < _available_at, and_(other.available_at == _available_at, other.id < _entry_id))
+    before = select(other.id).where(
+        other.queue == _queue,
+        other.available_at <= g.now,
+        other.priority >= _priority,
+        or_(other.priority > _priority, older),
+    )
+    # In two parts, each with an index of its own.
+    parts = union_all(before.where(other.partition_key.is_(None)), before.where(other.partition_key.is_not(None)))
+    counted = select(parts.subquery("parts")).limit(literal_column(str(MOST + 1), Integer)).subquery("counted")
+    return select(func.count().label("tasks")).select_from(counted)

@@ -1,0 +1,74 @@
+"""Dead letters: listing them, and finding those to be dealt with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Text, Uuid, and_, bindparam, func, or_, select, tuple_
+
+from ..column_types import Instant
+from ..tables import dead_letters, partition_claims, task_executions
+from .claim import limit
+from .grammar import Grammar
+
+_letter = dead_letters.c
+_SAME = {
+    name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "event_type", "partition_key")
+}
+"""Columns and what they must be; NULL: anything."""
+_exception = bindparam("exception", type_=Text, required=True)
+_exception_end = bindparam("exception_end", type_=Text, required=True)
+_since = bindparam("since", type_=Instant, required=True)
+_until = bindparam("until", type_=Instant, required=True)
+_after = tuple_(
+    bindparam("after_failed_at", type_=Instant, required=True), bindparam("after_id", type_=Uuid, required=True)
+)
+
+
+def newest(g: Grammar) -> Select[Any]:
+    """A page of the dead letters that match, newest first, behind (:after_failed_at, :after_id)."""
+    page = (
+        select(dead_letters)
+        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) < _after)
+        .order_by(_letter.failed_at.desc(), _letter.task_execution_id.desc())
+        .limit(limit)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
+    execution, claim = task_executions.c, partition_claims.c
+    held = select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
+    return (
+        select(
+            page.c.task_execution_id.label("id"),
+            *(page.c[name] for name in ("task_name", "queue", "event_type", "partition_key", "exception", "failed_at")),
+            execution.last_error,
+            execution.attempt,
+            execution.recovery_attempts,
+            held.correlate(page).exists().label("holds_key"),
+        )
+        .join_from(page, task_executions, execution.id == page.c.task_execution_id)
+        .where(g.among(execution.id, page.c.task_execution_id))
+        .order_by(page.c.failed_at.desc(), page.c.task_execution_id.desc())
+    )
+
+
+def oldest() -> Select[Any]:
+    """Which of them come next, oldest first, behind (:after_failed_at, :after_id).
+
+    They are not locked here: the lock that counts is that of the execution, which comes before its dead letter.
+    """
+    return (
+        select(_letter.task_execution_id.label("id"), _letter.failed_at)
+        .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) > _after)
+        .order_by(_letter.failed_at, _letter.task_execution_id)
+        .limit(limit)
+    )
+
+
+def _matches() -> ColumnElement[bool]:
+    """Letters are few beside tasks, so what is not a time is compared row by row."""
+    same = [or_(wanted.is_(None), _letter[name] == wanted) for name, wanted in _SAME.items()]
+    # The last so many characters: of a name no longer than :exception, they are never :exception_end.
+    ending = func.substr(_letter.exception, func.length(_letter.exception) - func.length(_exception), type_=Text)
+    kind = or_(_exception.is_(None), _letter.exception == _exception, ending == _exception_end)
+    return and_(_letter.failed_at >= _since, _letter.failed_at < _until, *same, kind)

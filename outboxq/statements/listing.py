@@ -1,0 +1,88 @@
+"""Lists of tasks for people: what there is of a status, newest first, read through what keeps that status apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, Text, bindparam, or_, select
+
+from ..tables import dead_letters, task_executions, task_leases, task_outbox
+from .claim import limit
+from .grammar import Grammar
+from .reading import with_lease
+
+_scan = bindparam("scan", type_=BigInteger, required=True)
+_status, _queue, _task_name = (bindparam(name, type_=Text, required=True) for name in ("status", "queue", "task_name"))
+"""NULL: any."""
+
+
+def finished(g: Grammar) -> Select[Any]:
+    """Of the newest :scan tasks, whatever their status: ids are times, so the primary key is their order."""
+    execution = task_executions.c
+    looked = (
+        select(execution.id, execution.queue, execution.task_name, execution.status)
+        .order_by(execution.id.desc())
+        .limit(_scan)
+        .subquery("looked")
+    )
+    wanted = or_(_status.is_(None), looked.c.status == _status)
+    page = select(looked.c.id).where(wanted, _same(looked.c.queue, _queue), _same(looked.c.task_name, _task_name))
+    return _tasks(g, page.order_by(looked.c.id.desc()).limit(limit))
+
+
+def ready(g: Grammar) -> Select[Any]:
+    """Of the newest :scan entries of all queues."""
+    entry = task_outbox.c
+    return _waiting(g, select(entry.task_execution_id).order_by(entry.id.desc()).limit(_scan).subquery("looked"))
+
+
+def ready_of_queue(g: Grammar) -> Select[Any]:
+    """Of :scan entries of one queue, without a key and with one; where there are more, those due last."""
+    entry = task_outbox.c
+    mine = select(entry.task_execution_id).where(entry.queue == _queue).limit(_scan)
+    without = mine.where(entry.partition_key.is_(None)).order_by(
+        entry.priority.desc(), entry.available_at.desc(), entry.id.desc()
+    )
+    keyed = mine.where(entry.partition_key.is_not(None)).order_by(entry.available_at.desc(), entry.id.desc())
+    both = select(without.subquery("without_key")).union_all(select(keyed.subquery("with_key")))
+    return _waiting(g, both.subquery("looked"))
+
+
+def running(g: Grammar) -> Select[Any]:
+    """Of the tasks under a lease."""
+    lease = task_leases.c
+    return _waiting(g, select(lease.task_execution_id).where(_same(lease.queue, _queue)).subquery("looked"))
+
+
+def failed(g: Grammar) -> Select[Any]:
+    """Of the dead letters."""
+    letter = dead_letters.c
+    page = (
+        select(letter.task_execution_id)
+        .where(_same(letter.queue, _queue), _same(letter.task_name, _task_name))
+        .order_by(letter.failed_at.desc(), letter.task_execution_id.desc())
+        .limit(limit)
+    )
+    return _tasks(g, page)
+
+
+def _waiting(g: Grammar, looked: FromClause) -> Select[Any]:
+    """Their names stand only in the executions, which are looked up one by one."""
+    (found,) = looked.c
+    execution = task_executions.c
+    page = (
+        select(execution.id)
+        .where(g.among(execution.id, found), _same(execution.task_name, _task_name))
+        .order_by(execution.id.desc())
+        .limit(limit)
+    )
+    return _tasks(g, page)
+
+
+def _tasks(g: Grammar, page: Select[Any]) -> Select[Any]:
+    (found,) = page.cte("page").prefix_with("MATERIALIZED").c
+    return with_lease().where(g.among(task_executions.c.id, found)).order_by(task_executions.c.id.desc())
+
+
+def _same(column: Any, wanted: Any) -> ColumnElement[bool]:
+    return or_(wanted.is_(None), column == wanted)

@@ -1,0 +1,89 @@
+"""How a queue is run: paused, limited, its keys in order or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Delete,
+    Double,
+    Insert,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    null,
+    or_,
+    select,
+)
+
+from ..tables import queue_settings
+from .grammar import Grammar
+
+_setting = queue_settings.c
+_queue = bindparam("queue", type_=Text, required=True)
+_paused = bindparam("paused", type_=Boolean, required=True)
+_sets = {
+    name: bindparam(f"sets_{name}", type_=Boolean, required=True)
+    for name in ("paused", "concurrency", "rate", "ordered")
+}
+"""What is said; all else stays as it is."""
+
+
+def change(g: Grammar) -> Insert:
+    """Write what is said of :queue, and return all that is said now. A pause that goes on keeps its beginning.
+
+    A rate that becomes another one begins with a full bucket.
+    """
+    said = {
+        "queue": _queue,
+        "paused_at": case((_paused, g.now), else_=null()),
+        "concurrency_limit": bindparam("concurrency_limit", type_=Integer, required=True),
+        "rate_limit": bindparam("rate_limit", type_=Integer, required=True),
+        "rate_seconds": bindparam("rate_seconds", type_=Double, required=True),
+        "ordered": bindparam("ordered", type_=Boolean, required=True),
+        "updated_at": g.now,
+    }
+    new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
+    other_rate = or_(
+        _setting.rate_limit.is_distinct_from(new.excluded.rate_limit),
+        _setting.rate_seconds.is_distinct_from(new.excluded.rate_seconds),
+    )
+    pause = case(
+        (new.excluded.paused_at.is_(None), null()), else_=func.coalesce(_setting.paused_at, new.excluded.paused_at)
+    )
+    values = {
+        "paused_at": _if("paused", pause, _setting.paused_at),
+        "concurrency_limit": _if("concurrency", new.excluded.concurrency_limit, _setting.concurrency_limit),
+        "rate_limit": _if("rate", new.excluded.rate_limit, _setting.rate_limit),
+        "rate_seconds": _if("rate", new.excluded.rate_seconds, _setting.rate_seconds),
+        "rate_full_at": case((and_(_sets["rate"], other_rate), null()), else_=_setting.rate_full_at),
+        "ordered": _if("ordered", new.excluded.ordered, _setting.ordered),
+        "updated_at": g.now,
+    }
+    return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
+
+
+def forget() -> Delete:
+    """A queue of which nothing special is said needs no row."""
+    return delete(queue_settings).where(
+        _setting.queue == _queue,
+        _setting.paused_at.is_(None),
+        _setting.concurrency_limit.is_(None),
+        _setting.rate_limit.is_(None),
+        _setting.ordered,
+    )
+
+
+def settings() -> Select[Any]:
+    """What is said of each queue."""
+    return select(queue_settings).order_by(_setting.queue)
+
+
+def _if(name: str, new: Any, old: Any) -> Any:
+    return case((_sets[name], new), else_=old)

@@ -1,0 +1,64 @@
+"""Who works, on which queues, knowing which tasks. Written by the workers, read by people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Delete,
+    Double,
+    Insert,
+    Integer,
+    Select,
+    Text,
+    Update,
+    bindparam,
+    delete,
+    select,
+    update,
+)
+
+from ..column_types import Instant
+from ..tables import workers
+from .claim import worker_id
+from .grammar import Grammar
+
+_said = {
+    "label": bindparam("label", type_=Text, required=True),
+    "queues": bindparam("queues_json", type_=Text, required=True),
+    "event_types": bindparam("event_types_json", type_=Text, required=True),
+    "concurrency": bindparam("concurrency", type_=Integer, required=True),
+    "task_names": bindparam("task_names_json", type_=Text, required=True),
+}
+_a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
+_live_since = bindparam("live_since", type_=Instant, required=True)
+
+
+def register(g: Grammar) -> Insert:
+    """A worker says who it is; what it said before is replaced."""
+    values: dict[str, Any] = {"id": worker_id, **_said, "started_at": g.now, "last_seen_at": g.now}
+    new = g.insert(workers).from_select(list(values), select(*values.values()))
+    renewed = {name: new.excluded[name] for name in (*_said, "last_seen_at")}
+    return new.on_conflict_do_update(index_elements=[workers.c.id], set_=renewed)  # type: ignore[no-any-return]
+
+
+def seen(g: Grammar) -> Update:
+    """The worker is alive; no row if it is not registered."""
+    touched = update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now)
+    return touched.returning(workers.c.id)
+
+
+def unregister(g: Grammar) -> Delete:
+    """The worker is gone; so are those that have not been seen for a day."""
+    gone = workers.c.last_seen_at < g.later(g.now, _a_day_ago)
+    return delete(workers).where((workers.c.id == worker_id) | gone)
+
+
+def live() -> Select[Any]:
+    """The workers seen since :live_since, oldest first."""
+    return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+
+
+def one() -> Select[Any]:
+    """One worker, however long ago it was seen."""
+    return select(workers).where(workers.c.id == worker_id)

@@ -1,0 +1,63 @@
+"""What became of each attempt at a task, as its events tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from ..errors import TaskNotFound
+from ..model import EventType, ExecutionEvent
+from .reading import Reading
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One claim of a task, from its start to its end."""
+
+    number: int
+    """Of the attempt; one that a dying worker or a snooze cut short is made again under the same number."""
+    lease_token: int
+    worker_id: UUID | None
+    started_at: datetime
+    ended_at: datetime | None = None
+    """None: it is running."""
+    outcome: EventType | None = None
+    """The event that ended it."""
+    error: str | None = None
+    """In one line."""
+    exception: str | None = None
+    """Module and name of its class."""
+    traceback: str | None = None
+
+
+class Attempts(Reading):
+    def attempts(self, task_id: UUID, *, using: object = None) -> list[Attempt]:
+        """Each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
+        events = self.history(task_id, using=using)
+        if not events:
+            raise TaskNotFound(f"there is no task {task_id}")
+        return _attempts(events)
+
+
+def _attempts(events: Iterable[ExecutionEvent]) -> list[Attempt]:
+    found: dict[int, Attempt] = {}
+    for event in events:
+        token, data = event.lease_token, event.event_data
+        if token is None:
+            continue
+        if event.event_type is EventType.CLAIMED:
+            found[token] = Attempt(
+                number=data["attempt"], lease_token=token, worker_id=event.worker_id, started_at=event.created_at
+            )
+        elif token in found:
+            found[token] = replace(
+                found[token],
+                ended_at=event.created_at,
+                outcome=event.event_type,
+                error=data.get("error"),
+                exception=data.get("exception"),
+                traceback=data.get("traceback"),
+            )
+    return list(found.values())

@@ -1,0 +1,178 @@
+"""Dead letters: what has failed for good, until it is redriven or discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypedDict, Unpack
+from uuid import UUID
+
+from ..dialects import Begin
+from ..errors import InvalidArgument
+from ..model import EventType, TaskStatus
+from ..target import Target
+from .base import aware, event_data, identifier, positive, storable
+from .operations import Operations, freed, moved_already
+
+_BATCH = 500
+_FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+_LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLetter:
+    """A Failed task, as an operator needs to see it."""
+
+    id: UUID
+    task_name: str
+    queue: str
+    event_type: str | None
+    partition_key: str | None
+    exception: str | None
+    """Module and name of its class; None: abandoned by dying workers, or failed without an exception."""
+    failed_at: datetime
+    last_error: str | None
+    attempt: int
+    recovery_attempts: int
+    holds_key: bool
+    """The other tasks of its key wait until it is redriven or discarded."""
+
+    @property
+    def place(self) -> tuple[datetime, UUID]:
+        """Where it stands in the list, for `dead_letters(after=…)`."""
+        return self.failed_at, self.id
+
+
+class Wanted(TypedDict, total=False):
+    """Which dead letters are meant; all that is said must hold, and nothing said means all of them."""
+
+    queue: str | None
+    task: str | None
+    """The task's name."""
+    event_type: str | None
+    partition_key: str | None
+    exception: str | None
+    """The class that was raised: its full dotted name, or the last part of it."""
+    since: datetime | None
+    """Failed then or later; aware."""
+    until: datetime | None
+    """Failed before; aware."""
+
+
+class DeadLetters(Operations):
+    def dead_letters(
+        self,
+        *,
+        limit: int = 100,
+        after: tuple[datetime, UUID] | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> list[DeadLetter]:
+        """Up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
+
+        Raises InvalidArgument.
+        """
+        failed_at, last = _LAST if after is None else after
+        values = _filters(wanted) | {
+            "limit": positive(limit),
+            "after_failed_at": aware(failed_at, "after"),
+            "after_id": identifier(last),
+        }
+        rows = self._run(
+            lambda target: target.dialect.statements.letters_newest.run(target.execute, values),
+            using=using,
+            begin=Begin.READ,
+        )
+        return [DeadLetter(**row) for row in rows]
+
+    def redrive_all(self, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]) -> int:
+        """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
+
+        Only those that had failed when this began. Each batch of 500 is a transaction of its own (with `using`, all are the
+        caller's), and a letter that somebody else deals with meanwhile is theirs and not counted.
+        """
+        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
+
+    def discard_all(
+        self, *, reason: str = "", limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
+    ) -> int:
+        """Discard the dead letters that match, in the same way; returns how many."""
+        data = event_data({"reason": reason} if reason else {})
+        return self._move_all(
+            EventType.DISCARDED, TaskStatus.CANCELLED, None, data, limit=limit, using=using, wanted=wanted
+        )
+
+    def _move_all(
+        self,
+        event_type: EventType,
+        status: TaskStatus,
+        attempt: int | None,
+        data: str | None,
+        *,
+        limit: int | None,
+        using: object,
+        wanted: Wanted,
+    ) -> int:
+        left = None if limit is None else positive(limit)
+        values = _filters(wanted)
+        began = self._run(
+            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
+            using=using,
+            begin=Begin.READ,
+        )
+        values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
+        (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
+        while left is None or moved < left:
+            values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
+            found = self._run(
+                lambda target: target.dialect.statements.letters_oldest.run(target.execute, values),
+                using=using,
+                begin=Begin.READ,
+            )
+            if not found:
+                break
+            rows = [
+                (task_id, event_type, status, attempt, None, data) for task_id in sorted(row["id"] for row in found)
+            ]
+            moved += self._run(self._moving(rows), using=using, done=_counting(rows))
+            values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
+        return moved
+
+    def _moving(self, rows: list[tuple[Any, ...]]) -> Callable[[Target], int]:
+        """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
+        given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
+
+        def work(target: Target) -> int:
+            values = self._values(target, from_ready=False, from_running=False, from_failed=True)
+            with target.atomic():
+                moved = target.dialect.statements.by_hand.run(target.execute, values, given)
+            self._wake(target, freed(moved))
+            return len(moved)
+
+        return work
+
+
+def _counting(rows: list[tuple[Any, ...]]) -> Callable[[Target], int | None]:
+    """How many of a batch are moved already, where a lost connection left that open."""
+    return lambda target: sum(moved_already(target, row[0], row) is not None for row in rows) or None
+
+
+def _filters(wanted: Wanted) -> dict[str, Any]:
+    if unknown := wanted.keys() - Wanted.__annotations__.keys():
+        raise InvalidArgument(
+            f"there is no filter {', '.join(sorted(unknown))}; see {', '.join(Wanted.__annotations__)}"
+        )
+    exception = storable(wanted.get("exception"), "exception")
+    since, until = wanted.get("since"), wanted.get("until")
+    return {
+        "queue": storable(wanted.get("queue"), "queue"),
+        "task_name": storable(wanted.get("task"), "task"),
+        "event_type": storable(wanted.get("event_type"), "event_type"),
+        "partition_key": storable(wanted.get("partition_key"), "partition_key"),
+        "exception": exception,
+        "exception_end": None if exception is None else f".{exception}",
+        "since": _FIRST[0] if since is None else aware(since, "since"),
+        "until": _LAST[0] if until is None else aware(until, "until"),
+    }

@@ -1,0 +1,252 @@
+"""Why a task does not run: one sentence, the most fundamental reason first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from ..dialects import Begin, Row
+from ..errors import TaskNotFound
+from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus
+from ..statements.explaining import MOST
+from ..target import Target
+from .base import Transactions, identifier
+from .reading import event_of, execution_of
+from .registry import LIVE_WITHIN, LiveWorker, live_workers, worker
+
+
+class Reason(StrEnum):
+    """What a task is about, or waits for."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    CANCEL_REQUESTED = "cancel_requested"
+    """It runs, and was asked to stop."""
+    LEASE_ENDED = "lease_ended"
+    """Nobody extended its lease; it is about to be taken back."""
+    WORKER_SILENT = "worker_silent"
+    """Its worker may be gone; the lease is not over yet."""
+    RUNNING = "running"
+    EXPIRED = "expired"
+    RETRY_LATER = "retry_later"
+    DELAYED = "delayed"
+    QUEUE_PAUSED = "queue_paused"
+    KEY_HELD = "key_held"
+    """A dead letter keeps its partition key."""
+    KEY_RUNNING = "key_running"
+    KEY_WAITING = "key_waiting"
+    """An earlier task of its partition key comes first."""
+    CONCURRENCY_LIMIT = "concurrency_limit"
+    RATE_LIMIT = "rate_limit"
+    NO_WORKER = "no_worker"
+    EVENT_TYPE_UNWANTED = "event_type_unwanted"
+    TASK_UNKNOWN = "task_unknown"
+    DUE = "due"
+    """Nothing is in its way."""
+    INCONSISTENT = "inconsistent"
+    """The tables do not tell one story; see `verify`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """Why a task does not run, or what it does."""
+
+    reason: Reason
+    sentence: str
+    waits_for: UUID | None = None
+    """The task that comes first."""
+
+
+class Explaining(Transactions):
+    def explain(self, task_id: UUID, *, using: object = None) -> Explanation:
+        """Why the task does not run, or what it does; of several reasons, the one to be dealt with first.
+
+        All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+        """
+        values = {"task_id": identifier(task_id)}
+
+        def work(target: Target) -> Explanation:
+            statements = target.dialect.statements
+            now = statements.now.run(target.execute, self._values(target))[0]["now"]
+            found = statements.get.run(target.execute, values)
+            if not found:
+                raise TaskNotFound(f"there is no task {task_id}")
+            task = execution_of(found[0])
+            if task.status is TaskStatus.READY:
+                return _waiting(target, task, now)
+            if task.status is TaskStatus.RUNNING:
+                return _running(target, task, now)
+            history = statements.history.run(target.execute, values)
+            return _ended(task, event_of(history[-1]) if history else None)
+
+        return self._run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
+    at = _at(task.completed_at)
+    if task.status is TaskStatus.COMPLETED:
+        return Explanation(reason=Reason.COMPLETED, sentence=f"it completed at {at}")
+    if task.status is TaskStatus.FAILED:
+        why = f": {task.last_error}" if task.last_error else ""
+        said = f"it failed at {at} in attempt {task.attempt}{why}; redrive or discard it"
+        return Explanation(reason=Reason.FAILED, sentence=said)
+    if last is not None and last.event_type is EventType.EXPIRED:
+        said = f"it expired: it was not to be started after {_at(task.expires_at)}"
+    else:
+        discarded = last is not None and last.event_type is EventType.DISCARDED
+        reason = last.event_data.get("reason") if last is not None else None
+        verb = "discarded as a dead letter" if discarded else "cancelled"
+        said = f"it was {verb} at {at}" + (f": {reason}" if reason else "")
+    return Explanation(reason=Reason.CANCELLED, sentence=said)
+
+
+def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+    ends, worker_id = task.lease_expires_at, task.worker_id
+    if ends is None or worker_id is None:
+        return _inconsistent("it is Running without a lease")
+    found = worker(target, worker_id)
+    name = f"worker {worker_id}" if found is None else f"worker {found.label}"
+    left = f"its lease ends in {_span(ends - now)}"
+    if ends < now:
+        reason, said = (
+            Reason.LEASE_ENDED,
+            f"its lease ended {_span(now - ends)} ago, and {name} has not extended it; a live worker takes it back",
+        )
+    elif task.cancel_requested_at is not None:
+        asked = f"it was asked to stop at {_at(task.cancel_requested_at)}"
+        reason, said = Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}"
+    elif found is None:
+        reason, said = Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back"
+    elif found.last_seen_at < now - LIVE_WITHIN:
+        silent = f"its {name} has not been heard of for {_span(now - found.last_seen_at)}"
+        reason, said = Reason.WORKER_SILENT, f"{silent}; {left} and it is then taken back"
+    else:
+        reason, said = Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
+    return Explanation(reason=reason, sentence=said)
+
+
+def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+    """The rules in their order; the first that speaks is the reason."""
+    values = {"now": now, "task_id": task.id, "queue": task.queue, "partition_key": task.partition_key}
+    statements = target.dialect.statements.explaining
+    entry = statements["entry"].run(target.execute, values)
+    if not entry:
+        return _inconsistent("it is Ready, but not in the outbox")
+    found = statements["settings"].run(target.execute, values)
+    settings: Row = found[0] if found else {}
+    if said := _not_yet(task, entry[0], now) or _closed(settings, now):
+        return said
+    if task.partition_key is not None and settings.get("ordered", True) and (said := _behind(target, task, values)):
+        return said
+    return (
+        _limited(target, settings, values, now)
+        or _unmanned(task, live_workers(target, now))
+        or _next(target, {**values, **entry[0], "entry_id": entry[0]["id"]})
+    )
+
+
+def _not_yet(task: TaskExecution, entry: Row, now: datetime) -> Explanation | None:
+    if task.expires_at is not None and task.expires_at <= now:
+        said = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
+        return Explanation(reason=Reason.EXPIRED, sentence=said)
+    due = entry["available_at"]
+    if due <= now:
+        return None
+    when = f"in {_span(due - now)}, at {_at(due)}"
+    if task.retry_at is not None:
+        why = f" ({task.last_error})" if task.last_error else ""
+        return Explanation(reason=Reason.RETRY_LATER, sentence=f"attempt {task.attempt} is due {when}{why}")
+    return Explanation(reason=Reason.DELAYED, sentence=f"it is due {when}")
+
+
+def _closed(settings: Mapping[str, Any], now: datetime) -> Explanation | None:
+    if (since := settings.get("paused_at")) is None:
+        return None
+    said = f"its queue is paused since {_at(since)}, for {_span(now - since)}; resume it"
+    return Explanation(reason=Reason.QUEUE_PAUSED, sentence=said)
+
+
+def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> Explanation | None:
+    """Its key is another's, or another is before it."""
+    statements, key = target.dialect.statements.explaining, f"its partition key {task.partition_key!r}"
+    for holder in statements["holder"].run(target.execute, values):
+        other = holder["task_execution_id"]
+        if holder["held"]:
+            said = f"{key} is held by the dead letter {other}; redrive or discard that"
+            return Explanation(reason=Reason.KEY_HELD, sentence=said, waits_for=other)
+        said = f"task {other} of {key} is running, and one of a key runs at a time"
+        return Explanation(reason=Reason.KEY_RUNNING, sentence=said, waits_for=other)
+    for head in statements["head"].run(target.execute, values):
+        if (other := head["task_execution_id"]) != task.id:
+            said = f"task {other} of {key} comes first; that is due at {_at(head['available_at'])}"
+            return Explanation(reason=Reason.KEY_WAITING, sentence=said, waits_for=other)
+    return None
+
+
+def _limited(
+    target: Target, settings: Mapping[str, Any], values: Mapping[str, Any], now: datetime
+) -> Explanation | None:
+    if (most := settings.get("concurrency_limit")) is not None:
+        running = target.dialect.statements.explaining["running"].run(target.execute, values)[0]["tasks"]
+        if running >= most:
+            said = f"its queue may run {most} at a time, and runs {running}"
+            return Explanation(reason=Reason.CONCURRENCY_LIMIT, sentence=said)
+    if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
+        seconds = settings["rate_seconds"]
+        following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)
+        if following > now:
+            each = f"{starts} in {_span(timedelta(seconds=seconds))}"
+            said = f"its queue may start {each}; the next may start in {_span(following - now)}"
+            return Explanation(reason=Reason.RATE_LIMIT, sentence=said)
+    return None
+
+
+def _unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
+    """Nobody takes it, or who takes it does not know it."""
+    here = [one for one in workers if one.works_on(task.queue)]
+    taking = [one for one in here if one.takes(task.event_type)]
+    if not here:
+        reason, said = Reason.NO_WORKER, f"no live worker works on its queue {task.queue!r}"
+    elif not taking:
+        what = "tasks without an event" if task.event_type is None else f"events {task.event_type!r}"
+        reason, said = Reason.EVENT_TYPE_UNWANTED, f"no live worker on its queue takes {what}"
+    elif not any(task.task_name in one.task_names for one in taking):
+        known = f"no live worker that would take it knows the task {task.task_name!r}"
+        reason, said = Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts"
+    else:
+        return None
+    return Explanation(reason=reason, sentence=said)
+
+
+def _next(target: Target, values: Mapping[str, Any]) -> Explanation:
+    before = target.dialect.statements.explaining["ahead"].run(target.execute, values)[0]["tasks"]
+    many = f"more than {MOST}" if before > MOST else str(before)
+    place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
+    said = f"it is due and free{place}"
+    return Explanation(reason=Reason.DUE, sentence=said)
+
+
+def _inconsistent(what: str) -> Explanation:
+    return Explanation(reason=Reason.INCONSISTENT, sentence=f"{what}; run: outboxq verify --repair")
+
+
+def _at(moment: datetime | None) -> str:
+    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _span(span: timedelta) -> str:
+    """In one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
+    seconds = span.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole, parts = round(seconds), []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, whole = divmod(whole, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])

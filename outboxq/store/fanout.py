@@ -1,0 +1,217 @@
+"""Emitting events, and who subscribes to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from ..dialects import Begin, Row
+from ..errors import InvalidArgument
+from ..model import Handle, NewTask, OnDeadLetter
+from ..statements.fanout import SUBSCRIBERS
+from ..subscriptions import Emitted, NewEvent, Subscription, check_event_type, check_pattern
+from ..target import Target
+from ..uuid7 import FAMILY, uuid7
+from .enqueue import check
+from .idempotency import Idempotency
+
+
+class Fanout(Idempotency):
+    def emit(self, event: NewEvent, *, using: object = None) -> Emitted:
+        """Write a task for each task that subscribes to the event's type, all of them or none, as one statement.
+
+        Who subscribes is read from `task_subscriptions`. Nobody: `event_unrouted` is recorded.
+
+        With an idempotency key each subscriber has one task for it, as if it had been enqueued with that key: the second of
+        two emits waits for the first to commit or roll back, and creates nothing but for those who subscribed since. See
+        `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED.
+        `using` as in `enqueue`. Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
+        """
+        _check(event)
+        return self._run(
+            lambda target: self._emit(target, event), using=using, done=lambda target: self._emitted(target, event)
+        )
+
+    def subscribe(
+        self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
+    ) -> None:
+        """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
+
+        Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
+        start. Raises InvalidArgument.
+        """
+        wanted = _keyed(subscriptions)
+        for one in wanted.values():
+            check_subscription(one)
+        names = sorted({one.task_name for one in wanted.values()}.union(tasks))
+
+        def work(target: Target) -> None:
+            # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
+            # their order: two workers that start with different releases of the code wait for each other one way only.
+            statements, values = target.dialect.statements, self._values(target)
+            with target.atomic():
+                given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
+                stored = _keyed(_records(statements.lock_subscriptions.run(target.execute, given)))
+                if gone := stored.keys() - wanted.keys():
+                    statements.unsubscribe.run(target.execute, values, sorted(gone))
+                if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
+                    statements.subscribe.run(target.execute, values, changed)
+
+        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+        if _keyed(one for one in self.subscriptions(using=using) if one.task_name in names) != wanted:
+            self._run(work, using=using)
+
+    def unsubscribe(self, task_name: str, *, using: object = None) -> None:
+        """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
+        self.subscribe([], tasks=[task_name], using=using)
+
+    def subscriptions(self, *, using: object = None) -> list[Subscription]:
+        """All of them, by event type and task."""
+        return self._run(
+            lambda target: _records(target.dialect.statements.subscriptions.run(target.execute, {})),
+            using=using,
+            begin=Begin.READ,
+        )
+
+    def _emit(self, target: Target, event: NewEvent) -> Emitted:
+        statements, values = target.dialect.statements, self._values(target, **_values(event))
+        plan = statements.emit if event.idempotency_key is None else statements.emit_keyed
+        with target.atomic():
+            rows = sorted(plan.run(target.execute, values), key=lambda row: row["id"])
+            handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
+            # Whose key had a task already: it may be free again by now, and else its task is to be named.
+            if refused := [_task(event, row) for row in rows if row["position"] is None]:
+                found = self._enqueue_keyed(target, refused)
+                handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
+        return Emitted(pipeline_execution_id=event.id, handles=handles)
+
+    def _emitted(self, target: Target, event: NewEvent) -> Emitted | None:
+        """What an earlier try wrote, all of it together; None if it wrote nothing."""
+        statements, values = target.dialect.statements, self._values(target, **_values(event))
+        handles = {row["task_name"]: Handle(id=row["id"]) for row in statements.emitted.run(target.execute, values)}
+        if not handles and not statements.unrouted.run(target.execute, values):
+            return None
+        if handles and event.idempotency_key is not None:
+            held = statements.held_for_event.run(target.execute, values)
+            handles = {row["task_name"]: Handle(id=row["id"], created=False) for row in held} | handles
+        return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())))
+
+
+def check_subscription(subscription: Subscription) -> None:
+    """Raises InvalidArgument for what could not be stored, or would make an emit fail."""
+    check_pattern(subscription.event_type)
+    name = f"the subscription of task {subscription.task_name!r} to {subscription.event_type!r}"
+    if not str(subscription.parameter).isidentifier():
+        raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
+    if type(subscription.on_dead_letter) is not OnDeadLetter:
+        raise InvalidArgument(f"on_dead_letter of {name} must be an OnDeadLetter")
+    task = NewTask(
+        id=uuid7(),
+        task_name=subscription.task_name,
+        args="{}",
+        event_type=subscription.event_type,
+        queue=subscription.queue,
+        priority=subscription.priority,
+        max_attempts=subscription.max_attempts,
+        lease=subscription.lease,
+        timeout=subscription.timeout,
+    )
+    check(task, name)
+
+
+def _check(event: NewEvent) -> None:
+    check_event_type(event.event_type)
+    name = f"event {event.event_type[:200]!r}"
+    if type(event.id) is not UUID or event.id.int & FAMILY:
+        raise InvalidArgument(
+            f"the id of {name} must be made by uuid7.family(): those of its tasks are counted up from it"
+        )
+    task = NewTask(
+        id=event.id,
+        task_name="event",
+        args=event.payload,
+        event_type=event.event_type,
+        partition_key=event.partition_key,
+        available_at=event.available_at,
+        delay=event.delay,
+        expires_at=event.expires_at,
+        expires_in=event.expires_in,
+        idempotency_key=event.idempotency_key,
+    )
+    check(task, name)
+
+
+def _values(event: NewEvent) -> dict[str, Any]:
+    return {
+        "pipeline_execution_id": event.id,
+        "event_type": event.event_type,
+        "quoted_event_type": json.dumps(event.event_type, ensure_ascii=False),
+        "payload": event.payload,
+        "partition_key": event.partition_key,
+        "available_at": event.available_at,
+        "delay_seconds": event.delay.total_seconds(),
+        "expires_at": event.expires_at,
+        "expires_seconds": None if event.expires_in is None else event.expires_in.total_seconds(),
+        "idempotency_key": event.idempotency_key,
+    }
+
+
+def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subscription]:
+    return {(one.event_type, one.task_name): one for one in subscriptions}
+
+
+def _task(event: NewEvent, subscriber: Row) -> NewTask:
+    """What `statements.emit` would have written for this subscriber."""
+    keyed = event.partition_key is not None
+    return NewTask(
+        id=subscriber["id"],
+        pipeline_execution_id=event.id,
+        task_name=subscriber["task_name"],
+        args=f'{{"{subscriber["parameter"]}":{event.payload}}}',
+        queue=subscriber["queue"],
+        priority=subscriber["priority"],
+        max_attempts=subscriber["max_attempts"],
+        lease=timedelta(seconds=subscriber["lease_seconds"]),
+        timeout=_span(subscriber["timeout_seconds"]),
+        available_at=event.available_at,
+        delay=event.delay,
+        partition_key=event.partition_key,
+        on_dead_letter=OnDeadLetter(subscriber["on_dead_letter"]) if keyed else OnDeadLetter.RELEASE,
+        event_type=event.event_type,
+        expires_at=event.expires_at,
+        expires_in=event.expires_in,
+        idempotency_key=event.idempotency_key,
+    )
+
+
+def _row(subscription: Subscription) -> tuple[object, ...]:
+    return (
+        subscription.event_type,
+        subscription.task_name,
+        subscription.parameter,
+        subscription.queue,
+        subscription.priority,
+        subscription.max_attempts,
+        subscription.lease.total_seconds(),
+        None if subscription.timeout is None else subscription.timeout.total_seconds(),
+        subscription.on_dead_letter.value,
+    )
+
+
+def _records(rows: Sequence[dict[str, Any]]) -> list[Subscription]:
+    return [
+        Subscription(
+            lease=timedelta(seconds=row.pop("lease_seconds")),
+            timeout=_span(row.pop("timeout_seconds")),
+            on_dead_letter=OnDeadLetter(row.pop("on_dead_letter")),
+            **row,
+        )
+        for row in rows
+    ]
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

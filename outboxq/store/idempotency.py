@@ -1,0 +1,193 @@
+"""Writing tasks with an idempotency key: who has the key, and what is done then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from uuid import UUID
+
+from ..dialects import Row
+from ..errors import DuplicateTask
+from ..model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
+from ..target import Target
+from .base import Transactions
+from .rows import keyed_row
+
+_NIL = UUID(int=0)
+_SKIPPED = Handle(id=_NIL, created=False)
+
+_LOOKS = 10
+"""How often a task may be found Ready and be gone when it is to be replaced, before it is left as it is."""
+
+Key = tuple[str, str | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """The task that has a key."""
+
+    id: UUID
+    status: TaskStatus | None
+    """None: it was pruned."""
+    expired: bool
+    until_finished: bool
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the key may be taken from it."""
+        return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
+
+
+class Idempotency(Transactions):
+    def _enqueue_keyed(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
+        """Write those tasks whose key is free; deal with the others as each of them says.
+
+        The caller takes back what was written when this raises. What is lost to somebody else between a look and the
+        change is looked at again; each further round is owed to another transaction's commit.
+        """
+        handles: dict[UUID, Handle] = {}
+        left = list(tasks)
+        for look in count():
+            left = self._round(target, left, handles, may_replace=look < _LOOKS)
+            if not left:
+                break
+        return [handles[task.id] for task in tasks]
+
+    def _round(
+        self, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
+    ) -> list[NewTask]:
+        """Note the handles of what could be settled; returns the tasks that must be looked at again."""
+        statements, values = target.dialect.statements, self._values(target)
+        created = _ids(statements.enqueue_keyed.run(target.execute, values, [keyed_row(task) for task in tasks]))
+        handles |= {task_id: Handle(id=task_id) for task_id in created}
+        handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
+        refused = [task for task in tasks if task.id not in handles]
+        if not refused:
+            return []
+        # A second statement, for its snapshot sees what the first one waited for.
+        holders = self._holders(target, refused)
+        taking: dict[Key, NewTask] = {}
+        replacing: dict[Key, list[NewTask]] = {}
+        for task in refused:
+            holder = holders.get(_key(task))
+            if holder is None:
+                continue  # pruned between the two statements
+            if holder.is_free:
+                taking.setdefault(_key(task), task)
+            elif task.on_conflict is OnConflict.RAISE:
+                raise _duplicate(task, holder.id, handles)
+            elif task.on_conflict is OnConflict.REPLACE and holder.status is TaskStatus.READY and may_replace:
+                replacing.setdefault(_key(task), []).append(task)
+            else:
+                handles[task.id] = _refused(task, holder.id)
+        if taking or replacing:
+            self._change(target, holders, taking, replacing, handles)
+        return [task for task in refused if task.id not in handles]
+
+    def _change(
+        self,
+        target: Target,
+        holders: Mapping[Key, Holder],
+        taking: Mapping[Key, NewTask],
+        replacing: Mapping[Key, Sequence[NewTask]],
+        handles: dict[UUID, Handle],
+    ) -> None:
+        """Take over keys that are free again, and replace tasks that wait."""
+        statements, values = target.dialect.statements, self._values(target)
+        wanted = [(holders[key].id,) for key in (*taking, *replacing)]
+        # Whoever changes a key or its task has the key first: two who replace the same task do so one after the other.
+        kept = _ids(statements.lock_keys.run(target.execute, values, wanted))
+        if rows := [(*keyed_row(task), holders[key].id) for key, task in taking.items() if holders[key].id in kept]:
+            taken = _ids(statements.take_over_keys.run(target.execute, values, rows))
+            handles |= {task_id: Handle(id=task_id) for task_id in taken}
+        # Of several that replace one task, the last given would be what remains.
+        last = [(tasks[-1], holders[key].id) for key, tasks in replacing.items() if holders[key].id in kept]
+        if rows := [(*keyed_row(task), holder) for task, holder in last]:
+            replaced = statements.replace.run(target.execute, values, rows)
+            done = _ids(replaced)
+            for key, tasks in replacing.items():
+                if (holder := holders[key].id) in done:
+                    handles |= {task.id: Handle(id=holder, created=False, replaced=True) for task in tasks}
+            # The task may have been the head of a key it has left, or stands further behind in now.
+            self._wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
+
+    def _enqueued(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
+        """The handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
+
+        A try that replaced a task left its own id in that task's event.
+        """
+        statements, values = target.dialect.statements, self._values(target)
+        created = _ids(statements.written.run(target.execute, values, [(task.id,) for task in tasks]))
+        # A key without a holder was given up since by the task that was found to have it: nobody knows that one's id.
+        holders = self._holders(target, [task for task in tasks if task.id not in created])
+        replacing = [task for task in tasks if task.on_conflict is OnConflict.REPLACE and task.id not in created]
+        ours = {str(task.id) for task in tasks}
+        replaced = {
+            holders[key].id
+            for key in {_key(task) for task in replacing} & holders.keys()
+            if ours & self._requests(target, holders[key].id)
+        }
+        if not created and not replaced:
+            return None
+        handles = []
+        for task in tasks:
+            holder = holders[_key(task)].id if _key(task) in holders else _NIL
+            if task.id in created:
+                handles.append(Handle(id=task.id))
+            elif task in replacing and holder in replaced:
+                handles.append(Handle(id=holder, created=False, replaced=True))
+            else:
+                handles.append(_refused(task, holder))
+        return handles
+
+    def _requests(self, target: Target, task_id: UUID) -> set[str]:
+        """The ids of the new tasks that this one was replaced by."""
+        history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
+        said = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
+        return {str(UUID(data["request"])) for data in said}
+
+    def _holders(self, target: Target, tasks: Iterable[NewTask]) -> dict[Key, Holder]:
+        """Who has the key, for those of the tasks' keys that are taken."""
+        keys = sorted({_key(task) for task in tasks if task.idempotency_key is not None}, key=str)
+        if not keys:
+            return {}
+        found = target.dialect.statements.key_holders.run(target.execute, self._values(target), keys)
+        return {(row["scope"], row["key"]): _holder(row) for row in found}
+
+
+def _ids(rows: Iterable[Row]) -> set[UUID]:
+    return {row["id"] for row in rows}
+
+
+def _key(task: NewTask) -> Key:
+    return task.task_name, task.idempotency_key
+
+
+def _holder(row: Row) -> Holder:
+    return Holder(
+        id=row["id"],
+        status=None if row["status"] is None else TaskStatus(row["status"]),
+        expired=bool(row["expired"]),
+        until_finished=row["until_finished"],
+    )
+
+
+def _asks_nothing(task: NewTask) -> bool:
+    """Whether it is not to be written and nobody wants to know why: a key for ever is not asked whether it is free again."""
+    return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
+
+
+def _refused(task: NewTask, holder: UUID) -> Handle:
+    return _SKIPPED if task.on_conflict is OnConflict.SKIP else Handle(id=holder, created=False)
+
+
+def _duplicate(task: NewTask, holder: UUID, handles: Mapping[UUID, Handle]) -> DuplicateTask:
+    what = f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r}"
+    if holder in handles:
+        return DuplicateTask(f"{what} is given twice in one call; nothing of it was written", holder)
+    return DuplicateTask(
+        f"{what} has task {holder} already, so nothing was written; look at that task, or enqueue with another on_conflict",
+        holder,
+    )

@@ -1,0 +1,160 @@
+"""The history in partitions: made ahead of time, and dropped whole when they are old."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import tenacity
+from sqlalchemy.exc import DBAPIError
+
+from ..dialects import Begin
+from ..dialects.partitioning import Layout, Partition, Partitioning
+from ..errors import InvalidArgument
+from ..periods import periods
+from ..target import Target
+from .base import Transactions
+
+T = TypeVar("T")
+log = logging.getLogger("outboxq.store")
+
+AHEAD = 3
+MOVED_AT_MOST = 10_000
+"""Tasks that a drop carries to the default partition while everybody waits; where more are to be kept, rows are deleted."""
+_PAUSE = tenacity.wait_random(0.5, 2)
+
+
+class Partitions(Transactions):
+    def make_partitions(self, ahead: int = AHEAD) -> int:
+        """Make the partition of now and `ahead` more, where they are missing; returns how many pairs were made.
+
+        Does nothing on SQLite and while the tables are not partitioned; otherwise one look when all are there. Only the tables'
+        owner can make them: for any other role it logs a warning. A table that others use for long is asked for again and again,
+        briefly each time; then LockNotAvailable passes through.
+        """
+        if type(ahead) is not int or ahead < 0:
+            raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
+        partitioning, layout = self.dialect.partitioning, self._layout()
+        if partitioning is None or layout is None:
+            return 0
+        now = self._moment()
+        if not (wanted := layout.missing(periods(layout.every, now, ahead))):
+            return 0
+        if not layout.owned:
+            log.warning("partitions of the history are missing, but only %s can make them", layout.owner)
+            return 0
+
+        def work(target: Target) -> int:
+            partitioning.alone_in_making(target.execute, layout.schema)
+            current = _layout(target)
+            missing = current.missing(wanted) if current else []
+            if current and missing:
+                partitioning.make(target.execute, current, missing, now)
+            return len(missing)
+
+        return self._briefly(work)
+
+    def _partitions(self) -> Sequence[Partition]:
+        layout = self._layout()
+        return layout.partitions if layout else ()
+
+    def _layout(self, using: object = None) -> Layout | None:
+        """None where the history is not partitioned; costs nothing where it cannot be."""
+        if using is None and self.dialect.partitioning is None:
+            return None
+        return self._run(_layout, using=using, begin=Begin.READ)
+
+    def _drop_before(
+        self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Drop the partitions that ended before this moment, oldest first; returns how many tasks went."""
+        partitioning, layout = self.dialect.partitioning, self._layout()
+        if partitioning is None or layout is None or not layout.owned:
+            return 0
+        dropped = 0
+        for one in layout.partitions:
+            if one.end > before or stop():
+                break
+            try:
+                if self._weigh(partitioning, one, values) > MOVED_AT_MOST:
+                    continue
+                self._free_keys(partitioning, one, values)
+            except DBAPIError:
+                if one in self._partitions():
+                    raise
+                continue  # another prune was here
+            dropped += self._drop(partitioning, one, values)
+        return dropped
+
+    def _weigh(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> int:
+        """How many tasks a drop would have to carry over."""
+
+        def work(target: Target) -> int:
+            partitioning.statements["scanning"].run(target.execute, {})
+            return int(partitioning.weigh(one).run(target.execute, values)[0]["kept"])
+
+        return self._run(work, begin=Begin.READ)
+
+    def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
+        """In batches and before anybody has to wait: there may be one for each task."""
+        free = partitioning.keys_ahead(one)
+        bounds = {**values, "lower": one.lower, "upper": one.upper}
+        while len(self._run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
+            pass
+
+    def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> int:
+        """All of it in one transaction: what is to be kept is carried over, the rest goes with its tables."""
+        went = 0
+
+        def work(target: Target) -> int:
+            nonlocal went
+            execute = target.execute
+            partitioning.alone(execute, one.schema)
+            if not _has(target, one):
+                return 0  # another prune was here
+            found = partitioning.keep(one).run(execute, values)[0]
+            kept, went = found["kept"] or [], int(found["tasks"])
+            partitioning.detach(execute, one)
+            for bring in partitioning.bring(one) if kept else ():
+                bring.run(execute, {"kept": kept})
+            bounds = {"lower": one.lower, "upper": one.upper, "kept": kept}
+            for forget in partitioning.forget:
+                forget.run(execute, bounds)
+            partitioning.drop(execute, one)
+            return went
+
+        return self._briefly(work, done=lambda target: None if _has(target, one) else went)
+
+    def _briefly(self, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None) -> T:
+        """As `_run`, for work that asks for whole tables. Everybody queues behind such a wish: it is given up soon, and others
+        get on before the next.
+        """
+        stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self.gone)
+        attempts = self._attempts().copy(wait=_PAUSE, stop=stop)
+        for attempt in attempts:
+            with attempt, self._transaction(Begin.WRITE) as target:
+                if attempt.retry_state.attempt_number > 1 and (found := done(target)) is not None:
+                    return found
+                target.dialect.statements.partitions["patience"].run(target.execute, {})
+                return work(target)
+        raise AssertionError("tenacity reraises the last error")
+
+    def _moment(self, using: object = None) -> datetime:
+        """What the clock says: the injected one, else the database's."""
+        return self._run(  # type: ignore[no-any-return]
+            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
+            using=using,
+            begin=Begin.READ,
+        )
+
+
+def _layout(target: Target) -> Layout | None:
+    partitioning = target.dialect.partitioning
+    return partitioning.layout(target.execute) if partitioning else None
+
+
+def _has(target: Target, one: Partition) -> bool:
+    layout = _layout(target)
+    return layout is not None and one in layout.partitions

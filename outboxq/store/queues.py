@@ -1,0 +1,133 @@
+"""How a queue is run: paused, limited, its keys in order or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import EllipsisType
+from typing import Any
+
+from ..dialects import Begin, Row
+from ..errors import InvalidArgument
+from ..model import duration
+from ..target import Target
+from .base import Transactions, storable
+
+_LONGEST = timedelta(days=3650)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueSettings:
+    """What is said of a queue. One of which nothing is said is as the defaults have it."""
+
+    queue: str
+    paused_at: datetime | None = None
+    """Since then nothing of it is claimed; None: it is not paused."""
+    concurrency: int | None = None
+    """How many of its tasks run at once, on all machines together; None: as many as there are workers."""
+    rate: tuple[int, timedelta] | None = None
+    """How many of its tasks start in such a time, on all machines together; None: no limit."""
+    ordered: bool = True
+    """The tasks of a key run one after the other. False: keys take turns, but their tasks do not wait for each other."""
+    updated_at: datetime | None = None
+
+
+class Queues(Transactions):
+    def pause(self, queue: str, *, using: object = None) -> QueueSettings:
+        """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
+
+        Once paused is paused: the first pause's moment stays. Returns what is said of the queue now, as do the next three.
+        """
+        return self._say(queue, using, paused=True)
+
+    def resume(self, queue: str, *, using: object = None) -> QueueSettings:
+        """End the pause; sleeping workers are woken."""
+        return self._say(queue, using, paused=False)
+
+    def limit(
+        self,
+        queue: str,
+        *,
+        concurrency: int | EllipsisType | None = ...,
+        rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
+        using: object = None,
+    ) -> QueueSettings:
+        """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
+
+        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
+        """
+        said: dict[str, Any] = {}
+        if concurrency is not ...:
+            said["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
+        if rate is not ...:
+            said["rate"] = None if rate is None else _rate(rate)
+        if not said:
+            raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
+        return self._say(queue, using, **said)
+
+    def order(self, queue: str, ordered: bool, *, using: object = None) -> QueueSettings:
+        """Whether the tasks of a key wait for each other (as they do at first), or keys only take turns."""
+        if type(ordered) is not bool:
+            raise InvalidArgument(f"ordered must be True or False, not {ordered!r}")
+        return self._say(queue, using, ordered=ordered)
+
+    def queue_settings(self, *, using: object = None) -> list[QueueSettings]:
+        """The queues of which something special is said, by name."""
+        rows = self._run(
+            lambda target: target.dialect.statements.queue_settings.run(target.execute, {}),
+            using=using,
+            begin=Begin.READ,
+        )
+        return [_settings(row) for row in rows]
+
+    def _say(self, queue: str, using: object, **said: Any) -> QueueSettings:
+        if not queue:
+            raise InvalidArgument("a queue's name is not empty")
+        values = {
+            "queue": storable(queue, "queue"),
+            **{f"sets_{name}": name in said for name in ("paused", "concurrency", "rate", "ordered")},
+            "paused": said.get("paused", False),
+            "concurrency_limit": said.get("concurrency"),
+            "ordered": said.get("ordered", True),
+        }
+        values["rate_limit"], values["rate_seconds"] = said.get("rate") or (None, None)
+
+        def work(target: Target) -> QueueSettings:
+            statements, given = target.dialect.statements, self._values(target, **values)
+            with target.atomic():
+                row = statements.queue_change.run(target.execute, given)[0]
+                statements.queue_forget.run(target.execute, given)
+            if said.get("paused") is not True:
+                self._wake(target, [queue])
+            return _settings(row)
+
+        return self._run(work, using=using)
+
+
+def _settings(row: Row) -> QueueSettings:
+    rate = None if row["rate_limit"] is None else (row["rate_limit"], timedelta(seconds=row["rate_seconds"]))
+    return QueueSettings(
+        queue=row["queue"],
+        paused_at=row["paused_at"],
+        concurrency=row["concurrency_limit"],
+        rate=rate,
+        ordered=row["ordered"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _rate(rate: object) -> tuple[int, float]:
+    if not isinstance(rate, tuple) or len(rate) != 2:
+        raise InvalidArgument(f"rate takes a number and a time, as (100, timedelta(minutes=1)), not {rate!r}")
+    number, span = _count(rate[0], "rate"), duration(rate[1], "rate")
+    if not timedelta(0) < span <= _LONGEST:
+        raise InvalidArgument(f"the time of a rate must be longer than nothing and at most {_LONGEST.days} days")
+    return number, span.total_seconds()
+
+
+def _count(number: object, name: str) -> int:
+    if type(number) is not int or not 1 <= number <= 2**31 - 1:
+        raise InvalidArgument(
+            f"{name} must be a whole number of at least 1, not {number!r}; to let nothing start, pause the queue"
+        )
+    return number

@@ -1,0 +1,131 @@
+"""Who works: each worker says so, for people to read. Nothing relies on it, least of all the recovery."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ..dialects import Begin, Row
+from ..errors import InvalidArgument
+from ..model import duration
+from ..target import Target
+from .base import Transactions, identifier, positive
+
+LIVE_WITHIN = timedelta(seconds=90)
+"""Who was not seen for so long is taken for gone: workers say that they are there every 30 seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveWorker:
+    """A worker, as it described itself."""
+
+    id: UUID
+    label: str
+    """For people: host and process."""
+    queues: frozenset[str] | None
+    """None: all."""
+    event_types: tuple[str, ...] | None
+    """Exact, or with a trailing `*`; None: all tasks, also those that handle no event."""
+    concurrency: int
+    task_names: frozenset[str]
+    started_at: datetime
+    last_seen_at: datetime
+
+    def works_on(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues
+
+    def takes(self, event_type: str | None) -> bool:
+        if self.event_types is None:
+            return True
+        return event_type is not None and any(_matches(event_type, pattern) for pattern in self.event_types)
+
+
+class Registry(Transactions):
+    def register(
+        self,
+        worker_id: UUID,
+        *,
+        label: str,
+        queues: Iterable[str] | None = None,
+        event_types: Iterable[str] | None = None,
+        concurrency: int,
+        task_names: Iterable[str],
+        using: object = None,
+    ) -> None:
+        """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all."""
+        values = {
+            "worker_id": identifier(worker_id),
+            "label": label,
+            "queues_json": _names(queues, "queues"),
+            "event_types_json": _names(event_types, "event_types"),
+            "concurrency": positive(concurrency, "concurrency"),
+            "task_names_json": _names(task_names, "task_names"),
+        }
+        self._run(lambda target: self._tell(target, "register", values), using=using, begin=Begin.ASYNCHRONOUS)
+
+    def seen(self, worker_id: UUID, *, using: object = None) -> bool:
+        """The worker is alive. False: it is not registered, or not any more, and should register again."""
+        values = {"worker_id": identifier(worker_id)}
+        found = self._run(lambda target: self._tell(target, "seen", values), using=using, begin=Begin.ASYNCHRONOUS)
+        return bool(found)
+
+    def unregister(self, worker_id: UUID, *, using: object = None) -> None:
+        """The worker ends. Those that have not been seen for a day are forgotten with it."""
+        values = {"worker_id": identifier(worker_id)}
+        self._run(lambda target: self._tell(target, "unregister", values), using=using, begin=Begin.ASYNCHRONOUS)
+
+    def workers(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> list[LiveWorker]:
+        """The workers that were seen within this time, the oldest first."""
+        within = duration(live_within, "live_within")
+
+        def work(target: Target) -> list[LiveWorker]:
+            now = target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"]
+            return live_workers(target, now, within)
+
+        return self._run(work, using=using, begin=Begin.READ)
+
+    def _tell(self, target: Target, name: str, values: dict[str, Any]) -> list[Row]:
+        return target.dialect.statements.workers[name].run(target.execute, self._values(target, **values))
+
+
+def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
+    try:
+        since = now - within
+    except OverflowError:
+        raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
+    rows = target.dialect.statements.workers["live"].run(target.execute, {"live_since": since})
+    return [_worker(row) for row in rows]
+
+
+def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
+    """As it described itself, however long ago it was seen."""
+    rows = target.dialect.statements.workers["one"].run(target.execute, {"worker_id": worker_id})
+    return _worker(rows[0]) if rows else None
+
+
+def _worker(row: Row) -> LiveWorker:
+    queues, event_types = (None if row[name] is None else json.loads(row[name]) for name in ("queues", "event_types"))
+    read = {
+        "queues": None if queues is None else frozenset(queues),
+        "event_types": None if event_types is None else tuple(event_types),
+        "task_names": frozenset(json.loads(row["task_names"])),
+    }
+    return LiveWorker(**{**row, **read})
+
+
+def _names(names: Iterable[str] | None, what: str) -> str | None:
+    """JSON. Raises InvalidArgument for a string, which would be a list of letters."""
+    if names is None:
+        return None
+    listed = [names] if isinstance(names, str) else sorted(names, key=str)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
+        raise InvalidArgument(f"{what} takes a list of names")
+    return json.dumps(listed)
+
+
+def _matches(event_type: str, pattern: str) -> bool:
+    return event_type.startswith(pattern[:-1]) if pattern.endswith("*") else event_type == pattern

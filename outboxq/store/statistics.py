@@ -1,0 +1,166 @@
+"""How the queues fare, or the tasks: what waits, runs and has failed now, and what happened lately."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Text
+
+from ..dialects import Begin, Row
+from ..errors import InvalidArgument
+from ..model import duration
+from ..statements.statistics import PERCENTILES
+from ..target import Target
+from .base import Transactions, queue_names
+from .registry import LiveWorker, live_workers
+
+By = Literal["queue", "task"]
+
+HOUR = timedelta(hours=1)
+LONGEST = timedelta(days=36500)
+
+_LEEWAY = timedelta(minutes=2)
+"""An event is numbered a little after its time is taken, and later numbers may bear earlier times: by less than this."""
+
+_COUNTS = ("ready", "delayed", "running", "failed", "completed", "failures", "cancelled", "retries")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Percentiles:
+    """By nearest rank: so many in a hundred took no longer."""
+
+    p50: timedelta
+    p95: timedelta
+    p99: timedelta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Statistics:
+    """How a queue fares, or one task name within it: now, and over a window of time up to now."""
+
+    queue: str
+    task_name: str | None = None
+    """None: all tasks of the queue."""
+    ready: int = 0
+    """Due now."""
+    delayed: int = 0
+    """Due later, a retry included."""
+    running: int = 0
+    failed: int = 0
+    """Dead letters, whenever they failed."""
+    oldest_ready_at: datetime | None = None
+    """When the task that is due for longest became due."""
+    oldest_ready_age: timedelta | None = None
+    paused: bool = False
+    """Its queue is."""
+    live_workers: int = 0
+    """Those that work on the queue; for one task, those that know it too."""
+    window: timedelta = HOUR
+    completed: int = 0
+    """In the window, like all that follows."""
+    failures: int = 0
+    """Ends as Failed; a dead letter that is redriven and fails again ends twice."""
+    retries: int = 0
+    """Attempts that were followed by another."""
+    cancelled: int = 0
+    """Cancelled, expired or discarded."""
+    throughput: float = 0.0
+    """Tasks completed or failed, per second."""
+    failure_rate: float | None = None
+    """The share of `failures` in them; None: none ended."""
+    emit_to_start: Percentiles | None = None
+    """From the enqueueing, of which a delay is part, to the first start, of those that completed or failed; None: none did."""
+    emit_to_complete: Percentiles | None = None
+    """From the enqueueing to the end."""
+
+
+class Stats(Transactions):
+    def stats(
+        self,
+        *,
+        window: timedelta | float = HOUR,
+        queues: Sequence[str] | None = None,
+        by: By = "queue",
+        using: object = None,
+    ) -> list[Statistics]:
+        """How each queue fares, or with `by="task"` each task name in each queue; sorted by these names.
+
+        There is one for each queue in which something waits, runs, is a dead letter or happened in the `window` (a timedelta or
+        seconds), that is paused, or that is named by `queues` (None: all). All of it is as of one moment, unless `using` is a
+        connection with a weaker isolation. What has ended before the window is not read, however much it is; the tasks in the
+        outbox are.
+        """
+        since = duration(window, "window")
+        if not timedelta(0) < since <= LONGEST:
+            raise InvalidArgument(
+                f"window must be longer than nothing, and at most {LONGEST.days} days, not {window!r}"
+            )
+        if by not in get_args(By):
+            raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
+        names = queue_names(queues)
+        return self._run(
+            lambda target: self._statistics(target, since, names, by_task=by == "task"),
+            using=using,
+            begin=Begin.SNAPSHOT,
+        )
+
+    def _statistics(
+        self, target: Target, window: timedelta, names: list[str] | None, *, by_task: bool
+    ) -> list[Statistics]:
+        statements, execute = target.dialect.statements, target.execute
+        now = statements.now.run(execute, self._values(target))[0]["now"]
+        since = now - window
+        values = {"now": now, "since": since, "search_from": since - _LEEWAY, "every_queue": names is None}
+        values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names or ()])
+        values["first"] = next((row["first"] for row in statements.first_of_window.run(execute, values)), 0)
+        parts = statements.statistics_by_task if by_task else statements.statistics_by_queue
+        found: dict[tuple[str, str | None], Row] = {}
+        for part in parts.values():
+            for row in part.run(execute, values):
+                found.setdefault((row["queue"], row.get("task_name")), {}).update(row)
+        paused = {row["queue"] for row in statements.paused_queues.run(execute, {})}
+        if not by_task:
+            for queue in paused if names is None else names:
+                found.setdefault((queue, None), {})
+        workers = live_workers(target, now)
+        return [
+            _statistics(key, found[key], now=now, window=window, paused=paused, workers=workers)
+            for key in sorted(found, key=lambda key: (key[0], key[1] or ""))
+        ]
+
+
+def _statistics(
+    key: tuple[str, str | None],
+    row: Row,
+    *,
+    now: datetime,
+    window: timedelta,
+    paused: Iterable[str],
+    workers: Sequence[LiveWorker],
+) -> Statistics:
+    queue, task_name = key
+    completed, failures = row.get("completed", 0), row.get("failures", 0)
+    ended = completed + failures
+    oldest = row.get("oldest_ready_at")
+    knowing = [w for w in workers if w.works_on(queue) and (task_name is None or task_name in w.task_names)]
+    return Statistics(
+        queue=queue,
+        task_name=task_name,
+        window=window,
+        **{name: row.get(name, 0) for name in _COUNTS},
+        oldest_ready_at=oldest,
+        oldest_ready_age=None if oldest is None else now - oldest,
+        paused=queue in paused,
+        live_workers=len(knowing),
+        throughput=ended / window.total_seconds(),
+        failure_rate=failures / ended if ended else None,
+        emit_to_start=_percentiles(row, "start") if ended else None,
+        emit_to_complete=_percentiles(row, "complete") if ended else None,
+    )
+
+
+def _percentiles(row: dict[str, Any], until: str) -> Percentiles:
+    return Percentiles(**{f"p{each}": timedelta(microseconds=row[f"{until}_p{each}"]) for each in PERCENTILES})

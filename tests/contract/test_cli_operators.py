@@ -1,0 +1,266 @@
+"""The operators' commands: task, failed, queue."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq.cli import main
+from outboxq.errors import InvalidArgument
+from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
+from outboxq.store import listing
+from tests.contract import helpers
+
+HOUR = timedelta(hours=1)
+
+
+def outboxq(database, *arguments: object, exit_code: int = 0) -> Result:
+    words = [str(one) for one in arguments]
+    result = CliRunner().invoke(main, words, env={"OUTBOXQ_DATABASE_URL": database.url}, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def cells(result: Result) -> list[list[str]]:
+    return [line.split("\t") for line in result.stdout.splitlines()]
+
+
+def ids(result: Result, column: int) -> list[str]:
+    return [row[column] for row in cells(result)[1:]]
+
+
+def failed(database, exception="builtins.ValueError", **fields):
+    """A dead letter of now, by the database's own clock."""
+    handle = database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store, queues=[fields.get("queue", "default")])
+    assert claim.id == handle.id
+    data = {"error": "ValueError: no", "exception": exception, "traceback": 'Traceback:\n  File "x.py"\nValueError: no'}
+    database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
+    return str(handle.id)
+
+
+def one_of_each(database):
+    """A task in each status, oldest first, by the name of its status; all but the last are of the queue `mail`."""
+    store, found = database.store, {}
+    found["Completed"] = database.add(store, queue="mail", task_name="tests.send").id
+    store.complete(database.claim(store=store)[0])
+    found["Cancelled"] = database.add(store, queue="mail").id
+    store.cancel(found["Cancelled"])
+    found["Failed"] = failed(database, queue="mail")
+    found["Running"] = database.add(store, queue="mail").id
+    database.claim(store=store)
+    found["Ready"] = database.add(store, queue="mail", delay=HOUR, partition_key="k").id
+    found["other"] = database.add(store, queue="other", delay=HOUR, task_name="tests.send").id
+    return {status: str(task_id) for status, task_id in found.items()}
+
+
+# --- task
+
+
+def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
+    found = one_of_each(database)
+    everything = list(found.values())[::-1]
+
+    def listed(**wanted):
+        return [str(task.id) for task in database.store.tasks(**wanted)]
+
+    assert listed() == everything
+    assert listed(limit=2) == everything[:2]
+    assert listed(queue="mail") == everything[1:]
+    assert listed(task="tests.send") == [found["other"], found["Completed"]]
+    assert listed(status=TaskStatus.READY) == [found["other"], found["Ready"]]
+    for status in TaskStatus:
+        assert listed(status=status, queue="mail") == [found[status]], status
+        assert listed(status=status, queue="none") == []
+        wanted = [found["other"]] if status is TaskStatus.READY else [found["Completed"]] * (status == "Completed")
+        assert listed(status=status, task="tests.send") == wanted
+    options = ("--status", "ready", "-q", "other", "--task", "tests.send", "--limit", 3)
+    assert ids(outboxq(database, "task", "list", *options), 0) == [found["other"]]
+    (head, row) = cells(outboxq(database, "task", "list", "--status", "Failed"))
+    assert head == ["id", "task", "queue", "status", "attempt", "created", "last error"]
+    assert (row[1:5], row[6]) == (["tests.work", "mail", "Failed", "1"], "ValueError: no")
+    outboxq(database, "task", "list", "--status", "Late", exit_code=2)
+
+
+def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
+    monkeypatch.setattr(listing, "_SCAN", 2)
+    store = database.store
+    old = database.add(store, queue="mail")
+    newer = [database.add(store, queue="sync").id for _ in range(3)]
+    assert store.tasks(queue="mail", limit=1) == store.tasks(status=TaskStatus.COMPLETED) == []
+    assert [task.id for task in store.tasks(status=TaskStatus.READY, limit=1)] == newer[2:]
+    assert [task.id for task in store.tasks(status=TaskStatus.READY, queue="mail", limit=1)] == [old.id]
+    assert len(store.tasks(status=TaskStatus.READY, limit=4)) == 4
+    for wrong in ({"status": "Ready"}, {"limit": 0}, {"queue": 7}, {"task": "\0"}):
+        with pytest.raises(InvalidArgument):
+            store.tasks(**wrong)
+
+
+def test_show_tells_what_went_wrong_in_each_attempt(database):
+    task_id = failed(database, partition_key="k")
+    printed = outboxq(database, "task", "show", task_id)
+    (attempt,) = [row for row in cells(printed) if row[0] == "1"]
+    assert attempt[3:] == ["task_failed", "ValueError: no", "builtins.ValueError"]
+    assert ["key", "k"] in cells(printed)
+    assert "Traceback" not in printed.stdout
+    assert ['  File "x.py"'] in cells(outboxq(database, "task", "show", "--traceback", task_id))
+
+
+def test_a_waiting_task_is_run_now_and_given_another_priority(database):
+    handle = database.add(database.store, delay=HOUR)
+    assert outboxq(database, "task", "priority", handle.id, 9).stdout == "priority 9\n"
+    assert outboxq(database, "task", "priority", handle.id, 9).stdout == "had priority 9 already\n"
+    assert outboxq(database, "task", "priority", handle.id, "--", -9).stdout == "priority -9\n"
+    assert database.claim(store=database.store) == []
+    assert outboxq(database, "task", "run-now", handle.id).stdout == "due now\n"
+    assert outboxq(database, "task", "run-now", handle.id).stdout == "was due already\n"
+    (claim,) = database.claim(store=database.store)
+    assert (claim.id, claim.priority) == (handle.id, -9)
+    for command in (("run-now", handle.id), ("priority", handle.id, 1)):
+        assert "is Running and cannot be rescheduled" in outboxq(database, "task", *command, exit_code=1).stderr
+
+
+@pytest.mark.parametrize("command", [("run-now",), ("explain",), ("priority", 1)])
+def test_an_unknown_task_is_told_in_a_sentence(database, command):
+    name, *rest = command
+    nobody = uuid4()
+    told = outboxq(database, "task", name, nobody, *rest, exit_code=3)
+    assert told.stderr.startswith("outboxq: ")
+    assert str(nobody) in told.stderr
+    outboxq(database, "task", name, "not-an-id", *rest, exit_code=2)
+
+
+def test_a_priority_out_of_its_range_is_a_wrong_usage(sqlite):
+    outboxq(sqlite, "task", "priority", sqlite.add().id, 101, exit_code=2)
+
+
+def test_a_task_is_explained_in_one_sentence(database):
+    task_id = failed(database)
+    (sentence,) = outboxq(database, "task", "explain", task_id).stdout.splitlines()
+    assert "ValueError: no" in sentence
+
+
+def test_nothing_from_the_database_speaks_to_the_terminal(database):
+    hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J"
+    task_id = failed(database, exception=hostile, queue=hostile, task_name=hostile, partition_key=hostile)
+    database.store.pause(hostile)
+    words = [("task", "list"), ("task", "show", "--traceback", task_id), ("task", "explain", task_id)]
+    for command in (*words, ("failed", "list"), ("queue", "list")):
+        printed = outboxq(database, *command).stdout
+        assert not set("\x1b\u202e\x9b") & set(printed), command
+        assert "red\\ttab\\nline" in printed or "explain" in command
+
+
+# --- failed
+
+
+def test_dead_letters_are_listed_newest_first_with_filters(database):
+    first = failed(database, queue="mail", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    second = failed(database, exception="app.Gone", event_type="order.paid")
+    database.run(f"UPDATE dead_letters SET failed_at = '{_ago(database, HOUR)}' WHERE queue = 'mail'")
+
+    def listed(*options):
+        return ids(outboxq(database, "failed", "list", *options), 1)
+
+    assert listed() == [second, first]
+    assert listed("--limit", 1) == [second]
+    assert listed("-q", "mail") == listed("--key", "k") == listed("--exception", "ValueError") == [first]
+    assert listed("--event-type", "order.paid") == listed("--exception", "app.Gone") == [second]
+    assert listed("--task", "tests.work") == [second, first]
+    assert listed("--since", "30m") == [second]
+    assert listed("--until", "30m") == [first]
+    assert listed("--since", "30m", "-q", "mail") == []
+    head, *rows = cells(outboxq(database, "failed", "list"))
+    assert head == ["failed", "id", "task", "queue", "key", "attempt", "error", "holds its key"]
+    assert [row[2:] for row in rows] == [
+        ["tests.work", "default", "", "1", "ValueError: no", ""],
+        ["tests.work", "mail", "k", "1", "ValueError: no", "yes"],
+    ]
+
+
+def _ago(database, span):
+    return (database.store.now() - span).astimezone(UTC).isoformat(timespec="microseconds")
+
+
+@pytest.mark.parametrize(
+    ("command", "said", "status"), [("redrive", "redriven", "Ready"), ("discard", "discarded", "Cancelled")]
+)
+def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, said, status):
+    letters = [failed(database, queue=queue) for queue in ("a", "a", "b", "b", "b", "b")]
+    status_of = lambda: [database.store.get(UUID(one)).status.value for one in letters]  # noqa: E731
+    assert outboxq(database, "failed", command, letters[0], letters[2]).stdout == f"2 {said}\n"
+    assert status_of() == [status, "Failed", status, "Failed", "Failed", "Failed"]
+    assert outboxq(database, "failed", command, "-q", "b", "--limit", 1).stdout == f"1 {said}\n"
+    assert outboxq(database, "failed", command, "-q", "b").stdout == f"2 {said}\n"
+    assert status_of() == [status, "Failed", status, status, status, status]
+    assert outboxq(database, "failed", command, "--all").stdout == f"1 {said}\n"
+    assert outboxq(database, "failed", command, "--all").stdout == f"0 {said}\n"
+    assert status_of() == [status] * 6
+    assert "cannot be" in outboxq(database, "failed", command, letters[0], exit_code=1).stderr
+    outboxq(database, "failed", command, uuid4(), exit_code=3)
+
+
+def test_a_reason_is_kept(database):
+    letters = [failed(database), failed(database)]
+    outboxq(database, "failed", "discard", letters[0], "--reason", "obsolete")
+    outboxq(database, "failed", "discard", "--all", "--reason", "obsolete")
+    for one in letters:
+        assert database.store.history(UUID(one))[-1].event_data["reason"] == "obsolete"
+
+
+@pytest.mark.parametrize("command", ["redrive", "discard"])
+@pytest.mark.parametrize(
+    "options", [(), ("--limit", 1), ("--all", "-q", "mail"), (uuid4(), "-q", "mail"), (uuid4(), "--all")]
+)
+def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
+    failed(sqlite)
+    before = helpers.everything(sqlite)
+    outboxq(sqlite, "failed", command, *options, exit_code=2)
+    assert helpers.everything(sqlite) == before
+
+
+# --- queue
+
+
+def test_a_queue_is_paused_limited_ordered_and_all_of_it_taken_back(database):
+    head = ["queue", "paused since", "concurrency", "rate", "ordered"]
+    assert cells(outboxq(database, "queue", "list")) == [head]
+    (_, paused) = cells(outboxq(database, "queue", "pause", "mail"))
+    assert datetime.fromisoformat(paused[1]) == database.store.queue_settings()[0].paused_at
+    outboxq(database, "queue", "limit", "mail", "--concurrency", 3)
+    outboxq(database, "queue", "limit", "mail", "--rate", "100/1m")
+    outboxq(database, "queue", "order", "mail", "off")
+    assert cells(outboxq(database, "queue", "list")) == [head, ["mail", paused[1], "3", "100 in 0:01:00", "no"]]
+    outboxq(database, "queue", "resume", "mail")
+    outboxq(database, "queue", "order", "mail", "on")
+    outboxq(database, "queue", "limit", "mail", "--rate", "none", "--concurrency", "4")
+    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "yes"]]
+    outboxq(database, "queue", "limit", "mail", "--concurrency", "none")
+    assert cells(outboxq(database, "queue", "list")) == [head]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("limit", "mail"),
+        ("limit", "mail", "--concurrency", "0"),
+        ("limit", "mail", "--concurrency", "many"),
+        ("limit", "mail", "--rate", "5"),
+        ("limit", "mail", "--rate", "0/1m"),
+        ("limit", "mail", "--rate", "5/0s"),
+        ("limit", "mail", "--rate", "5/soon"),
+        ("order", "mail", "maybe"),
+        ("pause",),
+    ],
+    ids=" ".join,
+)
+def test_a_setting_that_makes_no_sense_is_a_wrong_usage(sqlite, words):
+    outboxq(sqlite, "queue", *words, exit_code=2)
+    assert sqlite.store.queue_settings() == []
+
+
+def test_an_empty_name_is_refused(sqlite):
+    assert "not empty" in outboxq(sqlite, "queue", "pause", "", exit_code=1).stderr

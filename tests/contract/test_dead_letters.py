@@ -1,0 +1,347 @@
+"""Dead letters: found by whatever is known of them, redriven or discarded each once, and their keys free again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.errors import InvalidArgument, InvalidTransition, TaskNotFound
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
+from outboxq.store import dead_letters
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+
+HOUR = timedelta(hours=1)
+
+
+def died(database, *, exception="builtins.ValueError", **fields):
+    """A task that failed for good, and the clock moved on a second."""
+    claim = helpers.claimed(database, **fields)
+    data = {"error": "ValueError: no", "exception": exception, "traceback": "Traceback …"}
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
+    database.clock.advance(1)
+    return claim.id
+
+
+def many(database, number, **fields):
+    """Dead letters, of one moment."""
+    rows = [NewTask(id=uuid7(), task_name="tests.work", args="{}", **fields) for _ in range(number)]
+    database.frozen.enqueue_many(rows)
+    claims = database.claim(number)
+    assert len(claims) == number
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="no") for claim in claims])
+    return {claim.id for claim in claims}
+
+
+def held(database):
+    return database.rows("SELECT partition_key, held FROM partition_claims ORDER BY partition_key")
+
+
+# --- looking
+
+
+def test_a_dead_letter_tells_what_an_operator_needs(database):
+    task_id = died(database, queue="mail", partition_key="k", event_type="order.paid", on_dead_letter=OnDeadLetter.HOLD)
+    (letter,) = database.frozen.dead_letters()
+    assert (letter.id, letter.task_name, letter.queue, letter.event_type) == (
+        task_id,
+        "tests.work",
+        "mail",
+        "order.paid",
+    )
+    assert (letter.partition_key, letter.holds_key, letter.exception) == ("k", True, "builtins.ValueError")
+    assert (letter.last_error, letter.attempt, letter.recovery_attempts) == ("ValueError: no", 1, 0)
+    assert letter.failed_at == helpers.stale_by(database, 1)
+
+
+def test_only_what_has_failed_is_a_dead_letter(database):
+    helpers.claimed(database)
+    database.add(delay=HOUR)
+    task_id = died(database)
+    assert [letter.id for letter in database.frozen.dead_letters()] == [task_id]
+    database.frozen.redrive(task_id)
+    assert database.frozen.dead_letters() == []
+
+
+def test_they_come_newest_first_and_page_by_page(database):
+    ids = [died(database) for _ in range(3)] + sorted(many(database, 4))
+    pages, after = [], None
+    while page := database.frozen.dead_letters(limit=2, after=after):
+        pages.append([letter.id for letter in page])
+        after = page[-1].place
+    assert [len(page) for page in pages] == [2, 2, 2, 1]
+    assert [task_id for page in pages for task_id in page] == ids[::-1]
+    assert [letter.id for letter in database.frozen.dead_letters()] == ids[::-1]
+
+
+FILTERS = [
+    ({"queue": "mail"}, {"a"}),
+    ({"task": "tests.send"}, {"b"}),
+    ({"event_type": "order.paid"}, {"c"}),
+    ({"partition_key": "k"}, {"d"}),
+    ({"exception": "app.errors.Gone"}, {"e"}),
+    ({"exception": "Gone"}, {"e"}),
+    ({"exception": "errors.Gone"}, {"e"}),
+    ({"exception": "one"}, set()),
+    ({"exception": "ValueError"}, {"a", "b", "c", "d"}),
+    ({"exception": "builtins.ValueError", "queue": "mail"}, {"a"}),
+    ({"exception": "Gone", "queue": "mail"}, set()),
+    ({"exception": "%"}, set()),
+    ({"exception": "a.much.longer.name.than.any.that.was.raised"}, set()),
+    ({"since": 3}, {"d", "e", "f"}),
+    ({"until": 3}, {"a", "b", "c"}),
+    ({"since": 1, "until": 2}, {"b"}),
+    ({}, {"a", "b", "c", "d", "e", "f"}),
+    ({"queue": None, "since": None}, {"a", "b", "c", "d", "e", "f"}),
+]
+
+
+def told_apart(database):
+    """One letter for each filter, a second apart; and the moment of the first."""
+    began = database.clock.now
+    ids = {
+        "a": died(database, queue="mail"),
+        "b": died(database, task_name="tests.send"),
+        "c": died(database, event_type="order.paid"),
+        "d": died(database, partition_key="k"),
+        "e": died(database, exception="app.errors.Gone"),
+        "f": died(database, exception=None),
+    }
+    return began, {task_id: name for name, task_id in ids.items()}
+
+
+def test_a_filter_means_the_same_wherever_it_is_given(database):
+    """Listed, redriven, discarded: always the same letters."""
+    began, names = told_apart(database)
+    for filters, expected in FILTERS:
+        moments = {key: began + timedelta(seconds=filters[key]) for key in ("since", "until") if filters.get(key)}
+        wanted = filters | moments
+        assert {names[letter.id] for letter in database.frozen.dead_letters(**wanted)} == expected, wanted
+        with helpers.transaction(database) as connection:
+            assert database.frozen.redrive_all(**wanted, using=connection) == len(expected), wanted
+            left = {names[letter.id] for letter in database.frozen.dead_letters(using=connection)}
+            assert left == set("abcdef") - expected
+            connection.rollback()
+    assert database.frozen.discard_all(exception="Gone") == 1
+    assert database.frozen.discard_all(queue="none") == 0
+    assert {names[letter.id] for letter in database.frozen.dead_letters()} == set("abcdf")
+
+
+@pytest.mark.parametrize(
+    ("operation", "options"),
+    [
+        ("dead_letters", {"limit": 0}),
+        ("dead_letters", {"queue": 7}),
+        ("dead_letters", {"exception": "nul \0"}),
+        ("dead_letters", {"since": datetime(2030, 1, 1)}),  # noqa: DTZ001
+        ("dead_letters", {"after": (datetime(2030, 1, 1), uuid4())}),  # noqa: DTZ001
+        ("dead_letters", {"after": (datetime(2030, 1, 1, tzinfo=UTC), "id")}),
+        ("redrive_all", {"limit": 0}),
+        ("redrive_all", {"until": "now"}),
+        ("discard_all", {"queues": ["mail"]}),
+    ],
+)
+def test_senseless_filters_are_refused_before_anything_is_moved(sqlite, operation, options):
+    died(sqlite)
+    with pytest.raises(InvalidArgument):
+        getattr(sqlite.frozen, operation)(**options)
+    assert len(sqlite.frozen.dead_letters()) == 1
+
+
+def test_attempts_tell_what_became_of_each(database):
+    store = database.frozen
+    claim = helpers.claimed(database)
+    helpers.recovered(database, claim)
+    (claim,) = database.claim()
+    told = {"error": "OSError: away", "exception": "builtins.OSError", "traceback": "Traceback: away"}
+    store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="OSError: away", data=told)])
+    (claim,) = database.claim()
+    database.clock.advance(5)
+    store.fail(claim, "at last")
+    store.redrive(claim.id)
+    (claim,) = database.claim()
+    attempts = store.attempts(claim.id)
+    assert [(a.number, a.lease_token, a.outcome, a.error) for a in attempts] == [
+        (1, 1, EventType.RESET, None),
+        (1, 2, EventType.RETRY_SCHEDULED, "OSError: away"),
+        (2, 3, EventType.FAILED, "at last"),
+        (1, 4, None, None),
+    ]
+    assert (attempts[1].exception, attempts[1].traceback) == ("builtins.OSError", "Traceback: away")
+    assert attempts[2].ended_at - attempts[2].started_at == timedelta(seconds=5)
+    assert {a.worker_id for a in attempts} == {database.worker}
+    assert (attempts[3].ended_at, attempts[3].started_at) == (None, claim.started_at)
+    assert store.attempts(database.add().id) == []
+    with pytest.raises(TaskNotFound):
+        store.attempts(uuid4())
+
+
+# --- redriving and discarding
+
+
+def test_a_discarded_letter_is_cancelled_for_good(database):
+    task_id = died(database)
+    database.frozen.discard(task_id, reason="obsolete")
+    task, event = database.frozen.get(task_id), database.frozen.history(task_id)[-1]
+    assert (task.status, task.completed_at, task.last_error) == (
+        TaskStatus.CANCELLED,
+        database.clock.now,
+        "ValueError: no",
+    )
+    assert (event.event_type, event.lease_token, event.event_data["reason"]) == ("task_discarded", None, "obsolete")
+    assert database.frozen.dead_letters() == []
+    for call in (database.frozen.discard, database.frozen.redrive, database.frozen.cancel):
+        with pytest.raises(InvalidTransition):
+            call(task_id)
+
+
+@pytest.mark.parametrize("state", ["Ready", "Running", "Completed"])
+def test_only_what_failed_is_discarded(database, state):
+    handle = database.add()
+    if state != "Ready":
+        (claim,) = database.claim()
+        if state == "Completed":
+            database.frozen.complete(claim)
+    before = helpers.everything(database)
+    with pytest.raises(InvalidTransition, match="cannot be discarded"):
+        database.frozen.discard(handle.id)
+    with pytest.raises(TaskNotFound):
+        database.frozen.discard(uuid4())
+    assert database.frozen.redrive_all() == database.frozen.discard_all() == 0
+    assert helpers.everything(database) == before
+
+
+def test_all_of_them_are_redriven_batch_by_batch_oldest_first(database, monkeypatch):
+    monkeypatch.setattr(dead_letters, "_BATCH", 2)
+    ids = [died(database) for _ in range(3)] + sorted(many(database, 4))
+    assert database.frozen.redrive_all(limit=3) == 3
+    assert {claim.id for claim in database.claim(9)} == set(ids[:3])
+    assert [letter.id for letter in database.frozen.dead_letters()] == ids[:2:-1]
+    assert database.frozen.redrive_all() == 4
+    again = database.claim(9)
+    assert {(claim.id, claim.attempt, claim.lease_token) for claim in again} == {(task_id, 1, 2) for task_id in ids[3:]}
+    assert database.frozen.redrive_all() == 0
+    assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)
+
+
+def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatch):
+    monkeypatch.setattr(dead_letters, "_BATCH", 1)
+    store = database.frozen
+    ids = [died(database) for _ in range(3)]
+    real = store._moving
+
+    def failing_at_once(rows):
+        def work(target):
+            moved = real(rows)(target)
+            database.clock.advance(1)
+            (claim,) = store.claim_ready_task(1, worker_id=database.worker, using=target.connection)
+            store.fail(claim, "again", using=target.connection)
+            return moved
+
+        return work
+
+    monkeypatch.setattr(store, "_moving", failing_at_once)
+    assert store.redrive_all(limit=9) == 3
+    assert {letter.id for letter in store.dead_letters()} == set(ids)
+    assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)
+
+
+def test_of_operators_at_once_each_letter_is_moved_by_one(database, monkeypatch):
+    monkeypatch.setattr(dead_letters, "_BATCH", 7)
+    ids = many(database, 60)
+    store = database.frozen
+    moved = helpers.at_once(store.redrive_all, store.discard_all, store.redrive_all)
+    assert all(isinstance(one, int) for one in moved), moved
+    assert sum(moved) == len(ids)
+    assert store.dead_letters() == []
+    ends = database.rows(
+        "SELECT count(*), count(DISTINCT task_execution_id) FROM execution_events "
+        "WHERE event_type IN ('task_requeued', 'task_discarded')"
+    )
+    assert ends == [(60, 60)]
+
+
+@pytest.mark.parametrize("operation", ["redrive_all", "discard_all"])
+def test_a_batch_whose_answer_is_lost_is_counted_all_the_same(database, monkeypatch, operation):
+    many(database, 3)
+    assert getattr(helpers.lossy(database, monkeypatch), operation)() == 3
+    assert database.frozen.dead_letters() == []
+
+
+def test_in_a_callers_transaction_all_batches_are_the_callers(database, monkeypatch):
+    monkeypatch.setattr(dead_letters, "_BATCH", 2)
+    many(database, 5)
+    before = helpers.everything(database)
+    with helpers.transaction(database) as connection:
+        assert database.frozen.redrive_all(using=connection) == 5
+        connection.rollback()
+    assert helpers.everything(database) == before
+
+
+def test_an_event_that_is_refused_undoes_its_batch(database):
+    many(database, 3)
+    before = helpers.everything(database)
+    helpers.refuse_event(database, "task_requeued")
+    with pytest.raises(Exception, match="refuse"):
+        database.frozen.redrive_all()
+    assert helpers.everything(database) == before
+    assert len(database.frozen.dead_letters()) == 3
+
+
+# --- keys
+
+FREES = {
+    "redrive": lambda store, task_id: store.redrive(task_id),
+    "redrive_all": lambda store, task_id: store.redrive_all(partition_key="k"),
+    "discard": lambda store, task_id: store.discard(task_id),
+    "discard_all": lambda store, task_id: store.discard_all(queue="default"),
+    "schedule_retry": lambda store, task_id: store.schedule_retry(task_id, datetime(2031, 1, 1, tzinfo=UTC), 1),
+    "prune": lambda store, task_id: store.prune(0, statuses=[TaskStatus.FAILED]),
+}
+
+
+@pytest.mark.parametrize("how", FREES)
+def test_a_head_that_failed_holds_its_key_until_it_is_dealt_with(database, monkeypatch, how):
+    first = died(database, partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    second = database.add(partition_key="k")
+    other = died(database, partition_key="j", on_dead_letter=OnDeadLetter.HOLD, queue="other")
+    assert database.claim(9) == []
+    assert [tuple(map(str, row)) for row in held(database)] in (
+        [("j", "1"), ("k", "1")],
+        [("j", "True"), ("k", "True")],
+    )
+    told = helpers.woken(database.frozen, monkeypatch)
+    FREES[how](database.frozen, first)
+    if how == "prune":
+        assert held(database) == []
+        assert {claim.id for claim in database.claim(9)} == {second.id}
+        return
+    assert [key for key, _ in held(database)] == ["j"]
+    assert told == ["default"]
+    assert database.frozen.dead_letters()[0].id == other
+    claims = database.claim(9)
+    expected = {"redrive": first, "redrive_all": first, "discard": second.id, "discard_all": second.id}
+    assert [claim.id for claim in claims] == (
+        [expected[how]] if how in expected else []
+    )  # a retry in a year is the head
+
+
+def test_a_head_that_releases_its_key_holds_nothing(database):
+    died(database, partition_key="k")
+    second = database.add(partition_key="k")
+    assert held(database) == []
+    assert not database.frozen.dead_letters()[0].holds_key
+    assert [claim.id for claim in database.claim(9)] == [second.id]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_cancelled_holder_lets_go_of_its_key(database, monkeypatch, force):
+    first, second = database.add(partition_key="k"), database.add(partition_key="k")
+    if force:
+        assert [claim.id for claim in database.claim(9)] == [first.id]
+    told = helpers.woken(database.frozen, monkeypatch)
+    database.frozen.cancel(first.id, force=force)
+    assert told == ["default"]
+    assert [claim.id for claim in database.claim(9)] == [second.id]

@@ -1,0 +1,222 @@
+"""Why a task does not run: each reason, and which comes first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.errors import InvalidArgument, TaskNotFound
+from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.store import Reason
+from tests.contract import helpers
+
+HOUR = timedelta(hours=1)
+
+
+def explained(database, task, reason, *words, waits_for=None):
+    """The task's explanation is of this reason, and says these words."""
+    found = database.frozen.explain(task.id)
+    assert (found.reason, found.waits_for) == (reason, waits_for), found.sentence
+    for word in words:
+        assert word in found.sentence
+    assert found.sentence
+    assert "None" not in found.sentence
+
+
+def end(database, claim, event_type, **fields):
+    database.frozen.finish([Outcome(claim=claim, event_type=event_type, **fields)])
+
+
+def at_work(database, worker_id=None, **said):
+    said = {"label": "host:7", "concurrency": 4, "task_names": ["tests.work"], **said}
+    worker_id = worker_id or uuid4()
+    database.frozen.register(worker_id, **said)
+    return worker_id
+
+
+# What has ended.
+
+
+def test_an_unknown_task(database):
+    with pytest.raises(TaskNotFound):
+        database.frozen.explain(uuid4())
+    with pytest.raises(InvalidArgument):
+        database.frozen.explain(str(uuid4()))
+
+
+def test_what_has_ended_says_how_and_when(database):
+    done, dead, undone = (helpers.claimed(database) for _ in range(3))
+    end(database, done, EventType.COMPLETED)
+    end(database, dead, EventType.FAILED, error="ValueError: no such order")
+    end(database, undone, EventType.CANCELLED, data={"reason": "the order is gone"})
+    explained(database, done, Reason.COMPLETED, "completed at 2030-01-01 12:00:00 UTC")
+    explained(database, dead, Reason.FAILED, "in attempt 1: ValueError: no such order", "redrive or discard")
+    explained(database, undone, Reason.CANCELLED, "cancelled at 2030-01-01 12:00:00 UTC: the order is gone")
+    database.frozen.discard(dead.id, reason="nobody asks")
+    explained(database, dead, Reason.CANCELLED, "discarded as a dead letter", ": nobody asks")
+
+
+def test_what_expired_is_told_before_and_after_that_is_recorded(database):
+    at_work(database)
+    handle = database.add(expires_in=HOUR)
+    explained(database, handle, Reason.DUE)
+    database.clock.advance(HOUR)
+    explained(database, handle, Reason.EXPIRED, "as soon as a worker comes by it")
+    assert database.claim() == []
+    explained(database, handle, Reason.CANCELLED, "expired: it was not to be started after 2030-01-01 13:00:00 UTC")
+
+
+# What runs.
+
+
+def test_what_runs_names_its_worker_and_its_lease(database):
+    at_work(database, database.worker)
+    claim = helpers.claimed(database, lease=timedelta(seconds=200))
+    database.clock.advance(80)
+    explained(database, claim, Reason.RUNNING, "host:7", "since 2030-01-01 12:00:00 UTC", "ends in 2 min unless")
+    database.frozen.cancel(claim.id)
+    explained(database, claim, Reason.CANCEL_REQUESTED, "asked to stop at 2030-01-01 12:01:20 UTC")
+
+
+def test_a_worker_that_is_silent_or_not_known_is_told(database):
+    claim = helpers.claimed(database, lease=timedelta(seconds=200))
+    explained(database, claim, Reason.WORKER_SILENT, str(database.worker), "not registered")
+    at_work(database, database.worker)
+    database.clock.advance(91)
+    explained(database, claim, Reason.WORKER_SILENT, "host:7", "not been heard of for 1 min 31 s", "in 1 min 49 s")
+    database.clock.advance(110)
+    explained(database, claim, Reason.LEASE_ENDED, "ended 1.0 s ago")
+
+
+# What waits.
+
+
+def test_what_is_due_later_says_when_and_why(database):
+    at_work(database)
+    delayed = database.add(delay=timedelta(minutes=90))
+    explained(database, delayed, Reason.DELAYED, "due in 1 h 30 min, at 2030-01-01 13:30:00 UTC")
+    claim = helpers.claimed(database)
+    soon = timedelta(seconds=12)
+    end(database, claim, EventType.RETRY_SCHEDULED, delay=soon, error="OSError: away")
+    explained(database, claim, Reason.RETRY_LATER, "attempt 2 is due in 12 s", "(OSError: away)")
+    database.clock.advance(soon)
+    explained(database, claim, Reason.DUE, "the next claim takes it")
+
+
+def test_a_paused_queue_comes_before_its_limits_and_workers(database):
+    handle = database.add(queue="mail")
+    database.frozen.limit("mail", concurrency=1)
+    database.frozen.pause("mail")
+    database.clock.advance(60)
+    explained(database, handle, Reason.QUEUE_PAUSED, "paused since 2030-01-01 12:00:00 UTC", "for 1 min")
+    database.frozen.resume("mail")
+    explained(database, handle, Reason.NO_WORKER)
+
+
+def test_a_key_is_waited_for_by_all_behind_its_head(database):
+    at_work(database)
+    key = {"partition_key": "customer:1"}
+    first = database.add(**key, delay=HOUR)
+    second = database.add(**key)
+    later = database.add(partition_key="customer:2")
+    urgent = database.add(partition_key="customer:2", priority=5)
+    words = ("'customer:1'", "due at 2030-01-01 13:00:00 UTC")
+    explained(database, second, Reason.KEY_WAITING, *words, waits_for=first.id)
+    explained(database, first, Reason.DELAYED)
+    explained(database, later, Reason.KEY_WAITING, waits_for=urgent.id)
+    explained(database, urgent, Reason.DUE)
+    elsewhere = database.add(**key, queue="mail")
+    explained(database, elsewhere, Reason.DUE)
+    database.frozen.order("default", ordered=False)
+    explained(database, second, Reason.DUE)
+
+
+def test_a_key_is_taken_by_the_one_that_runs_and_held_by_a_dead_letter(database):
+    at_work(database)
+    key = {"partition_key": "customer:1", "on_dead_letter": OnDeadLetter.HOLD}
+    first = helpers.claimed(database, **key)
+    second, third = database.add(**key), database.add(**key)
+    explained(database, second, Reason.KEY_RUNNING, "is running", waits_for=first.id)
+    explained(database, third, Reason.KEY_RUNNING, waits_for=first.id)
+    end(database, first, EventType.FAILED, error="x")
+    explained(database, second, Reason.KEY_HELD, "held by the dead letter", "redrive or discard", waits_for=first.id)
+    database.frozen.discard(first.id)
+    explained(database, second, Reason.DUE)
+
+
+def test_a_queue_that_runs_as_many_as_it_may(database):
+    at_work(database)
+    database.frozen.limit("default", concurrency=2)
+    running, waiting = helpers.claimed(database), database.add()
+    explained(database, waiting, Reason.DUE)
+    assert len(database.claim()) == 1
+    waiting = database.add()
+    explained(database, waiting, Reason.CONCURRENCY_LIMIT, "may run 2 at a time, and runs 2")
+    end(database, running, EventType.COMPLETED)
+    explained(database, waiting, Reason.DUE)
+
+
+def test_a_queue_that_has_started_as_many_as_it_may(database):
+    at_work(database)
+    database.frozen.limit("default", rate=(3, timedelta(minutes=1)))
+    for _ in range(5):
+        last = database.add()
+    assert len(database.claim(10)) == 3
+    words = ("may start 3 in 1 min", "the next may start in 20 s")
+    explained(database, last, Reason.RATE_LIMIT, *words)
+    database.clock.advance(timedelta(seconds=20) - timedelta(milliseconds=1))
+    explained(database, last, Reason.RATE_LIMIT)
+    assert database.claim(10) == []
+    database.clock.advance(timedelta(milliseconds=1))
+    explained(database, last, Reason.DUE, "before it: 1")
+    assert len(database.claim(10)) == 1
+
+
+def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
+    handled = database.add(queue="mail", event_type="order.paid")
+    alone = database.add(queue="mail")
+    at_work(database, queues=["other"])
+    explained(database, handled, Reason.NO_WORKER, "'mail'")
+    at_work(database, queues=["mail"], event_types=["order.cancelled", "paid"], task_names=[])
+    explained(database, handled, Reason.EVENT_TYPE_UNWANTED, "no live worker on its queue takes events 'order.paid'")
+    explained(database, alone, Reason.EVENT_TYPE_UNWANTED, "tasks without an event")
+    at_work(database, queues=["mail"], event_types=["order.*"], task_names=["tests.other"])
+    explained(database, handled, Reason.TASK_UNKNOWN, "'tests.work'", "import its module")
+    knowing = at_work(database, queues=["mail"])
+    explained(database, alone, Reason.DUE)
+    database.frozen.unregister(knowing)
+    explained(database, handled, Reason.TASK_UNKNOWN)
+    database.clock.advance(91)
+    explained(database, handled, Reason.NO_WORKER)
+
+
+def test_what_is_due_says_how_many_are_before_it(database):
+    at_work(database)
+    first, second = database.add(), database.add(available_at=helpers.stale_by(database, 5))
+    third = database.add(partition_key="k", priority=1)
+    database.add(priority=-1)
+    database.add(priority=2, delay=HOUR)
+    database.add(priority=2, queue="other")
+    explained(database, third, Reason.DUE, "the next claim takes it")
+    explained(database, second, Reason.DUE, "before it: 1")
+    explained(database, first, Reason.DUE, "before it: 2")
+
+
+def test_tables_that_do_not_tell_one_story_are_told(database):
+    handle, claim = database.add(delay=HOUR), helpers.claimed(database)
+    database.run("DELETE FROM task_outbox")
+    database.run("DELETE FROM task_leases")
+    explained(database, handle, Reason.INCONSISTENT, "verify --repair")
+    explained(database, claim, Reason.INCONSISTENT, "verify --repair")
+    database.corrupted = True
+
+
+def test_the_callers_transaction_is_read_if_asked(database):
+    at_work(database)
+    handle = database.add()
+    with helpers.transaction(database) as connection:
+        database.frozen.cancel(handle.id, using=connection)
+        assert database.frozen.explain(handle.id, using=connection).reason is Reason.CANCELLED
+    explained(database, handle, Reason.DUE)

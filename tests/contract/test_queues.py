@@ -1,0 +1,147 @@
+"""What is said of a queue: paused, limited, ordered; each said alone, and forgotten once nothing special is left."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from outboxq.errors import InvalidArgument
+from outboxq.store import QueueSettings
+from tests.contract import helpers
+
+MINUTE = timedelta(minutes=1)
+
+
+def said(database):
+    return {one.queue: one for one in database.frozen.queue_settings()}
+
+
+def test_nothing_is_said_of_a_queue_at_first(database):
+    database.add()
+    assert database.frozen.queue_settings() == []
+
+
+def test_a_pause_keeps_its_beginning_and_its_end_is_forgotten(database):
+    noon = database.clock.now
+    assert database.frozen.pause("mail").paused_at == noon
+    database.clock.advance(60)
+    assert database.frozen.pause("mail").paused_at == noon
+    assert said(database)["mail"] == QueueSettings(queue="mail", paused_at=noon, updated_at=database.clock.now)
+    assert database.frozen.resume("mail").paused_at is None
+    assert said(database) == {}
+    assert database.frozen.resume("mail").paused_at is None
+    assert said(database) == {}
+
+
+def test_each_is_said_alone_and_what_is_not_named_stays(database):
+    store = database.frozen
+    store.limit("mail", concurrency=3)
+    store.limit("mail", rate=(100, MINUTE))
+    store.pause("mail")
+    store.order("mail", False)
+    store.limit("other", rate=(5, 0.5))
+    expected = QueueSettings(
+        queue="mail",
+        paused_at=database.clock.now,
+        concurrency=3,
+        rate=(100, MINUTE),
+        ordered=False,
+        updated_at=database.clock.now,
+    )
+    assert said(database)["mail"] == expected
+    assert said(database)["other"].rate == (5, timedelta(seconds=0.5))
+    store.resume("mail")
+    store.limit("mail", concurrency=None)
+    left = said(database)["mail"]
+    assert (left.paused_at, left.concurrency, left.rate, left.ordered) == (None, None, (100, MINUTE), False)
+    store.limit("mail", concurrency=1, rate=None)
+    assert store.order("mail", True).concurrency == 1
+    assert said(database)["mail"].rate is None
+    store.limit("mail", concurrency=None)
+    assert list(said(database)) == ["other"]
+
+
+def test_another_rate_begins_with_a_full_bucket_and_the_same_one_goes_on(database):
+    store = database.frozen
+    store.limit("mail", rate=(10, MINUTE))
+    database.run("UPDATE queue_settings SET rate_full_at = '2030-01-01T12:00:30.000000+00:00'")
+    full = lambda: database.rows("SELECT rate_full_at IS NULL FROM queue_settings") == [(1,)]  # noqa: E731
+    store.limit("mail", rate=(10, 60))
+    store.limit("mail", concurrency=2)
+    store.pause("mail")
+    assert not full()
+    store.limit("mail", rate=(11, 60))
+    assert full()
+
+
+def test_the_callers_transaction_decides(database):
+    with helpers.transaction(database) as connection:
+        database.frozen.pause("mail", using=connection)
+        database.frozen.limit("mail", rate=(1, 1), using=connection)
+        connection.rollback()
+        assert said(database) == {}
+        connection.begin()
+        database.frozen.limit("mail", rate=(1, 1), using=connection)
+        connection.commit()
+    assert list(said(database)) == ["mail"]
+
+
+def test_what_is_said_at_once_is_all_kept(database):
+    store = database.frozen
+    for _ in range(3):
+        done = helpers.at_once(
+            lambda: store.pause("mail"),
+            lambda: store.limit("mail", concurrency=4),
+            lambda: store.limit("mail", rate=(7, MINUTE)),
+            lambda: store.order("mail", False),
+        )
+        assert all(isinstance(one, QueueSettings) for one in done), done
+        (kept,) = store.queue_settings()
+        assert (kept.paused_at is None, kept.concurrency, kept.rate, kept.ordered) == (False, 4, (7, MINUTE), False)
+        helpers.at_once(
+            lambda: store.resume("mail"),
+            lambda: store.limit("mail", concurrency=None, rate=None),
+            lambda: store.order("mail", True),
+        )
+        assert store.queue_settings() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "wakes"),
+    [
+        (lambda store: store.pause("mail"), []),
+        (lambda store: store.resume("mail"), ["mail"]),
+        (lambda store: store.limit("mail", concurrency=9), ["mail"]),
+        (lambda store: store.order("mail", False), ["mail"]),
+    ],
+    ids=["pause", "resume", "limit", "order"],
+)
+def test_whatever_may_let_tasks_start_wakes_the_sleepers(database, monkeypatch, call, wakes):
+    told = helpers.woken(database.frozen, monkeypatch)
+    call(database.frozen)
+    assert told == wakes
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "options"),
+    [
+        ("pause", [""], {}),
+        ("pause", [None], {}),
+        ("resume", ["nul \0"], {}),
+        ("limit", ["mail"], {}),
+        ("limit", ["mail"], {"concurrency": 0}),
+        ("limit", ["mail"], {"concurrency": True}),
+        ("limit", ["mail"], {"concurrency": 2**31}),
+        ("limit", ["mail"], {"rate": 5}),
+        ("limit", ["mail"], {"rate": (0, MINUTE)}),
+        ("limit", ["mail"], {"rate": (1, 0)}),
+        ("limit", ["mail"], {"rate": (1, timedelta(days=9999))}),
+        ("limit", ["mail"], {"rate": (1, "soon")}),
+        ("order", ["mail", "yes"], {}),
+    ],
+)
+def test_senseless_arguments_are_refused(sqlite, operation, arguments, options):
+    with pytest.raises(InvalidArgument):
+        getattr(sqlite.frozen, operation)(*arguments, **options)
+    assert sqlite.frozen.queue_settings() == []

@@ -1,0 +1,91 @@
+"""A task as it was at any moment, told by its events."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.errors import InvalidArgument, TaskNotFound
+from outboxq.folding import fold
+from outboxq.model import EventType, NewTask, Outcome, TaskStatus
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+
+SECOND = timedelta(seconds=1)
+
+
+def lived(database):
+    """A life of a second a step; each step's moment and the row as it stood then."""
+    store, clock, told = database.frozen, database.clock, []
+    handle = database.add(delay=timedelta(seconds=5))
+
+    def step(call=lambda: None, by=SECOND):
+        call()
+        told.append((clock.now, store.get(handle.id), database.rows("SELECT available_at FROM task_outbox")))
+        clock.advance(by)
+
+    def finish(kind, **fields):
+        (claim,) = database.claim()
+        step()
+        store.finish([Outcome(claim=claim, event_type=kind, **fields)])
+
+    step(by=timedelta(seconds=5))
+    step(lambda: finish(EventType.RETRY_SCHEDULED, error="e", data={"error": "e"}, delay=SECOND))
+    step(lambda: finish(EventType.SNOOZED, delay=SECOND))
+    step(database.claim, by=timedelta(seconds=100))
+    step(store.recover)
+    step(lambda: store.schedule_retry(handle.id, clock.now + SECOND, 7))
+    step(lambda: finish(EventType.FAILED, error="f", data={"error": "f"}))
+    step(lambda: store.redrive(handle.id))
+    step(database.claim)
+    step(lambda: store.cancel(handle.id))
+    step(lambda: store.cancel(handle.id, force=True))
+    return handle.id, told
+
+
+def test_the_state_at_every_moment_is_the_row_as_it_stood_then(database):
+    task_id, told = lived(database)
+    assert len({row.status for _, row, _ in told}) == 4
+    for moment, row, entries in told:
+        for when in (moment, moment + SECOND - timedelta(microseconds=1)):
+            state = database.frozen.state_at(task_id, when)
+            for name in ("status", "attempt", "recovery_attempts", "lease_token", "worker_id", "completed_at"):
+                assert getattr(state, name) == getattr(row, name), (moment, name)
+            assert state.last_error == row.last_error
+            assert (state.available_at is not None) == bool(entries)
+    assert database.frozen.state_at(task_id, moment) == fold(database.frozen.history(task_id))
+
+
+def test_a_moment_belongs_to_what_happened_in_it(database):
+    handle = database.add()
+    born = database.clock.now
+    database.clock.advance(1)
+    database.claim()
+    tick = timedelta(microseconds=1)
+    assert database.frozen.state_at(handle.id, born - tick) is None
+    assert database.frozen.state_at(handle.id, born).status is TaskStatus.READY
+    assert database.frozen.state_at(handle.id, born + SECOND - tick).status is TaskStatus.READY
+    state = database.frozen.state_at(handle.id, born + SECOND)
+    assert (state.status, state.worker_id, state.available_at) == (TaskStatus.RUNNING, database.worker, None)
+
+
+def test_what_never_was_has_no_state(database):
+    with pytest.raises(TaskNotFound, match="there is no task"):
+        database.frozen.state_at(uuid4(), database.clock.now)
+    handle = database.add()
+    with pytest.raises(InvalidArgument, match="when: .* is naive"):
+        database.frozen.state_at(handle.id, datetime(2030, 1, 1))  # noqa: DTZ001
+    with pytest.raises(InvalidArgument):
+        database.frozen.state_at(str(handle.id), database.clock.now)
+
+
+def test_the_state_is_read_in_the_callers_transaction(database):
+    with helpers.transaction(database) as connection:
+        handle = database.frozen.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"), using=connection)
+        state = database.frozen.state_at(handle.id, database.clock.now, using=connection)
+        assert state.status is TaskStatus.READY
+        connection.rollback()
+    with pytest.raises(TaskNotFound):
+        database.frozen.state_at(handle.id, database.clock.now)

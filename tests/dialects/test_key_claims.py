@@ -1,0 +1,480 @@
+"""PostgreSQL: keys won and heads taken by sessions that see different things. The proof is in `outboxq/statements/keyed.py`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import event
+
+from outboxq.distributor import create_work_distributor
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.store import Sleeping
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+from tests.sleeper import Sleeper, ear
+from tests.waiting import until
+
+MINUTE = timedelta(minutes=1)
+HOLD = {"on_dead_letter": OnDeadLetter.HOLD}
+
+
+@contextmanager
+def session(postgresql):
+    """A second session in an open transaction, which fails where it would have to wait."""
+    with helpers.transaction(postgresql) as connection:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'")
+        yield connection
+
+
+@pytest.fixture
+def impatient(postgresql):
+    with session(postgresql) as connection:
+        yield connection
+
+
+def put(postgresql, key="k", **fields):
+    return postgresql.add(partition_key=key, **fields).id
+
+
+def put_open(postgresql, connection, key="k", **fields):
+    """Its position is drawn; whether it will ever be there is up to the transaction."""
+    new = NewTask(id=uuid7(), task_name="tests.work", args="{}", partition_key=key, **fields)
+    return postgresql.frozen.enqueue(new, using=connection).id
+
+
+def ids(claims):
+    return [claim.id for claim in claims]
+
+
+def taken(postgresql, using=None):
+    """What another worker's claim gets, without waiting."""
+    if using is not None:
+        return ids(postgresql.claim(10, worker_id=uuid4(), using=using))
+    with session(postgresql) as connection:
+        found = taken(postgresql, connection)
+        connection.commit()
+    return found
+
+
+def end(postgresql, claim, event_type=EventType.COMPLETED, **fields):
+    assert not postgresql.frozen.finish([Outcome(claim=claim, event_type=event_type, **fields)])
+
+
+def holders(postgresql):
+    rows = postgresql.rows("SELECT partition_key, task_execution_id FROM partition_claims ORDER BY 1")
+    return {str(key): UUID(str(task)) for key, task in rows}
+
+
+def drained(postgresql):
+    """Every task that is due, in the order in which its key runs them."""
+    order = []
+    while claims := postgresql.claim(10):
+        order += ids(claims)
+        for claim in claims:
+            end(postgresql, claim)
+    assert holders(postgresql) == {}
+    return order
+
+
+# A task that was enqueued first and committed last
+
+
+@pytest.mark.parametrize("committed_first", ["producer", "claimer"])
+def test_a_late_commit_never_runs_beside_the_task_that_overtook_it(postgresql, committed_first):
+    """Who sees it may not have the key, and who has the key did not see it; a claim of one statement runs both."""
+    with helpers.transaction(postgresql) as producer, helpers.transaction(postgresql) as claimer:
+        early = put_open(postgresql, producer)
+        late = put(postgresql)
+        (claim,) = postgresql.claim(10, using=claimer)
+        assert claim.id == late
+        assert taken(postgresql) == [], "the claim of its key is open"
+        for transaction in (producer, claimer) if committed_first == "producer" else (claimer, producer):
+            transaction.commit()
+            assert taken(postgresql) == [], "one of its key is running, or about to"
+    end(postgresql, claim)
+    assert taken(postgresql) == [early]
+
+
+def test_a_late_commit_goes_first_if_the_claim_that_overtook_it_is_rolled_back(postgresql):
+    with helpers.transaction(postgresql) as producer, helpers.transaction(postgresql) as claimer:
+        early, late = put_open(postgresql, producer), put(postgresql)
+        assert ids(postgresql.claim(10, using=claimer)) == [late]
+        producer.commit()
+        assert taken(postgresql) == []
+        claimer.rollback()
+    assert drained(postgresql) == [early, late]
+
+
+def test_a_task_that_is_rolled_back_holds_nobody_up(postgresql):
+    with helpers.transaction(postgresql) as producer:
+        put_open(postgresql, producer)
+        late = [put(postgresql), put(postgresql)]
+        (claim,) = postgresql.claim(10)
+        assert claim.id == late[0]
+        producer.rollback()
+    end(postgresql, claim)
+    assert drained(postgresql) == late[1:]
+
+
+# A claim whose snapshot is older than the key it wins
+
+
+def running(*_):
+    pass
+
+
+def completed(postgresql, claim):
+    end(postgresql, claim)
+
+
+def retried(postgresql, claim):
+    end(postgresql, claim, EventType.RETRY_SCHEDULED, delay=MINUTE, error="no")
+
+
+def snoozed(postgresql, claim):
+    end(postgresql, claim, EventType.SNOOZED, delay=MINUTE)
+
+
+def released(postgresql, claim):
+    end(postgresql, claim, EventType.RELEASED)
+
+
+def failed(postgresql, claim):
+    end(postgresql, claim, EventType.FAILED, error="no")
+
+
+def recovered(postgresql, claim):
+    postgresql.run("UPDATE task_leases SET lease_expires_at = '2020-01-01T00:00:00Z'")
+    assert ids(postgresql.frozen.recover()) == [claim.id]
+
+
+def cancelled(postgresql, claim):
+    postgresql.frozen.cancel(claim.id, force=True)
+
+
+def postponed(postgresql, claim):
+    postgresql.frozen.schedule_retry(claim.id, postgresql.clock.now + MINUTE, 2)
+
+
+@pytest.fixture
+def late_to_lock(postgresql):
+    """A session that stops, its snapshot taken, before it asks for the lock of a key; the lock it waits for is another's.
+
+    What it asks for is its own function of that name, which comes first in its search path.
+    """
+    postgresql.run("CREATE SCHEMA slow")
+    postgresql.run(
+        "CREATE FUNCTION slow.pg_try_advisory_xact_lock(bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN "
+        "PERFORM pg_advisory_xact_lock_shared(7); RETURN pg_catalog.pg_try_advisory_xact_lock($1); END $$"
+    )
+    with helpers.transaction(postgresql) as connection:
+        connection.exec_driver_sql("SET LOCAL search_path = slow, pg_catalog, public")
+        yield connection
+    postgresql.run("DROP SCHEMA slow CASCADE")
+
+
+@pytest.mark.parametrize(
+    ("fate", "expected"),
+    [
+        (None, "early"),
+        (running, None),
+        (completed, "late"),
+        (retried, None),
+        (snoozed, None),
+        (released, "early"),
+        (failed, None),
+        (recovered, "early"),
+        (cancelled, "late"),
+        (postponed, None),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_a_head_is_read_after_its_key_is_won_and_not_when_the_claim_began(postgresql, late_to_lock, fate, expected):
+    """Between the two, another task is committed, claimed and ended in any way: what the claim saw at first is old."""
+    with helpers.transaction(postgresql) as producer, helpers.transaction(postgresql) as door:
+        tasks = {"early": put_open(postgresql, producer, **HOLD), "late": put(postgresql), None: None}
+        door.exec_driver_sql("SELECT pg_advisory_xact_lock(7)")
+        with helpers.stuck(postgresql, lambda: postgresql.claim(10, using=late_to_lock)) as claiming:
+            producer.commit()
+            if fate is not None:
+                (claim,) = postgresql.claim(10, worker_id=uuid4())
+                assert claim.id == tasks["early"]
+                fate(postgresql, claim)
+            door.rollback()
+            found = claiming.result(20)
+        late_to_lock.commit()
+    assert ids(found) == [task for task in (tasks[expected],) if task]
+    if found:
+        assert holders(postgresql) == {"k": tasks[expected]}
+
+
+@pytest.fixture
+def between(postgresql, impatient):
+    """`between(act)`: another session's claim, and `act` happens once it has won its keys."""
+
+    def claim(act):
+        done = []
+
+        def see(_connection, _cursor, statement, *_):
+            if "heads AS" in statement and not done:
+                done.append(act())
+
+        event.listen(impatient, "before_cursor_execute", see)
+        found = taken(postgresql, impatient)
+        impatient.commit()
+        assert done
+        return found
+
+    return claim
+
+
+def test_a_task_committed_after_its_key_was_won_still_goes_first(postgresql, between):
+    with helpers.transaction(postgresql) as producer:
+        early, late = put_open(postgresql, producer), put(postgresql)
+        assert between(lambda: producer.commit() or True) == [early]
+    assert holders(postgresql) == {"k": early}
+    assert taken(postgresql) == []
+    postgresql.frozen.cancel(early, force=True)
+    assert drained(postgresql) == [late]
+
+
+def test_a_head_cancelled_after_its_key_was_won_is_not_started_and_the_next_is(postgresql, between):
+    first, second = put(postgresql), put(postgresql)
+    assert between(lambda: postgresql.frozen.cancel(first)) == [second]
+    assert holders(postgresql) == {"k": second}
+
+
+def test_a_key_whose_last_task_went_after_it_was_won_is_given_back(postgresql, between):
+    first = put(postgresql)
+    assert between(lambda: postgresql.frozen.cancel(first)) == []
+    assert holders(postgresql) == {}
+
+
+# Nobody waits
+
+
+def test_a_claimer_that_is_open_keeps_no_other_waiting(postgresql, impatient):
+    for key in "abcd":
+        put(postgresql, key), put(postgresql, key)
+    with helpers.transaction(postgresql) as first:
+        mine = postgresql.claim(2, using=first)
+        others = postgresql.claim(10, worker_id=uuid4(), using=impatient)
+        assert [claim.partition_key for claim in (*mine, *others)] == ["a", "b", "c", "d"]
+        first.rollback()
+    impatient.commit()
+    assert [claim.partition_key for claim in postgresql.claim(10)] == ["a", "b"]
+
+
+HANDS = {
+    "cancel": lambda store, task, using: store.cancel(task, using=using),
+    "schedule_retry": lambda store, task, using: store.schedule_retry(task, store.clock() + MINUTE, 2, using=using),
+    "set_priority": lambda store, task, using: store.set_priority(task, -5, using=using),
+}
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+@pytest.mark.parametrize("hand", HANDS)
+def test_a_head_that_somebody_is_moving_is_passed_over_with_its_key(postgresql, hand, ends):
+    """The one behind it must not be taken: the other may think better of it."""
+    head, second = put(postgresql), put(postgresql)
+    other = put(postgresql, "other")
+    with helpers.transaction(postgresql) as hands:
+        HANDS[hand](postgresql.frozen, head, hands)
+        assert taken(postgresql) == [other]
+        assert holders(postgresql) == {"other": other}
+        getattr(hands, ends)()
+    expected = {"cancel": [second], "schedule_retry": [], "set_priority": [second]}[hand]
+    assert taken(postgresql) == ([head] if ends == "rollback" else expected)
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+@pytest.mark.parametrize("how", [completed, retried, failed, cancelled, recovered])
+def test_an_end_that_is_open_keeps_its_key_until_it_is_committed(postgresql, monkeypatch, how, ends):
+    put(postgresql)
+    second, other = put(postgresql), put(postgresql, "other")
+    claims = {claim.partition_key: claim for claim in postgresql.claim(10)}
+    end(postgresql, claims["other"])
+    other = put(postgresql, "other")
+    with helpers.transaction(postgresql) as open_end:
+        real = postgresql.frozen._run
+        monkeypatch.setattr(
+            postgresql.frozen, "_run", lambda work, **options: real(work, **options | {"using": open_end})
+        )
+        how(postgresql, claims["k"])
+        monkeypatch.undo()
+        assert taken(postgresql) == [other]
+        getattr(open_end, ends)()
+    if ends == "rollback":
+        assert taken(postgresql) == []
+    else:
+        expected = {completed: second, failed: second, cancelled: second, recovered: claims["k"].id}
+        assert taken(postgresql) == [expected[how]] if how in expected else taken(postgresql) == []
+
+
+# Who sleeps is woken by whatever makes work claimable without an insert
+
+
+@pytest.fixture
+def sleeping(postgresql):
+    return Sleeping(postgresql.engine)
+
+
+@pytest.fixture
+def heard(postgresql_url):
+    with ear(postgresql_url) as heard:
+        yield heard
+
+
+def started(postgresql, key=None, **fields):
+    """A task that runs, and one that has to wait for it; on the database's clock, by which sleepers go."""
+    first = put(postgresql, key, store=postgresql.store, **fields)
+    (claim,) = postgresql.claim(1, store=postgresql.store)
+    put(postgresql, key, store=postgresql.store)
+    assert claim.id == first
+    return claim
+
+
+def finish(postgresql, claim, event_type):
+    postgresql.store.finish([Outcome(claim=claim, event_type=event_type, error="no")])
+
+
+def held(postgresql, key):
+    claim = started(postgresql, key, **HOLD)
+    finish(postgresql, claim, EventType.FAILED)
+    return claim
+
+
+def abandoned(postgresql, key):
+    started(postgresql, key, lease=timedelta(microseconds=1))
+    return lambda: postgresql.store.recover(max_recoveries=0)
+
+
+def waiting_head(postgresql, key):
+    head = put(postgresql, key, store=postgresql.store, delay=MINUTE * 5)
+    put(postgresql, key, store=postgresql.store)
+    return head
+
+
+def by_its_worker(event_type):
+    def prepare(postgresql, key):
+        claim = started(postgresql, key)
+        return lambda: finish(postgresql, claim, event_type)
+
+    return prepare
+
+
+def by_hand(prepare, name, *arguments, **options):
+    def make(postgresql, key):
+        task = prepare(postgresql, key)
+        return lambda: getattr(postgresql.store, name)(getattr(task, "id", task), *arguments, **options)
+
+    return make
+
+
+FREES = {
+    "completed": by_its_worker(EventType.COMPLETED),
+    "failed": by_its_worker(EventType.FAILED),
+    "cancelled by its worker": by_its_worker(EventType.CANCELLED),
+    "abandoned": abandoned,
+    "cancelled with force": by_hand(started, "cancel", force=True),
+    "cancelled while it waits": by_hand(waiting_head, "cancel"),
+    "less important than the next": by_hand(waiting_head, "set_priority", -1),
+    "redriven": by_hand(held, "redrive"),
+    "discarded": by_hand(held, "discard"),
+}
+
+
+@pytest.mark.parametrize("how", FREES)
+def test_a_freed_key_notifies_who_sleeps_and_nobody_else(postgresql, sleeping, heard, how):
+    FREES[how](postgresql, "a")()
+    assert heard() == []
+    while claims := postgresql.claim(10, store=postgresql.store):
+        for claim in claims:
+            finish(postgresql, claim, EventType.COMPLETED)
+    free = FREES[how](postgresql, "b")
+    sleeping.announce(uuid4(), ["elsewhere"], MINUTE)
+    assert heard() == []
+    sleeping.announce(uuid4(), ["default"], MINUTE)
+    free()
+    assert heard() == ["default"]
+    assert len(postgresql.claim(10, store=postgresql.store)) == 1
+
+
+def test_the_end_of_a_task_that_nobody_waits_for_notifies_nobody(postgresql, sleeping, heard):
+    claim = started(postgresql)
+    sleeping.announce(uuid4(), None, MINUTE)
+    finish(postgresql, claim, EventType.COMPLETED)
+    assert heard() == []
+
+
+def limited(postgresql):
+    postgresql.store.limit("default", concurrency=1)
+    claim = started(postgresql)
+    assert claim.limited
+    return claim
+
+
+def slot_freed(postgresql):
+    claim = limited(postgresql)
+    return lambda: finish(postgresql, claim, EventType.COMPLETED)
+
+
+def slot_recovered(postgresql):
+    postgresql.store.limit("default", concurrency=1)
+    started(postgresql, lease=timedelta(microseconds=1))
+    return lambda: postgresql.store.recover(max_recoveries=0)
+
+
+def slot_cancelled(postgresql):
+    claim = limited(postgresql)
+    return lambda: postgresql.store.cancel(claim.id, force=True)
+
+
+def resumed(postgresql):
+    postgresql.store.pause("default")
+    postgresql.add(postgresql.store)
+    return lambda: postgresql.store.resume("default")
+
+
+def raised(postgresql):
+    limited(postgresql)
+    return lambda: postgresql.store.limit("default", concurrency=2)
+
+
+def lifted(postgresql):
+    limited(postgresql)
+    return lambda: postgresql.store.limit("default", concurrency=None)
+
+
+@pytest.mark.parametrize("how", [slot_freed, slot_recovered, slot_cancelled, resumed, raised, lifted])
+def test_room_in_a_queue_notifies_who_sleeps(postgresql, sleeping, heard, how):
+    act = how(postgresql)
+    assert postgresql.claim(10, store=postgresql.store) == []
+    sleeping.announce(uuid4(), ["default"], MINUTE)
+    act()
+    assert heard() == ["default"]
+    assert len(postgresql.claim(10, store=postgresql.store)) == 1
+
+
+def test_room_in_a_queue_notifies_nobody_who_is_awake(postgresql, heard):
+    for how in (resumed, slot_freed):
+        how(postgresql)()
+        for claim in postgresql.claim(10, store=postgresql.store):
+            finish(postgresql, claim, EventType.COMPLETED)
+    assert heard() == []
+
+
+def test_a_sleeping_worker_wakes_when_a_key_is_freed(postgresql):
+    claim = started(postgresql, "k")
+    distributor = create_work_distributor(postgresql.store, poll=MINUTE)
+    distributor.start()
+    until(lambda: distributor.health.listening)
+    try:
+        with Sleeper(distributor).asleep() as woken:
+            finish(postgresql, claim, EventType.COMPLETED)
+            assert woken.result(10)
+    finally:
+        distributor.close()

@@ -1,0 +1,186 @@
+"""Tasks with a key, run by many processes that are killed: one of a key at a time, in their order (items 25, 26, 65).
+
+What happened is read from the events. The claim of a key follows the commit that freed it, so the events of a key, by their
+numbers, are begin and end by turns, whatever the clocks say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from outboxq.model import ENDS_CLAIM, TERMINAL, EventType, NewTask
+from outboxq.model import STATUS_AFTER as AFTER
+from outboxq.uuid7 import uuid7
+from tests.faults.helpers import left
+from tests.waiting import until
+
+KEYS = 8
+
+
+class Producer(threading.Thread):
+    """Commits late, and in another order than it drew the positions."""
+
+    def __init__(self, database, *, seed, tasks, committed):
+        super().__init__(daemon=True)
+        self.engine, self.store = database.host_engine(), database.store
+        self.chance, self.tasks, self.committed = random.Random(seed), tasks, committed
+        self.is_alone = database.name == "sqlite"
+        """Nobody else can write while it does, so it pauses afterwards."""
+        self.error = None
+
+    def run(self):
+        try:
+            for _ in range(self.tasks):
+                self.produce()
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            self.error = error
+
+    def produce(self):
+        chance = self.chance
+        new = NewTask(
+            id=uuid7(),
+            task_name="faults.turn",
+            queue="faults",
+            args=json.dumps({"number": chance.randrange(10**6)}),
+            partition_key=f"key-{chance.randrange(KEYS)}",
+            lease=timedelta(seconds=1),
+        )
+        with self.engine.connect() as connection, connection.begin():
+            self.store.enqueue(new, using=connection)
+            if not self.is_alone:
+                self.pause()  # its position is drawn, and nobody sees it
+        self.committed[new.id] = datetime.now(UTC)
+        if self.is_alone:
+            self.pause()
+
+    def pause(self):
+        time.sleep(self.chance.choice([0.01, 0.01, 0.01, 0.1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """An event of a task with a key."""
+
+    task: UUID
+    position: int
+    event_type: EventType
+    at: datetime
+
+
+def events(database):
+    """By key, in the order of their numbers."""
+    rows = database.rows(
+        "SELECT partition_key, execution.id, position, event.event_type, event.created_at FROM execution_events event "
+        "JOIN task_executions execution ON execution.id = event.task_execution_id ORDER BY sequence_num"
+    )
+    found = defaultdict(list)
+    for key, task, position, event_type, at in rows:
+        moment = at if isinstance(at, datetime) else datetime.fromisoformat(str(at))
+        found[key].append(Seen(task=UUID(str(task)), position=position, event_type=EventType(event_type), at=moment))
+    return found
+
+
+def prove_one_at_a_time(seen):
+    """Between the claim of a task and its end (a recovery is one) no other of its key is claimed."""
+    running = None
+    for event in seen:
+        if event.event_type is EventType.CLAIMED:
+            assert running is None, (running, event)
+            running = event.task
+        elif event.event_type in ENDS_CLAIM:
+            assert running == event.task, (running, event)
+            running = None
+    assert running is None
+
+
+def prove_order(seen, committed):
+    """Nobody is claimed before one of his key that came earlier and was there: committed when the key was freed for him.
+
+    Who was committed before the end that freed the key began to be written, must have been seen by the claim, whose snapshot
+    is younger than that end. Returns how many claims were judged, and how many passed somebody who was not there yet.
+    """
+    places = {event.task: event.position for event in seen}
+    ended, freed, judged, passed = set(), None, 0, 0
+    for event in seen:
+        if event.event_type is EventType.CLAIMED:
+            if freed is not None:
+                before = [task for task, place in places.items() if place < event.position and task not in ended]
+                assert [task for task in before if committed[task] < freed] == [], event
+                judged, passed = judged + 1, passed + bool(before)
+        elif event.event_type in ENDS_CLAIM:
+            freed = event.at
+            if AFTER[event.event_type] in TERMINAL:
+                ended.add(event.task)
+    return judged, passed
+
+
+def survive(database, fork, *, workers, producers, tasks, kills):
+    seed = os.environ.get("OUTBOXQ_SEED") or str(random.randrange(10**6))
+    print(f"\n{database.name}: OUTBOXQ_SEED={seed}")
+    chance, committed, began = random.Random(seed), {}, time.monotonic()
+    crowd = [fork(concurrency=2, heartbeat=None) for _ in range(workers)]
+    sources = [
+        Producer(database, seed=f"{seed}-{n}", tasks=tasks // producers, committed=committed) for n in range(producers)
+    ]
+    for source in sources:
+        source.start()
+    for number in range(kills):
+        victim = chance.randrange(workers)
+        until(crowd[victim].is_up)
+        share = len(sources) * (tasks // producers) * (number + 1) // (kills + 2)
+        until(lambda: len(committed) >= share and database.rows("SELECT count(*) FROM task_leases")[0][0] > 0)  # noqa: B023
+        crowd[victim].send(signal.SIGKILL)
+        assert crowd[victim].wait() == -9
+        crowd[victim] = fork(concurrency=2, heartbeat=None)
+    for source in sources:
+        source.join(300)
+        assert (source.error, source.is_alive()) == (None, False)
+    until(lambda: left(database) == 0, seconds=300, every=0.05)
+    for worker in crowd:
+        until(worker.is_up)
+        worker.send(signal.SIGTERM)
+    assert [worker.wait(60) for worker in crowd] == [0] * workers
+    assert database.rows("SELECT * FROM partition_claims") == []
+    assert database.rows("SELECT status, count(*) FROM task_executions GROUP BY status") == [
+        ("Completed", len(committed))
+    ]
+    judged = passed = 0
+    found = events(database)
+    for seen in found.values():
+        prove_one_at_a_time(seen)
+        more, overtaken = prove_order(seen, committed)
+        judged, passed = judged + more, passed + overtaken
+    kinds = Counter(event.event_type for seen in found.values() for event in seen)
+    print(
+        f"{len(committed)} tasks of {len(found)} keys in {time.monotonic() - began:.1f} s by {workers} processes, {kills} "
+        f"killed; {kinds[EventType.RETRY_SCHEDULED]} retries, {kinds[EventType.RESET]} recoveries; {judged} claims judged, "
+        f"{passed} passed one that was not committed yet; 0 beside another of their key, 0 out of turn"
+    )
+    assert len(found) == KEYS
+    assert kinds[EventType.RETRY_SCHEDULED] > 0
+    assert judged > len(committed) // 2
+    return kinds, passed
+
+
+@pytest.mark.timeout(120)
+def test_keys_keep_their_order_in_processes_that_are_killed(database, fork):
+    survive(database, fork, workers=3, producers=3, tasks=90, kills=1)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1500)
+def test_keys_keep_their_order_in_six_processes_and_5000_tasks(database, fork):
+    kinds, passed = survive(database, fork, workers=6, producers=6, tasks=5000, kills=40)
+    assert kinds[EventType.RESET] > 0
+    assert passed > 0 or database.name == "sqlite"  # whose writers come one after the other

@@ -1,0 +1,1 @@
+SELECT nextval(CAST(pg_get_serial_sequence(%(table)s::VARCHAR, 'sequence_num') AS REGCLASS)) AS number

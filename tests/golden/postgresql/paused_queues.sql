@@ -1,0 +1,3 @@
+SELECT queue_settings.queue
+FROM queue_settings
+WHERE queue_settings.paused_at IS NOT NULL

@@ -1,0 +1,3 @@
+SELECT count(*) AS tasks
+FROM task_leases
+WHERE task_leases.queue = :queue

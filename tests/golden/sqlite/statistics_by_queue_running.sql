@@ -1,0 +1,7 @@
+WITH queues AS MATERIALIZED
+(SELECT queues_rows."key" AS ordinal, json_extract(queues_rows.value, '$[0]') AS queue
+FROM json_each(:queues) AS queues_rows)
+  SELECT task_leases.queue, count(*) AS running
+FROM task_leases
+WHERE :every_queue = 1 OR task_leases.queue IN (SELECT queues.queue
+FROM queues) GROUP BY task_leases.queue
