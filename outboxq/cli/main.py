@@ -7,9 +7,10 @@ import sys
 import click
 
 from ..store import Store
-from .console import EMBEDDED, database_options, speaking_plainly
+from .console import EMBEDDED, EXIT_USAGE, database_options, fail, speaking_plainly
 from .failed import failed
 from .history import cleanup_events, partition
+from .loading import load
 from .queues import queue
 from .status import status
 from .tasks import task
@@ -37,31 +38,43 @@ def demo(url: str | None, orders: int, workers: int) -> None:
 
 
 @main.command()
-@click.argument("url", required=False, envvar="OUTBOXQ_DATABASE_URL")
+@click.argument("database", required=False, envvar="OUTBOXQ_DATABASE_URL", metavar="[URL | APP]")
 @click.option(
     "--schema", envvar="OUTBOXQ_SCHEMA", help="The PostgreSQL schema of outboxq's tables; created if missing."
 )
 @click.option("--revision", default="head", show_default=True, help="Where to stop.")
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
-def upgrade(url: str | None, schema: str | None, revision: str, *, sql: bool) -> None:
-    """Create or upgrade the tables of the database URL."""
+def upgrade(database: str | None, schema: str | None, revision: str, *, sql: bool) -> None:
+    """Create or upgrade the tables of the database URL, or those of APP (module:outbox), which also makes known what the
+    tasks of APP subscribe to.
+    """
     from .. import migrations
 
     with speaking_plainly():
-        database = url or EMBEDDED
-        if sql:
-            click.echo(migrations.sql(database, revision, schema=schema))
+        if database is not None and "://" not in database:
+            if sql or schema or revision != "head":
+                fail("--sql, --schema and --revision go with a database's URL; APP knows its own", EXIT_USAGE)
+            _upgrade_app(database)
             return
-        migrations.upgrade(database, revision, schema=schema)
-        click.echo(f"the schema is now {migrations.current(database, schema=schema)}", err=True)
+        url = database or EMBEDDED
+        if sql:
+            click.echo(migrations.sql(url, revision, schema=schema))
+            return
+        migrations.upgrade(url, revision, schema=schema)
+        click.echo(f"the schema is now {migrations.current(url, schema=schema)}", err=True)
 
 
-for command in (worker, status, task, failed, queue):
+def _upgrade_app(app: str) -> None:
+    outbox = load(app)
+    if not outbox.is_bound:
+        outbox.bind(EMBEDDED)
+    outbox.upgrade()
+    outbox.sync_subscriptions()
+    click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)
+
+
+for command in (worker, status, task, failed, queue, partition, cleanup_events):
     main.add_command(command)
-
-
-main.add_command(partition)
-main.add_command(cleanup_events)
 main.add_command(cleanup_events, "prune")
 
 

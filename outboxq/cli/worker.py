@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import importlib
 import logging
 import os
 import signal
@@ -19,10 +18,10 @@ from typing import Any
 import click
 
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
-from ..outbox import Outbox
 from .console import EMBEDDED, EXIT_USAGE, fail, span, speaking_plainly
 from .live import LiveHandler
 from .live import watching as watching_worker
+from .loading import load
 from .logs import LogFormat, configure
 from .supervisor import Supervisor
 from .supervisor import watching as watching_files
@@ -66,6 +65,13 @@ def none_of_none(
     callback=none_of_none,
     help="A queue to work on; may be given again. Default: all.",
 )
+@click.option(
+    "--event-type",
+    "event_types",
+    multiple=True,
+    callback=none_of_none,
+    help="Only tasks of this emitted event, or pattern such as order.*; may be given again. Default: all tasks.",
+)
 @click.option("-c", "--concurrency", default=8, show_default=True, type=click.IntRange(1), help="Handler threads.")
 @click.option("--prefetch", type=click.IntRange(0), help="How many tasks to claim beyond those that run.")
 @click.option("--poll", callback=span, help="How often to look for tasks where no notification comes, e.g. 500ms.")
@@ -86,6 +92,11 @@ def none_of_none(
 @click.option("--burst", is_flag=True, help="Stop when there is nothing left to do.")
 @click.option(
     "--max-tasks", type=click.IntRange(1), help="Stop after so many; with --processes a new process takes over."
+)
+@click.option(
+    "--relaxed-durability",
+    is_flag=True,
+    help="PostgreSQL answers before the end of a task is on disk: after a crash of the server it may run again.",
 )
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Worker processes.")
 @click.option("--reload", is_flag=True, help="Start anew when a Python file below the working directory changes.")
@@ -171,7 +182,7 @@ def _run(app: str, handler: LiveHandler | None, *, burst: bool, **options: Any) 
     with speaking_plainly():
         try:
             with _ready_to_leave():
-                outbox = _load(app)
+                outbox = load(app)
                 if not outbox.is_bound:
                     outbox.bind(EMBEDDED)
                     outbox.upgrade()
@@ -218,23 +229,3 @@ def _deaf_afterwards() -> Iterator[None]:
 def _ignore(numbers: Sequence[int]) -> None:
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _load(app: str) -> Outbox:
-    """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
-    module_name, _, name = app.partition(":")
-    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and misses another
-        fail(f"there is no module {module_name!r}; {written}", EXIT_USAGE)
-    found = getattr(module, name or "outbox", None)
-    if not isinstance(found, Outbox):
-        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
-    return found

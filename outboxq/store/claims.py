@@ -129,7 +129,9 @@ class Claims(Transactions):
             values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
             with target.atomic():
                 rows = target.dialect.statements.recover.run(target.execute, values)
-            self._wake(target, {row["queue"] for row in rows})
+            # The others are in the outbox again, which tells by itself.
+            ended = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
+            self._wake(target, {row["queue"] for row in ended})
             return [
                 Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
                 for row in rows

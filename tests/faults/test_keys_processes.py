@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -36,7 +37,7 @@ class Producer(threading.Thread):
         self.engine, self.store = database.host_engine(), database.store
         self.chance, self.tasks, self.committed = random.Random(seed), tasks, committed
         self.is_alone = database.name == "sqlite"
-        """Nobody else can write while it does, so it pauses afterwards."""
+        """Nobody else can write while it does, so it never pauses in its transaction."""
         self.error = None
 
     def run(self):
@@ -59,13 +60,9 @@ class Producer(threading.Thread):
         with self.engine.connect() as connection, connection.begin():
             self.store.enqueue(new, using=connection)
             if not self.is_alone:
-                self.pause()  # its position is drawn, and nobody sees it
+                time.sleep(chance.choice([0, 0, 0, 0.15]))  # its position is drawn, and nobody sees it
         self.committed[new.id] = datetime.now(UTC)
-        if self.is_alone:
-            self.pause()
-
-    def pause(self):
-        time.sleep(self.chance.choice([0.01, 0.01, 0.01, 0.1]))
+        time.sleep(chance.uniform(0, 0.05))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +122,13 @@ def prove_order(seen, committed):
     return judged, passed
 
 
+def busy(database, crowd):
+    """The processes that have a lease now."""
+    holders = {UUID(str(row[0])) for row in database.rows("SELECT worker_id FROM task_leases")}
+    ids = {one.pid: re.search(r"worker \S+ \(([0-9a-f-]{36})\) started", one.text()) for one in crowd}
+    return {pid for pid, found in ids.items() if found and UUID(found[1]) in holders}
+
+
 def survive(database, fork, *, workers, producers, tasks, kills):
     seed = os.environ.get("OUTBOXQ_SEED") or str(random.randrange(10**6))
     print(f"\n{database.name}: OUTBOXQ_SEED={seed}")
@@ -133,13 +137,14 @@ def survive(database, fork, *, workers, producers, tasks, kills):
     sources = [
         Producer(database, seed=f"{seed}-{n}", tasks=tasks // producers, committed=committed) for n in range(producers)
     ]
+    until(lambda: all(worker.is_up() for worker in crowd))
     for source in sources:
         source.start()
     for number in range(kills):
         victim = chance.randrange(workers)
         until(crowd[victim].is_up)
-        share = len(sources) * (tasks // producers) * (number + 1) // (kills + 2)
-        until(lambda: len(committed) >= share and database.rows("SELECT count(*) FROM task_leases")[0][0] > 0)  # noqa: B023
+        share = producers * (tasks // producers) * (number + 1) // (kills + 2)
+        until(lambda: len(committed) >= share and crowd[victim].pid in busy(database, crowd), seconds=60)  # noqa: B023
         crowd[victim].send(signal.SIGKILL)
         assert crowd[victim].wait() == -9
         crowd[victim] = fork(concurrency=2, heartbeat=None)

@@ -1,0 +1,29 @@
+"""The application that a command is given."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from ..outbox import Outbox
+from .console import EXIT_USAGE, fail
+
+
+def load(app: str) -> Outbox:
+    """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
+    module_name, _, name = app.partition(":")
+    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and misses another
+        fail(f"there is no module {module_name!r}; {written}", EXIT_USAGE)
+    found = getattr(module, name or "outbox", None)
+    if not isinstance(found, Outbox):
+        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
+    return found

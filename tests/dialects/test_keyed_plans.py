@@ -1,0 +1,306 @@
+"""What claims of keys, and the questions of operators, read of big tables: what they are asked for (items 24, 28).
+
+Of 200 keys with 1 000 tasks each, one key with 100 000, 100 000 keys with a task each, and 100 000 keys of which five are
+due. Bounds are of rows and pages visited, not of time. `OUTBOXQ_PLAN_ROWS` makes the 100 000 another number.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from sqlalchemy import Connection
+
+from outboxq.dialects import Begin, dialect_for
+from outboxq.model import TaskStatus
+from outboxq.store import Store
+from outboxq.target import target_of
+from tests import postgres
+from tests.conftest import Database
+from tests.dialects.test_plans import ANALYZE, ROWS, Big, Explained, address, explain, generic, scans
+
+LIMIT = 10
+FAIR_KEYS, FAIR_EACH = 200, max(1, ROWS // 100)
+SHAPES = {"many": (FAIR_KEYS, FAIR_EACH), "one": (1, ROWS), "each": (ROWS, 1), "wall": (ROWS, 1)}
+"""By queue: keys, and tasks of each. Behind the wall's keys, which are due tomorrow, are five that are due now."""
+FOUND = {"many": LIMIT, "one": 1, "each": LIMIT, "wall": 5}
+OLD = ROWS // 10
+"""Tasks that ended a year ago, dead letters, and keys that somebody holds."""
+RECENT = 50
+
+TABLES = (
+    "task_executions",
+    "task_outbox",
+    "execution_events",
+    "idempotency_keys",
+    "partition_claims",
+    "dead_letters",
+)
+INDEXES = {
+    "postgresql": "SELECT indexname, indexdef FROM pg_indexes WHERE indexname LIKE %(like)s",
+    "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND name LIKE :like",
+}
+
+# Every task has its entry; only the first of each key, which may be claimed, have an execution.
+SAME = """
+    INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, available_at, created_at)
+    SELECT id, queue, 0, key, position, due, due FROM made ORDER BY position, queue;
+    INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, partition_key, position, priority, args, status,
+        attempt, recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at)
+    SELECT id, id, 'tests.work', queue, key, position, 0, '{}', 'Ready', 1, 0, 60, 0, 'release', due, due FROM made
+    WHERE position <= 2000 OR (queue = 'wall' AND position > WALL);
+    INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, position, priority, args, status, attempt,
+        recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at, completed_at)
+    SELECT id, id, 'tests.work', 'old', number, 0, '{}', 'Completed', 1, 0, 60, 1, 'release', moment, moment, moment FROM old;
+    INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, lease_token, created_at)
+    SELECT id, id, 'task_claimed', 1, moment FROM old ORDER BY number;
+    INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, lease_token, created_at)
+    SELECT id, id, 'task_completed', 1, CASE WHEN number > LAST THEN now ELSE moment END FROM old ORDER BY number;
+    INSERT INTO dead_letters (task_execution_id, queue, task_name, failed_at)
+    SELECT id, CASE WHEN number % 2 = 0 THEN 'mail' ELSE 'sync' END, 'tests.work', moment FROM old;
+    INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT 'busy', id, id, false FROM old;
+    INSERT INTO idempotency_keys (scope, key, task_execution_id, until_finished, created_at)
+    SELECT 'tests.work', 'k' || number, id, false, moment FROM old;
+    DROP TABLE made;
+    DROP TABLE old
+""".replace("LAST", str(OLD - RECENT)).replace("WALL", str(ROWS - 5))
+MADE = {
+    "postgresql": """
+    CREATE TEMPORARY TABLE made AS
+    SELECT number, position, queue, 'k' || lpad(key::text, 7, '0') AS key,
+        ('0190000' || shape || '-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid AS id,
+        now() + position * interval '1 ms' + CASE WHEN shape = 4 AND key <= keys - 5 THEN interval '1 day' ELSE interval '-1 day' END
+            AS due
+    FROM (SELECT number, (number - 1) % keys + 1 AS key, number AS position, queue, shape, keys
+        FROM (VALUES SHAPES) AS shapes (shape, queue, keys, each), generate_series(1, keys * each) AS number) AS numbered;
+    CREATE TEMPORARY TABLE old AS
+    SELECT number, now() - interval '1 year' + number * interval '1 ms' AS moment, now() AS now,
+        ('01700000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'))::uuid AS id
+    FROM generate_series(1, OLD) AS number;
+    """,
+    "sqlite": """
+    CREATE TEMPORARY TABLE made AS
+    WITH RECURSIVE shapes(shape, queue, keys, each) AS (VALUES SHAPES),
+    numbers(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < MOST)
+    SELECT number, number AS position, queue, printf('k%07d', (number - 1) % keys + 1) AS key,
+        printf('0190000%d000070008000%012x', shape, number) AS id,
+        CASE WHEN shape = 4 AND number <= keys - 5 THEN 'TOMORROW' ELSE 'YESTERDAY' END || printf('T00:%02d:%02d.%06d+00:00',
+            number / 60000000, number / 1000000 % 60, number % 1000000) AS due
+    FROM shapes JOIN numbers ON number <= keys * each;
+    CREATE TEMPORARY TABLE old AS
+    WITH RECURSIVE numbers(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < OLD)
+    SELECT number, printf('LONGAGOT00:00:00.%06d+00:00', number) AS moment, 'NOW' AS now,
+        printf('01700000000070008000%012x', number) AS id FROM numbers;
+    """,
+}
+
+
+def fill(database: Database) -> None:
+    now, shapes = datetime.now(UTC), []
+    for number, (queue, (keys, each)) in enumerate(SHAPES.items(), 1):
+        shapes.append(f"({number}, '{queue}', {keys}, {each})")
+    words = {
+        "SHAPES": ", ".join(shapes),
+        "MOST": str(max(keys * each for keys, each in SHAPES.values())),
+        "OLD": str(OLD),
+        "TOMORROW": f"{now + timedelta(days=2):%Y-%m-%d}",
+        "YESTERDAY": f"{now - timedelta(days=2):%Y-%m-%d}",
+        "LONGAGO": f"{now - timedelta(days=365):%Y-%m-%d}",
+        "NOW": now.isoformat(timespec="microseconds"),
+    }
+    script = MADE[database.name] + SAME
+    for word, value in words.items():
+        script = script.replace(word, value)
+    with database.engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        indexes = connection.exec_driver_sql(INDEXES[database.name], {"like": "ix_task_outbox%"}).all()
+        statements = [f"DROP INDEX {name}" for name, _ in indexes] + script.split(";")
+        for statement in [*statements, *(definition for _, definition in indexes)]:
+            connection.exec_driver_sql(statement.replace("%", "%%") if database.name == "postgresql" else statement)
+        connection.exec_driver_sql("COMMIT")
+
+
+@pytest.fixture(scope="module")
+def keyed_postgresql(cluster: postgres.Cluster, migrated_postgresql: str) -> Iterator[Big]:
+    url = cluster.create_database(template=migrated_postgresql)
+    database = Database("postgresql", url)
+    fill(database)
+    with database.engine.connect() as connection:
+        connection.exec_driver_sql("VACUUM ANALYZE")
+    yield Big(database)
+    database.close()
+    cluster.drop_database(url)
+
+
+@pytest.fixture(scope="module")
+def keyed_sqlite(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Big]:
+    path = tmp_path_factory.mktemp("keyed") / "keyed.db"
+    shutil.copy(migrated_sqlite, path)
+    database = Database("sqlite", f"sqlite:///{path}")
+    fill(database)
+    yield Big(database)
+    database.close()
+
+
+# The calls: (store, big, using)
+
+
+def _claim(*queues: str, oldest: bool = False) -> Callable[..., object]:
+    def call(_: Store, big: Big, using: Connection) -> None:
+        store = Store(big.database.engine)  # its turns and cursors are its own: every call is alike
+        if oldest:
+            store.order(queues[0], ordered=False, using=using)
+        found = store.claim_ready_task(LIMIT, worker_id=big.database.worker, queues=queues or None, using=using)
+        assert len(found) == min(LIMIT, sum(FOUND[queue] for queue in queues or SHAPES))
+
+    return call
+
+
+def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
+    """What a worker asks before it sleeps."""
+
+    def call(store: Store, _: Big, using: Connection) -> None:
+        target = target_of(using, schema=None)
+        statements, values = target.dialect.statements, store._values(target) | store._scope(target, [queue], None)
+        assert bool(statements.any_due_given.run(target.execute, values)) is can_claim
+        statements.besides_given.run(target.execute, values)
+
+    return call
+
+
+def _next(store: Store, _: Big, using: Connection) -> None:
+    assert store.next_available_at(["wall", "one", "each"], using=using) is not None
+
+
+def _settle(store: Store, _: Big, using: Connection) -> None:
+    """Of keys that were won, half are given back and half go to another."""
+    target = target_of(using, schema=None)
+    changed = [(held(n), UUID(int=n) if n % 2 else None) for n in range(1, LIMIT + 1)]
+    target.dialect.statements.settle_keys.run(target.execute, store._values(target), changed)
+
+
+def _prune(store: Store, _: Big, using: Connection) -> None:
+    """One batch."""
+    asked: list[bool] = []
+
+    def stop() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    assert store.prune(timedelta(days=30), batch=LIMIT, stop=stop, using=using) == LIMIT
+
+
+def _explain(queue: str, number: int) -> Callable[..., object]:
+    task = UUID(f"0190000{list(SHAPES).index(queue) + 1}-0000-7000-8000-{number:012x}")
+    return lambda store, _, using: store.explain(task, using=using)
+
+
+def held(number: int) -> UUID:
+    return UUID(f"01700000-0000-7000-8000-{number:012x}")
+
+
+CLAIMS: dict[str, Callable[..., object]] = {
+    **{f"claim from {queue}": _claim(queue) for queue in SHAPES},
+    "claim from many, the oldest first": _claim("many", oldest=True),
+    "claim from all": _claim(),
+}
+QUESTIONS: dict[str, Callable[..., object]] = {
+    "before sleeping, can be claimed": _waits("many", can_claim=True),
+    "before sleeping, the wall": _waits("wall", can_claim=True),
+    "next due time": _next,
+    "explain the next of a key": _explain("one", 1000),
+    "explain a head": _explain("each", 1000),
+    "dead letters": lambda store, _, using: store.dead_letters(limit=LIMIT, using=using),
+    "list of dead letters": lambda store, _, using: store.tasks(status=TaskStatus.FAILED, limit=LIMIT, using=using),
+}
+CHANGES: dict[str, Callable[..., object]] = {"settle": _settle, "prune": _prune}
+CALLS = {**CLAIMS, **QUESTIONS, **CHANGES}
+
+# Rows, of the outbox and of the others. Keys are hopped through one by one, at most 1 000 of them before a worker believes.
+BUDGET = 32
+MOST_ENTRIES = {
+    "before sleeping, the wall": 1_100,
+    "claim from wall": 12 * BUDGET,
+    "claim from all": len(SHAPES) * 4 * BUDGET,
+    "explain a head": 1_100,
+}
+MOST = 5 * BUDGET
+
+
+# PostgreSQL
+
+
+def check(name: str, found: Explained) -> None:
+    assert not [node for table in TABLES for node in found.on(table) if node["Node Type"] == "Seq Scan"]
+    assert not found.compiled
+    assert found.read("task_outbox") <= MOST_ENTRIES.get(name, MOST), name
+    for table in set(TABLES) - {"task_outbox"}:
+        assert found.read(table) <= MOST, (name, table)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_postgresql_reads_what_it_was_asked_for(keyed_postgresql, name):
+    pages = 0
+    for sql, values in keyed_postgresql.captured(CALLS[name]):
+        found = explain(keyed_postgresql, Begin.WRITE, sql, values, ANALYZE)
+        check(name, found)
+        pages += found.buffers
+    assert pages < 6_000
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_generic_plan_of_postgresql_reads_no_more(keyed_postgresql, session, name):
+    for number, (sql, values) in enumerate(keyed_postgresql.captured(CALLS[name])):
+        session.execute(dialect_for("postgresql").begin[Begin.WRITE])
+        found = generic(session, f"statement_{number}", sql, values)(ANALYZE)
+        session.execute("ROLLBACK")
+        check(name, found)
+
+
+@pytest.fixture
+def session(keyed_postgresql: Big) -> Iterator[psycopg.Connection[Any]]:
+    url = address(keyed_postgresql.database)
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        yield connection
+
+
+# SQLite
+
+
+SMALL = {"SCAN lease", "SCAN task_leases", "SCAN queue_settings", "SCAN mine", "SCAN settings"}
+"""Tables that are small by design."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sqlite_looks_up_by_index(keyed_sqlite, name):
+    for sql, values in keyed_sqlite.captured(CALLS[name]):
+        with keyed_sqlite.begun(None) as connection:
+            assert set(scans(connection, sql, values)) <= SMALL, sql
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sqlite_does_what_it_was_asked_for(keyed_sqlite, name):
+    assert 0 < steps(keyed_sqlite, CALLS[name]) < 150_000
+
+
+def steps(big: Big, call: Callable[..., object]) -> int:
+    """Of SQLite's virtual machine: to read the entries of one queue takes a million."""
+    taken = 0
+
+    def count() -> None:
+        nonlocal taken
+        taken += 10
+
+    with big.begun(Begin.WRITE) as connection:
+        big.database.store.now(using=connection)
+        raw = connection.connection.dbapi_connection
+        raw.set_progress_handler(count, 10)
+        call(big.database.store, big, connection)
+        raw.set_progress_handler(None, 10)
+    return taken
