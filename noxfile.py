@@ -52,9 +52,9 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """8 processes × 20 000 tasks on each database, with kills."""
+    """8 processes × 20 000 tasks on each database, with kills; keys beside their model; and the other long runs."""
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests/faults", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests", *session.posargs)
 
 
 @nox.session
@@ -68,7 +68,8 @@ def mutants(session: nox.Session) -> None:
 def plans(session: nox.Session) -> None:
     """Query plans on 1 000 000 rows."""
     session.install("-e", ".[test]")
-    command = ["python", "-m", "pytest", "-n", "0", "tests/dialects/test_plans.py", *session.posargs]
+    files = ["tests/dialects/test_plans.py", "tests/dialects/test_keyed_plans.py"]
+    command = ["python", "-m", "pytest", "-n", "0", *files, *session.posargs]
     session.run(*command, env={"OUTBOXQ_PLAN_ROWS": "1000000"})
 
 
@@ -95,6 +96,6 @@ def bench_keyed(session: nox.Session) -> None:
 
 @nox.session
 def bench_history(session: nox.Session) -> None:
-    """What ten million finished tasks cost those that come after them, and how they go; takes an hour and 40 GB of disk."""
+    """What ten million finished tasks cost those that come after them, and how they go; needs some 15 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "benchmarks/history.py", *session.posargs)

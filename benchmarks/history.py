@@ -125,7 +125,10 @@ def hot(places: dict[str, Place], rounds: int) -> None:
     for what in DURING:
         middle = {key[1:]: statistics.median(values) for key, values in took.items() if key[0] == what}
         ratio = {side: middle[side, "raw"] / middle[side, "outboxq"] for side in places}
-        print(f"  {what:24}" + "".join(f"{middle[side, who]:>16.2f}" for side in places for who in ("outboxq", "raw")), end="")
+        print(
+            f"  {what:24}" + "".join(f"{middle[side, who]:>16.2f}" for side in places for who in ("outboxq", "raw")),
+            end="",
+        )
         print(
             f"{ratio['empty']:>11.2f}{ratio['full']:>10.2f}{ratio['full'] / ratio['empty']:>10.2f}"
             f"{said(ratio['full'] / ratio['empty'] >= 0.9, '>= 0.9')}"

@@ -197,6 +197,11 @@ class Presence:
             self._store.unregister(self._worker_id)
 
 
+def partitions_pause() -> float:
+    """Seconds until partitions are made ahead again, where the history has them: there are three, so there is time."""
+    return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
+
+
 class Loop(threading.Thread):
     """Runs `once()` again and again, waiting in between as long as `pause()` says, until stopped.
 

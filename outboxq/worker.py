@@ -22,7 +22,7 @@ from .errors import ConfigurationError, InvalidArgument
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach, unarmed
 from .handling import Handling
-from .maintenance import Held, Leases, Loop, Presence, Recovery
+from .maintenance import Held, Leases, Loop, Presence, Recovery, partitions_pause
 from .model import Claim, duration
 from .signals import obeyed
 from .store import Store, queue_names
@@ -168,6 +168,7 @@ class Worker:
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
             Loop("presence", self._presence.run_once, self._presence.pause, self._die),
+            Loop("partitions", self._claiming.make_partitions, partitions_pause, self._die),
         ]
         self._leases.changed = self._loops[0].look
         self._claimer: Claimer | None = None  # until started

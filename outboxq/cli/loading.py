@@ -13,7 +13,7 @@ def load(app: str) -> Outbox:
     """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
-    if not all(part.isidentifier() for part in module_name.split(".")):
+    if not names_module(module_name):
         fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -27,3 +27,8 @@ def load(app: str) -> Outbox:
     if not isinstance(found, Outbox):
         fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
     return found
+
+
+def names_module(text: str) -> bool:
+    """Whether it could be an APP. (A URL never is; it may hold a password, and must not be spoken of.)"""
+    return all(part.isidentifier() for part in text.partition(":")[0].split("."))

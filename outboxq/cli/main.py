@@ -10,7 +10,7 @@ from ..store import Store
 from .console import EMBEDDED, EXIT_USAGE, database_options, fail, speaking_plainly
 from .failed import failed
 from .history import cleanup_events, partition
-from .loading import load
+from .loading import load, names_module
 from .queues import queue
 from .status import status
 from .tasks import task
@@ -51,7 +51,7 @@ def upgrade(database: str | None, schema: str | None, revision: str, *, sql: boo
     from .. import migrations
 
     with speaking_plainly():
-        if database is not None and "://" not in database:
+        if database is not None and names_module(database):
             if sql or schema or revision != "head":
                 fail("--sql, --schema and --revision go with a database's URL; APP knows its own", EXIT_USAGE)
             _upgrade_app(database)

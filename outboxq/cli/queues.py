@@ -78,7 +78,7 @@ def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate:
 @click.argument("ordered", type=click.Choice(["on", "off"]))
 @database_options
 def order(store: Store, name: str, ordered: str) -> None:
-    """Have the tasks of a key wait for each other (on), or have keys only take turns (off)."""
+    """Have keys take turns (on), or the one whose task has been due the longest come next (off)."""
     _print([store.order(name, ordered == "on")])
 
 

@@ -122,11 +122,12 @@ class Partitioning:
             partitions=sorted(pairs.values(), key=lambda one: one.lower),
         )
 
-    def weigh(self, one: Partition) -> Prepared:
-        return self._dialect.prepare(partitions.weigh(_leaf(task_executions, one.schema, one.name)))
-
     def keep(self, one: Partition) -> Prepared:
         return self._dialect.prepare(partitions.keep(_leaf(task_executions, one.schema, one.name)))
+
+    def kept_since(self, one: Partition) -> Prepared:
+        leaf = _leaf(task_executions, one.schema, one.name)
+        return self._dialect.prepare(partitions.kept_since(self._dialect.grammar, leaf))
 
     def keys_ahead(self, one: Partition) -> Prepared:
         leaf = _leaf(task_executions, one.schema, one.name)

@@ -33,7 +33,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from ..model import TaskStatus
-from ..tables import dead_letters, execution_events, idempotency_keys, partition_claims, task_executions
+from ..tables import (
+    dead_letters,
+    execution_events,
+    idempotency_keys,
+    partition_claims,
+    task_executions,
+    task_leases,
+    task_outbox,
+)
 from . import retention
 from .claim import limit
 from .grammar import Grammar, Statement, word
@@ -46,7 +54,7 @@ HELPERS = (idempotency_keys, dead_letters, partition_claims)
 
 _lower = bindparam("lower", type_=Uuid, required=True)
 _upper = bindparam("upper", type_=Uuid, required=True)
-_kept = bindparam("kept", type_=ARRAY(Uuid), required=True)
+_kept, _failed = (bindparam(name, type_=ARRAY(Uuid), required=True) for name in ("kept", "failed"))
 
 
 def leaf(parent: Table, name: str, schema: str) -> TableClause:
@@ -95,22 +103,33 @@ def wait() -> Select[Any]:
     return select(before.c.before, func.set_config(setting, value, true()).label("now")).select_from(before)
 
 
-def weigh(executions: FromClause) -> Select[Any]:
-    """How many tasks of a partition may go, and how many are to be kept."""
-    done = retention.done(executions.c)
+def keep(executions: FromClause) -> Select[Any]:
+    """How many tasks of a partition may go, which of these are Failed, and which tasks are to be kept."""
+    done, task = retention.done(executions.c), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
-        func.count().filter(done.is_not(true())).label("kept"),
+        _ids(task).filter(done, task.status == word(TaskStatus.FAILED)).label("failed"),
+        _ids(task).filter(done.is_not(true())).label("kept"),
     ]
     return select(*columns).select_from(executions)
 
 
-def keep(executions: FromClause) -> Select[Any]:
-    """The same, with the ids of those to be kept."""
-    done = retention.done(executions.c)
-    ids = func.array_agg(executions.c.id, type_=ARRAY(Uuid)).filter(done.is_not(true()))
-    columns: list[ColumnElement[Any]] = [func.count().filter(done).label("tasks"), ids.label("kept")]
-    return select(*columns).select_from(executions)
+def kept_since(g: Grammar, executions: FromClause) -> Select[Any]:
+    """The ids of those that are to be kept although `keep` said that they may go, or did not see them.
+
+    Only a dead letter can leave its end, and a task that is new is in the outbox, or has a lease: so few are looked at.
+    """
+    new = [
+        select(table.c.task_execution_id).where(table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper)
+        for table in (task_outbox, task_leases)
+    ]
+    looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
+    done, ids = retention.done(executions.c), select(looked_at.c[0].label("id")).subquery("ids")
+    return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
+
+
+def _ids(task: Any) -> Any:
+    return func.array_agg(task.id, type_=ARRAY(Uuid))
 
 
 def keys_ahead(g: Grammar, executions: FromClause) -> Statement:

@@ -56,9 +56,7 @@ class Claims(Transactions):
             Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data), using
         )
 
-    def finish(
-        self, outcomes: Sequence[Outcome], *, durable: bool = True, using: object = None
-    ) -> frozenset[UUID]:
+    def finish(self, outcomes: Sequence[Outcome], *, durable: bool = True, using: object = None) -> frozenset[UUID]:
         """End many claims of one worker, each in its own way, as one statement.
 
         Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,

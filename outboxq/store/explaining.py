@@ -141,7 +141,7 @@ def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     settings: Row = found[0] if found else {}
     if said := _not_yet(task, entry[0], now) or _closed(settings, now):
         return said
-    if task.partition_key is not None and settings.get("ordered", True) and (said := _behind(target, task, values)):
+    if task.partition_key is not None and (said := _behind(target, task, values)):
         return said
     return (
         _limited(target, settings, values, now)

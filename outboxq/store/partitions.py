@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import tenacity
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import Begin
+from ..dialects import Begin, Row
 from ..dialects.partitioning import Layout, Partition, Partitioning
 from ..errors import InvalidArgument
 from ..periods import periods
@@ -78,22 +78,23 @@ class Partitions(Transactions):
             if one.end > before or stop():
                 break
             try:
-                if self._weigh(partitioning, one, values) > MOVED_AT_MOST:
+                found = self._look(partitioning, one, values)
+                if len(found["kept"] or ()) > MOVED_AT_MOST:
                     continue
                 self._free_keys(partitioning, one, values)
             except DBAPIError:
                 if one in self._partitions():
                     raise
                 continue  # another prune was here
-            dropped += self._drop(partitioning, one, values)
+            dropped += self._drop(partitioning, one, values, found)
         return dropped
 
-    def _weigh(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> int:
-        """How many tasks a drop would have to carry over."""
+    def _look(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> Row:
+        """At the whole partition, before anybody has to wait: what would go, and what a drop would have to carry over."""
 
-        def work(target: Target) -> int:
+        def work(target: Target) -> Row:
             partitioning.statements["scanning"].run(target.execute, {})
-            return int(partitioning.weigh(one).run(target.execute, values)[0]["kept"])
+            return partitioning.keep(one).run(target.execute, values)[0]
 
         return self._run(work, begin=Begin.READ)
 
@@ -104,7 +105,7 @@ class Partitions(Transactions):
         while len(self._run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
             pass
 
-    def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> int:
+    def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
         """All of it in one transaction: what is to be kept is carried over, the rest goes with its tables."""
         went = 0
 
@@ -114,14 +115,16 @@ class Partitions(Transactions):
             partitioning.alone(execute, one.schema)
             if not _has(target, one):
                 return 0  # another prune was here
-            found = partitioning.keep(one).run(execute, values)[0]
-            kept, went = found["kept"] or [], int(found["tasks"])
+            bounds = {"lower": one.lower, "upper": one.upper}
+            since = partitioning.kept_since(one).run(execute, {**values, **bounds, "failed": found["failed"] or []})
+            before = set(found["kept"] or ())
+            new = {row["id"] for row in since} - before
+            kept, went = sorted(before | new), int(found["tasks"]) - len(new)
             partitioning.detach(execute, one)
             for bring in partitioning.bring(one) if kept else ():
                 bring.run(execute, {"kept": kept})
-            bounds = {"lower": one.lower, "upper": one.upper, "kept": kept}
             for forget in partitioning.forget:
-                forget.run(execute, bounds)
+                forget.run(execute, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
             return went
 

@@ -28,7 +28,7 @@ class QueueSettings:
     rate: tuple[int, timedelta] | None = None
     """How many of its tasks start in such a time, on all machines together; None: no limit."""
     ordered: bool = True
-    """The tasks of a key run one after the other. False: keys take turns, but their tasks do not wait for each other."""
+    """Keys take turns. False: the key whose task has been due the longest is the next. Each key's tasks wait for each other."""
     updated_at: datetime | None = None
 
 
@@ -66,7 +66,7 @@ class Queues(Transactions):
         return self._say(queue, using, **said)
 
     def order(self, queue: str, ordered: bool, *, using: object = None) -> QueueSettings:
-        """Whether the tasks of a key wait for each other (as they do at first), or keys only take turns."""
+        """Whether keys take turns (as they do at first), or the one whose task has been due the longest is the next."""
         if type(ordered) is not bool:
             raise InvalidArgument(f"ordered must be True or False, not {ordered!r}")
         return self._say(queue, using, ordered=ordered)

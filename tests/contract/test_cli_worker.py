@@ -160,10 +160,13 @@ def test_what_is_not_said_is_left_to_the_library(recording):
 
 def test_each_option_reaches_the_worker(recording):
     options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
+    options += " --event-type order.* --event-type user.new --relaxed-durability"
     outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
     assert recording.outbox.given == [
         {
             "queues": ("mail", "ledger"),
+            "event_types": ("order.*", "user.new"),
+            "relaxed_durability": True,
             "concurrency": 3,
             "prefetch": 0,
             "poll": timedelta(milliseconds=1500),

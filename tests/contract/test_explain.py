@@ -130,7 +130,7 @@ def test_a_key_is_waited_for_by_all_behind_its_head(database):
     elsewhere = database.add(**key, queue="mail")
     explained(database, elsewhere, Reason.DUE)
     database.frozen.order("default", ordered=False)
-    explained(database, second, Reason.DUE)
+    explained(database, second, Reason.KEY_WAITING, waits_for=first.id)
 
 
 def test_a_key_is_taken_by_the_one_that_runs_and_held_by_a_dead_letter(database):

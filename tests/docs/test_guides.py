@@ -1,47 +1,108 @@
-"""The guides' code is run, block after block, in an empty directory."""
+"""The guides do what they say: their code and their commands are run, block after block, in an empty directory, on both databases.
+
+A guide's first block is its module `shop`, its last one says by asserts what has become of it all. In its commands `$name`
+stands for a variable of the blocks before, and what follows `  # ` is what the command prints, or a part of that. A block of
+commands that begins with `# PostgreSQL` is run there only.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from sqlalchemy.engine import make_url
+
+import outboxq
+from outboxq.cli import main
+from outboxq.model import TaskStatus
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").rglob("*.md"))
+EMBEDDED = 'configure_sqlite(create_engine("sqlite:///shop.db"))'
+FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 
 
-def blocks(guide: Path) -> list[tuple[int, str]]:
+def blocks(guide: Path) -> list[tuple[str, int, str]]:
+    """The blocks that can be run: language, number of the line before the first, source."""
     text = guide.read_text()
-    fence = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-    return [(text.count("\n", 0, found.start(1)), found[1]) for found in fence.finditer(text)]
+    return [(found[1], text.count("\n", 0, found.start(2)), found[2]) for found in FENCE.finditer(text)]
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
-def test_a_guides_code_runs_from_top_to_bottom(guide, tmp_path, monkeypatch):
-    (_, module), *rest = blocks(guide)
-    assert module.startswith("# shop.py\n")
-    (tmp_path / "shop.py").write_text(module)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
+@pytest.fixture
+def shop(guide: Path, database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The guide's module `shop`, in an empty working directory; on PostgreSQL with the engine that its comment speaks of."""
+    (language, _, module), *_ = blocks(guide)
+    assert (language, module.partition("\n")[0], module.count(EMBEDDED)) == ("python", "# shop.py", 1)
+    (tmp_path / "shop").mkdir()
+    if database.name == "postgresql":
+        url = make_url(database.url).render_as_string(hide_password=False)
+        module = module.replace(EMBEDDED, f"create_engine({url!r})")
+    else:
+        url = "sqlite:///shop.db"
+    (tmp_path / "shop" / "shop.py").write_text(module)
+    monkeypatch.chdir(tmp_path / "shop")
+    monkeypatch.syspath_prepend(tmp_path / "shop")
+    monkeypatch.setenv("OUTBOXQ_DATABASE_URL", url)
     monkeypatch.delitem(sys.modules, "shop", raising=False)
+    yield
+    if (imported := sys.modules.pop("shop", None)) is not None:
+        imported.engine.dispose()
+
+
+@of_each_guide
+def test_a_guides_blocks_run_from_top_to_bottom(guide, database, shop):
+    _, *rest = blocks(guide)
     names: dict[str, object] = {}
-    try:
-        for before, source in rest:
+    for language, before, source in rest:
+        if language == "python":
             exec(compile("\n" * before + source, str(guide), "exec"), names)
-        outbox = sys.modules["shop"].outbox
-        left = [queue for queue in outbox.store.stats() if queue.ready or queue.running or queue.failed]
-        assert left == []
-        assert sum(queue.completed for queue in outbox.store.stats()) == 2
-        assert outbox.store.verify() == []
-    finally:
-        if (imported := sys.modules.pop("shop", None)) is not None:
-            imported.engine.dispose()
+        elif database.name == "postgresql" or not source.startswith("# PostgreSQL\n"):
+            run(source, names)
+    language, _, last = rest[-1]
+    assert language == "python"
+    assert re.search("^assert ", last, re.MULTILINE), "a guide ends by saying what became of it"
+    outbox = sys.modules["shop"].outbox
+    assert outbox.store.tasks(status=TaskStatus.RUNNING) == []
+    assert outbox.store.verify() == []
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def run(source: str, names: dict[str, object]) -> None:
+    for line in source.splitlines():
+        if line.startswith("#"):
+            continue
+        command, _, prints = line.partition("  # ")
+        program, *arguments = shlex.split(Template(command).substitute(names))
+        assert program == "outboxq"
+        result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        assert result.exit_code == 0, f"{line}\n{result.output}"
+        assert prints in result.output, f"{line}\n{result.output}"
+
+
+@of_each_guide
 def test_a_guides_links_lead_somewhere(guide):
-    for target in re.findall(r"\]\(([^)#]+)\)", guide.read_text()):
-        assert target.startswith("https://") or (guide.parent / target).exists(), target
+    for target, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", guide.read_text()):
+        if not target.startswith("https://"):
+            page = guide.parent / target if target else guide
+            assert page.exists(), target
+            assert not heading or heading in anchors(page), f"{target}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@of_each_guide
+def test_a_guides_public_names_are_exported(guide):
+    code = "".join(source for _, _, source in blocks(guide))
+    imports = re.findall(r"^from outboxq import (.+)$", code, re.MULTILINE)
+    assert {name for line in imports for name in line.split(", ")} <= set(outboxq.__all__)

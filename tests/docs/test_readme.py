@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -159,12 +159,28 @@ def test_every_command_is_documented_and_helps(name, command):
 
 
 def test_every_command_that_is_mentioned_exists():
-    known = {name for name, _ in commands()} | {"outboxq"}
-    words = {one[0] for one in re.findall(r"(?:`|/bin/|: )(outboxq( [a-z-]+)*)", mentioned())}
-    for mention in words:
-        parts = mention.split()
-        prefixes = {" ".join(parts[:length]) for length in range(2, len(parts) + 1)}
-        assert len(parts) == 1 or prefixes & known, mention
+    words = {one[0] for one in re.findall(r"(?:`|/bin/|: |^)(outboxq( [a-z-]+)*)", mentioned(), re.MULTILINE)}
+    assert [mention for mention in words if resolve(mention.split()) is None] == []
+
+
+def resolve(words: Sequence[str]) -> click.Command | None:
+    """The command that these words name, its arguments left out; None where a group has no such command."""
+    command: click.Command = main
+    for word in words[1:]:
+        if not isinstance(command, click.Group):
+            break
+        if word not in command.commands:
+            return None
+        command = command.commands[word]
+    return command
+
+
+def test_every_option_that_is_mentioned_exists():
+    for mention in re.findall(r"`(outboxq [^`]+)`", mentioned()):
+        command = resolve(re.findall(r"^outboxq|(?<= )[a-z-]+(?= |$)", mention.partition(" --")[0]))
+        assert command is not None, mention
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        assert set(re.findall(r"(?<= )--[a-z-]+", mention)) <= known, mention
 
 
 def test_every_public_name_of_a_code_block_is_exported():

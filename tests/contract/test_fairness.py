@@ -1,0 +1,142 @@
+"""Nobody waits behind somebody else's backlog: keys take turns, and so do tasks with a key and those without (item 27)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from uuid import uuid4
+
+import pytest
+
+from outboxq.store import Store
+
+EARLIER = "2030-01-01T11:00:00.000000+00:00"
+ID = {
+    "sqlite": "printf('0190000000007000{:04x}%012x', n)",
+    "postgresql": "('0190000000007000{:04x}' || lpad(to_hex(n), 12, '0'))::uuid",
+}
+INSTANT = {"sqlite": f"'{EARLIER}'", "postgresql": f"'{EARLIER}'::timestamptz"}
+
+
+def fill(database, key, many, family):
+    """So many tasks of a key, due an hour ago; written by hand, since nobody would wait for so many enqueues."""
+    identity, at = ID[database.name].format(0x8000 + family), INSTANT[database.name]
+    numbers = f"WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {many}) "
+    named = f"{identity}, 'default', {key}"
+    into = {
+        "task_executions (id, queue, partition_key, pipeline_execution_id, task_name, position, priority, args, status, "
+        "attempt, recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at)": (
+            f"{named}, {identity}, 'tests.work', n, 0, '{{}}', 'Ready', 1, 0, 60, 0, 'release', {at}, {at}"
+        ),
+        "task_outbox (task_execution_id, queue, partition_key, priority, position, available_at, created_at)": (
+            f"{named}, 0, n, {at}, {at}"
+        ),
+        "execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)": (
+            f"""{identity}, {identity}, 'task_created', '{{"available_at": "{EARLIER}"}}', {at}"""
+        ),
+    }
+    for table, columns in into.items():
+        select = f"{numbers} SELECT {columns} FROM numbers"
+        database.run(f"INSERT INTO {table} {select}")
+
+
+@pytest.fixture
+def workers(database):
+    """`workers(3)`: so many, each with a rotation of its own; each takes what it is told and completes it."""
+
+    def make(many):
+        def one():
+            store, worker = Store(database.engine, clock=database.clock), uuid4()
+
+            def work(limit, *, ends=True):
+                claims = store.claim_ready_task(limit, worker_id=worker)
+                for claim in claims if ends else ():
+                    store.complete(claim)
+                return [claim.partition_key for claim in claims]
+
+            return work
+
+        return [one() for _ in range(many)]
+
+    return make
+
+
+@pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.campaign)])
+def test_a_tenant_with_one_task_behind_one_with_thousands_is_in_the_first_batch(database, workers, many):
+    """Of at least two, wherever its key stands in the rotation of whoever claims."""
+    fill(database, "'mm'", many, 1)
+    crowd = workers(3)
+    for limit in (2, 8, 100):
+        for key in ("a", "z"):
+            for work in crowd:
+                database.add(partition_key=key)
+                assert key in work(limit)
+
+
+@pytest.mark.parametrize("many", [5_000, pytest.param(100_000, marks=pytest.mark.campaign)])
+def test_nor_does_it_wait_for_more_than_one_batch_without_keys(database, workers, many):
+    """Of each worker: it turns to tasks with a key when those without have filled one."""
+    fill(database, "NULL", many, 1)
+    for limit in (2, 8, 100):
+        for key, work in zip("az", workers(2), strict=True):
+            database.add(partition_key=key)
+            assert key in work(limit) + work(limit)
+
+
+def test_ten_big_tenants_share_with_a_small_one(database, workers):
+    """With eleven keys and batches of two, everybody's turn comes with the sixth batch of a worker."""
+    for tenant in range(10):
+        fill(database, f"'big-{tenant}'", 100, tenant)
+    for work in workers(3):
+        work(2)
+        database.add(partition_key="big-5-small")
+        assert "big-5-small" in [key for _ in range(6) for key in work(2)]
+
+
+def test_one_after_the_other_tasks_with_and_without_a_key_and_of_a_limited_queue_all_get_their_share(database, workers):
+    database.frozen.limit("limited", concurrency=2)
+    for number in range(60):
+        database.add(priority=100)
+        database.add(partition_key=f"k{number % 3}", priority=-100)
+        database.add(queue="limited", partition_key="limited" if number % 2 else "limited too")
+    (work,) = workers(1)
+    seen = Counter(key for _ in range(60) for key in work(1))
+    assert seen[None] == 30, seen
+    assert all(seen[key] >= 4 for key in ("k0", "k1", "k2", "limited", "limited too")), seen
+
+
+def test_two_workers_that_take_one_at_a_time_starve_nobody(database, workers):
+    for number in range(40):
+        database.add(priority=100)
+        database.add(partition_key=f"k{number % 4}")
+    pair = workers(2)
+    seen = Counter(key for number in range(40) for key in pair[number % 2](1))
+    assert seen[None] == 20, seen
+    assert all(seen[f"k{number}"] >= 4 for number in range(4)), seen
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_the_rotation_survives_keys_that_come_and_go(database, workers, many):
+    """Keys appear before and behind the cursor, and go while it stands on them; who stays is served in every round."""
+    chance, crowd = random.Random(many), workers(many)
+    stays = [f"{letter}-stays" for letter in "bfkt"]
+    passing: dict[str, object] = {}
+    for key in stays:
+        for _ in range(3):
+            database.add(partition_key=key)
+    waited = dict.fromkeys(stays, 0)
+    for batch in range(40):
+        for key in [key for key in passing if chance.random() < 0.5]:
+            handle = passing.pop(key)
+            if database.store.get(handle.id).status == "Ready":
+                database.frozen.cancel(handle.id)
+        for _ in range(chance.randrange(3)):
+            key = f"{chance.choice('acehmuz')}-{batch}-{len(passing)}"
+            passing[key] = database.add(partition_key=key)
+        served = crowd[batch % many](2)
+        assert len(served) == 2
+        for key in stays:
+            waited[key] = 0 if key in served else waited[key] + 1
+            if key in served:
+                database.add(partition_key=key)
+        assert max(waited.values()) <= 6 * many, (batch, waited)

@@ -1,0 +1,132 @@
+"""What waits for what on PostgreSQL, as docs/operations.md has it: while a caller's transaction is open, who else has to wait."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from psycopg.errors import LockNotAvailable
+from sqlalchemy.exc import OperationalError
+
+from outboxq.model import NewTask, OnConflict, OnDeadLetter
+from outboxq.subscriptions import NewEvent, Subscription
+from outboxq.uuid7 import family, uuid7
+from tests.contract import helpers
+
+
+def enqueue(p, using, **fields):
+    return p.store.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}", **fields), using=using)
+
+
+def emit(p, using, **fields):
+    return p.store.emit(NewEvent(id=family(), event_type="order.paid", **fields), using=using)
+
+
+def replace(p, using):
+    assert enqueue(p, using, idempotency_key="taken", on_conflict=OnConflict.REPLACE).replaced
+
+
+def claim(p, using):
+    """Somebody else's task is always to be had."""
+    assert p.other in [claim.id for claim in p.database.claim(10, store=p.store, using=using)]
+
+
+def claim_of_limited(p, using):
+    assert p.database.claim(10, store=p.store, queues=["limited"], using=using) == []
+
+
+WAITS = {
+    "a key enqueued, and enqueued": (
+        lambda p, using: enqueue(p, using, idempotency_key="new"),
+        lambda p, using: enqueue(p, using, idempotency_key="new"),
+    ),
+    "a key emitted, and emitted": (
+        lambda p, using: emit(p, using, idempotency_key="new"),
+        lambda p, using: emit(p, using, idempotency_key="new"),
+    ),
+    "a task replaced, and replaced": (replace, replace),
+    "a running task cancelled, and completed": (
+        lambda p, using: p.store.cancel(p.running.id, force=True, using=using),
+        lambda p, using: p.store.complete(p.running, using=using),
+    ),
+    "a dead letter redriven, and discarded": (
+        lambda p, using: p.store.redrive(p.dead, using=using),
+        lambda p, using: p.store.discard(p.dead, using=using),
+    ),
+    "a queue paused, and limited": (
+        lambda p, using: p.store.pause("limited", using=using),
+        lambda p, using: p.store.limit("limited", concurrency=2, using=using),
+    ),
+}
+GOES_ON = {
+    "a task enqueued, and claims": (enqueue, claim),
+    "a task enqueued, and enqueued": (enqueue, enqueue),
+    "an event emitted, and emitted": (emit, emit),
+    "an event emitted, and subscribed to": (
+        emit,
+        lambda p, using: p.store.subscribe([Subscription(**p.subscription, priority=7)], using=using),
+    ),
+    "a key enqueued, and another": (
+        lambda p, using: enqueue(p, using, idempotency_key="new"),
+        lambda p, using: enqueue(p, using, idempotency_key="newer"),
+    ),
+    "a partition key, and the same": (
+        lambda p, using: enqueue(p, using, partition_key="mine"),
+        lambda p, using: enqueue(p, using, partition_key="mine"),
+    ),
+    "a partition key, and claims": (lambda p, using: enqueue(p, using, partition_key="mine"), claim),
+    "a task replaced, and claims": (replace, claim),
+    "a dead letter redriven, and claims": (lambda p, using: p.store.redrive(p.dead, using=using), claim),
+    "a waiting task cancelled, and claims": (lambda p, using: p.store.cancel(p.taken, using=using), claim),
+    "a limited queue paused, and claims of it": (
+        lambda p, using: p.store.pause("limited", using=using),
+        claim_of_limited,
+    ),
+    "a limited queue paused, and claims": (lambda p, using: p.store.pause("limited", using=using), claim),
+    "a limited queue paused, and enqueued to": (
+        lambda p, using: p.store.pause("limited", using=using),
+        lambda p, using: enqueue(p, using, queue="limited"),
+    ),
+}
+
+
+@pytest.fixture
+def place(postgresql):
+    """A dead letter that holds its key, a running task, one with a key, one of a limited queue, and another one."""
+    p = SimpleNamespace(database=postgresql, store=postgresql.store)
+    p.subscription = {"event_type": "order.paid", "task_name": "tests.book", "parameter": "order"}
+    p.store.subscribe([Subscription(**p.subscription)])
+    p.store.limit("limited", concurrency=1)
+    p.dead = postgresql.add(p.store, partition_key="held", on_dead_letter=OnDeadLetter.HOLD).id
+    [letter] = postgresql.claim(store=p.store)
+    p.store.fail(letter, "it failed")
+    postgresql.add(p.store)
+    [p.running] = postgresql.claim(store=p.store)
+    p.taken = enqueue(p, None, idempotency_key="taken").id
+    enqueue(p, None, queue="limited")
+    p.other = enqueue(p, None).id
+    return p
+
+
+def two(place, first, then):
+    """What is done first stays open while the other, who does not wait, is at work."""
+    with helpers.transaction(place.database) as one, helpers.transaction(place.database) as other:
+        other.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        first(place, one)
+        try:
+            then(place, other)
+        finally:
+            other.rollback()
+            one.rollback()
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_this_waits(place, case):
+    with pytest.raises(OperationalError) as error:
+        two(place, *WAITS[case])
+    assert isinstance(error.value.orig, LockNotAvailable)
+
+
+@pytest.mark.parametrize("case", GOES_ON)
+def test_this_goes_on(place, case):
+    two(place, *GOES_ON[case])
