@@ -316,7 +316,7 @@ class QueueSettingsColumns(TypedColumns):
     rate_limit = Column(Integer)
     rate_seconds = Column(Double)
     rate_full_at = Column(Instant)  # when the bucket of starts is full again
-    ordered = Column(Boolean, nullable=False)  # keys take turns; False: the one due the longest is next
+    fair = Column(Boolean, nullable=False)  # keys take turns; False: the one due the longest is next
     updated_at = Column(Instant, nullable=False)
 
 

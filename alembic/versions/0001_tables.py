@@ -244,7 +244,7 @@ def _helpers() -> None:
         sa.Column("rate_limit", sa.Integer()),
         sa.Column("rate_seconds", sa.Double()),
         sa.Column("rate_full_at", instant),
-        sa.Column("ordered", sa.Boolean(), nullable=False),
+        sa.Column("fair", sa.Boolean(), nullable=False),
         sa.Column("updated_at", instant, nullable=False),
         sa.PrimaryKeyConstraint("queue", name="pk_queue_settings"),
     )

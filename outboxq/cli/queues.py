@@ -75,16 +75,18 @@ def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate:
 
 @queue.command()
 @click.argument("name")
-@click.argument("ordered", type=click.Choice(["on", "off"]))
+@click.argument("first", type=click.Choice(["turns", "oldest"]))
 @database_options
-def order(store: Store, name: str, ordered: str) -> None:
-    """Have keys take turns (on), or the one whose task has been due the longest come next (off)."""
-    _print([store.order(name, ordered == "on")])
+def order(store: Store, name: str, first: str) -> None:
+    """Have keys take turns, or the one come next whose task has been due the longest."""
+    _print([store.order(name, fair=first == "turns")])
 
 
 def _print(settings: list[QueueSettings]) -> None:
-    head = ("queue", "paused since", "concurrency", "rate", "ordered")
-    table(head, [(s.queue, s.paused_at, s.concurrency, _per(s.rate), "yes" if s.ordered else "no") for s in settings])
+    head = ("queue", "paused since", "concurrency", "rate", "order")
+    table(
+        head, [(s.queue, s.paused_at, s.concurrency, _per(s.rate), "turns" if s.fair else "oldest") for s in settings]
+    )
 
 
 def _per(rate: tuple[int, timedelta] | None) -> str | None:

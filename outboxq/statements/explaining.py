@@ -43,7 +43,7 @@ def entry() -> Select[Any]:
 def settings() -> Select[Any]:
     """What is set for the queue."""
     mine = queue_settings.c
-    names = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", "ordered")
+    names = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", "fair")
     return select(*(mine[name] for name in names)).where(mine.queue == _queue)
 
 

@@ -65,7 +65,7 @@ def every_queue() -> CTE:
 def besides(g: Grammar, queues: FromClause) -> Select[Any]:
     """The queues that a plain claim does not serve, or not all of: with keys of which something is due, or with limits."""
     settings = queue_settings.alias("settings")
-    mine = select(settings.c.ordered).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
+    mine = select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
     limited = limits.limited(queues.c.queue)
     keyed = _first_due(g, queues).is_not(None)
     return select(
@@ -164,16 +164,14 @@ def _win(g: Grammar, name: str, found: Any) -> Transition:
 
     def won(r: Relations) -> Statement:
         hop = r["hop"].c
-        chosen = (
-            select(hop.queue, hop.partition_key, hop.id).where(hop.free).order_by(hop.n, hop.queue).limit(limit)
-        ).subquery("chosen")
+        # The inner limit keeps the lock out of the sort: locked are, one after the other, no more than are to be won.
+        free = (
+            select(hop.queue, hop.partition_key, hop.id).where(hop.free).order_by(hop.n, hop.queue).limit(_budget)
+        ).subquery("unclaimed")
         # Without the lock, ON CONFLICT would wait for another claim that is about to win the same key; and two claims that
         # win keys in several statements could wait for each other.
-        rows = (
-            select(chosen.c.queue, chosen.c.partition_key, chosen.c.id, false())
-            .where(g.try_lock(chosen.c.queue, chosen.c.partition_key))
-            .order_by(chosen.c.queue, chosen.c.partition_key)
-        )
+        locked = select(free).where(g.try_lock(free.c.queue, free.c.partition_key)).limit(limit).subquery("locked")
+        rows = select(*locked.c, false()).order_by(locked.c.queue, locked.c.partition_key)
         new = g.insert(partition_claims).from_select(["queue", "partition_key", "task_execution_id", "held"], rows)
         claims = partition_claims.c
         return (  # type: ignore[no-any-return]

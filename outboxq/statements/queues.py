@@ -29,8 +29,7 @@ _setting = queue_settings.c
 _queue = bindparam("queue", type_=Text, required=True)
 _paused = bindparam("paused", type_=Boolean, required=True)
 _sets = {
-    name: bindparam(f"sets_{name}", type_=Boolean, required=True)
-    for name in ("paused", "concurrency", "rate", "ordered")
+    name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in ("paused", "concurrency", "rate", "fair")
 }
 """What is said; all else stays as it is."""
 
@@ -46,7 +45,7 @@ def change(g: Grammar) -> Insert:
         "concurrency_limit": bindparam("concurrency_limit", type_=Integer, required=True),
         "rate_limit": bindparam("rate_limit", type_=Integer, required=True),
         "rate_seconds": bindparam("rate_seconds", type_=Double, required=True),
-        "ordered": bindparam("ordered", type_=Boolean, required=True),
+        "fair": bindparam("fair", type_=Boolean, required=True),
         "updated_at": g.now,
     }
     new = g.insert(queue_settings).from_select(list(said), select(*said.values()))
@@ -63,7 +62,7 @@ def change(g: Grammar) -> Insert:
         "rate_limit": _if("rate", new.excluded.rate_limit, _setting.rate_limit),
         "rate_seconds": _if("rate", new.excluded.rate_seconds, _setting.rate_seconds),
         "rate_full_at": case((and_(_sets["rate"], other_rate), null()), else_=_setting.rate_full_at),
-        "ordered": _if("ordered", new.excluded.ordered, _setting.ordered),
+        "fair": _if("fair", new.excluded.fair, _setting.fair),
         "updated_at": g.now,
     }
     return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
@@ -76,7 +75,7 @@ def forget() -> Delete:
         _setting.paused_at.is_(None),
         _setting.concurrency_limit.is_(None),
         _setting.rate_limit.is_(None),
-        _setting.ordered,
+        _setting.fair,
     )
 
 

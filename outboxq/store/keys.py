@@ -64,15 +64,14 @@ class Keys(Transactions):
         seen = target.dialect.statements.win_keys.run(
             target.execute, values | {"limit": limit, "budget": budget}, segments
         )
-        free = sorted((row["n"], row["queue"]) for row in seen if row["free"])
-        last = free[limit - 1] if len(free) > limit else (budget + 1, "")
+        won = [row for row in seen if row["won"] is not None]
+        last = max((row["n"], row["queue"]) for row in won) if len(won) == limit else (budget + 1, "")
         looked_at = dict.fromkeys((queue for queue, _, _ in segments), 0)
         for row in seen:
             if (row["n"], row["queue"]) <= last and row["n"] > looked_at[row["queue"]]:
                 looked_at[row["queue"]] = row["n"]
                 self._cursors[row["queue"]] = row["partition_key"]
-        ended = {queue for queue, n in looked_at.items() if n < budget} if len(free) <= limit else set()
-        return [row for row in seen if row["won"] is not None], ended
+        return won, {queue for queue, n in looked_at.items() if n < budget}
 
     def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
         budget = min(max(2 * limit, _LEAST), _MOST)

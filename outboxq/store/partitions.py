@@ -118,8 +118,8 @@ class Partitions(Transactions):
             bounds = {"lower": one.lower, "upper": one.upper}
             since = partitioning.kept_since(one).run(execute, {**values, **bounds, "failed": found["failed"] or []})
             before = set(found["kept"] or ())
-            new = {row["id"] for row in since} - before
-            kept, went = sorted(before | new), int(found["tasks"]) - len(new)
+            new = {row["id"] for row in since}
+            kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))
             partitioning.detach(execute, one)
             for bring in partitioning.bring(one) if kept else ():
                 bring.run(execute, {"kept": kept})

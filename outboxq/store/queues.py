@@ -27,7 +27,7 @@ class QueueSettings:
     """How many of its tasks run at once, on all machines together; None: as many as there are workers."""
     rate: tuple[int, timedelta] | None = None
     """How many of its tasks start in such a time, on all machines together; None: no limit."""
-    ordered: bool = True
+    fair: bool = True
     """Keys take turns. False: the key whose task has been due the longest is the next. Each key's tasks wait for each other."""
     updated_at: datetime | None = None
 
@@ -65,11 +65,11 @@ class Queues(Transactions):
             raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
         return self._say(queue, using, **said)
 
-    def order(self, queue: str, ordered: bool, *, using: object = None) -> QueueSettings:
+    def order(self, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
         """Whether keys take turns (as they do at first), or the one whose task has been due the longest is the next."""
-        if type(ordered) is not bool:
-            raise InvalidArgument(f"ordered must be True or False, not {ordered!r}")
-        return self._say(queue, using, ordered=ordered)
+        if type(fair) is not bool:
+            raise InvalidArgument(f"fair must be True or False, not {fair!r}")
+        return self._say(queue, using, fair=fair)
 
     def queue_settings(self, *, using: object = None) -> list[QueueSettings]:
         """The queues of which something special is said, by name."""
@@ -85,10 +85,10 @@ class Queues(Transactions):
             raise InvalidArgument("a queue's name is not empty")
         values = {
             "queue": storable(queue, "queue"),
-            **{f"sets_{name}": name in said for name in ("paused", "concurrency", "rate", "ordered")},
+            **{f"sets_{name}": name in said for name in ("paused", "concurrency", "rate", "fair")},
             "paused": said.get("paused", False),
             "concurrency_limit": said.get("concurrency"),
-            "ordered": said.get("ordered", True),
+            "fair": said.get("fair", True),
         }
         values["rate_limit"], values["rate_seconds"] = said.get("rate") or (None, None)
 
@@ -111,7 +111,7 @@ def _settings(row: Row) -> QueueSettings:
         paused_at=row["paused_at"],
         concurrency=row["concurrency_limit"],
         rate=rate,
-        ordered=row["ordered"],
+        fair=row["fair"],
         updated_at=row["updated_at"],
     )
 

@@ -225,19 +225,19 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 # --- queue
 
 
-def test_a_queue_is_paused_limited_ordered_and_all_of_it_taken_back(database):
-    head = ["queue", "paused since", "concurrency", "rate", "ordered"]
+def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
+    head = ["queue", "paused since", "concurrency", "rate", "order"]
     assert cells(outboxq(database, "queue", "list")) == [head]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail"))
     assert datetime.fromisoformat(paused[1]) == database.store.queue_settings()[0].paused_at
     outboxq(database, "queue", "limit", "mail", "--concurrency", 3)
     outboxq(database, "queue", "limit", "mail", "--rate", "100/1m")
-    outboxq(database, "queue", "order", "mail", "off")
-    assert cells(outboxq(database, "queue", "list")) == [head, ["mail", paused[1], "3", "100 in 0:01:00", "no"]]
+    outboxq(database, "queue", "order", "mail", "oldest")
+    assert cells(outboxq(database, "queue", "list")) == [head, ["mail", paused[1], "3", "100 in 0:01:00", "oldest"]]
     outboxq(database, "queue", "resume", "mail")
-    outboxq(database, "queue", "order", "mail", "on")
+    outboxq(database, "queue", "order", "mail", "turns")
     outboxq(database, "queue", "limit", "mail", "--rate", "none", "--concurrency", "4")
-    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "yes"]]
+    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns"]]
     outboxq(database, "queue", "limit", "mail", "--concurrency", "none")
     assert cells(outboxq(database, "queue", "list")) == [head]
 

@@ -129,7 +129,7 @@ def test_a_key_is_waited_for_by_all_behind_its_head(database):
     explained(database, urgent, Reason.DUE)
     elsewhere = database.add(**key, queue="mail")
     explained(database, elsewhere, Reason.DUE)
-    database.frozen.order("default", ordered=False)
+    database.frozen.order("default", fair=False)
     explained(database, second, Reason.KEY_WAITING, waits_for=first.id)
 
 

@@ -51,7 +51,8 @@ def held_keys(database):
 def test_one_task_of_a_key_is_claimed_at_a_time_in_the_order_of_enqueueing(database, put, take):
     first, second, third = put("a", 3)
     (claim,) = take()
-    assert claim.id == first and claim.partition_key == "a"
+    assert claim.id == first
+    assert claim.partition_key == "a"
     assert take() == []
     complete(database, claim)
     (claim,) = take()

@@ -13,7 +13,7 @@ from tests.contract import helpers
 
 def settle(database, **settings):
     """The settings of the queue `default`, as an operator would leave them."""
-    columns = {"queue": "default", "ordered": True, "updated_at": "2030-01-01T12:00:00.000000+00:00", **settings}
+    columns = {"queue": "default", "fair": True, "updated_at": "2030-01-01T12:00:00.000000+00:00", **settings}
     names, values = ", ".join(columns), ", ".join(_literal(database, value) for value in columns.values())
     database.run(f"INSERT INTO queue_settings ({names}) VALUES ({values})")
 
@@ -104,7 +104,8 @@ def test_a_task_is_not_started_once_it_has_expired(database):
     row = database.store.get(late.id)
     assert (row.status, row.completed_at) == (TaskStatus.CANCELLED, database.clock.now)
     (_, expired) = database.store.history(late.id)
-    assert expired.event_type == "task_expired" and expired.lease_token is None
+    assert expired.event_type == "task_expired"
+    assert expired.lease_token is None
     assert database.counts()[2] == 0
 
 

@@ -46,7 +46,7 @@ def test_each_is_said_alone_and_what_is_not_named_stays(database):
         paused_at=database.clock.now,
         concurrency=3,
         rate=(100, MINUTE),
-        ordered=False,
+        fair=False,
         updated_at=database.clock.now,
     )
     assert said(database)["mail"] == expected
@@ -54,7 +54,7 @@ def test_each_is_said_alone_and_what_is_not_named_stays(database):
     store.resume("mail")
     store.limit("mail", concurrency=None)
     left = said(database)["mail"]
-    assert (left.paused_at, left.concurrency, left.rate, left.ordered) == (None, None, (100, MINUTE), False)
+    assert (left.paused_at, left.concurrency, left.rate, left.fair) == (None, None, (100, MINUTE), False)
     store.limit("mail", concurrency=1, rate=None)
     assert store.order("mail", True).concurrency == 1
     assert said(database)["mail"].rate is None
@@ -98,7 +98,7 @@ def test_what_is_said_at_once_is_all_kept(database):
         )
         assert all(isinstance(one, QueueSettings) for one in done), done
         (kept,) = store.queue_settings()
-        assert (kept.paused_at is None, kept.concurrency, kept.rate, kept.ordered) == (False, 4, (7, MINUTE), False)
+        assert (kept.paused_at is None, kept.concurrency, kept.rate, kept.fair) == (False, 4, (7, MINUTE), False)
         helpers.at_once(
             lambda: store.resume("mail"),
             lambda: store.limit("mail", concurrency=None, rate=None),

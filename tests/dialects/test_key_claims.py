@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from outboxq.distributor import create_work_distributor
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
-from outboxq.store import Sleeping
+from outboxq.store import Sleeping, Store
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 from tests.sleeper import Sleeper, ear
@@ -266,6 +266,20 @@ def test_a_claimer_that_is_open_keeps_no_other_waiting(postgresql, impatient):
         first.rollback()
     impatient.commit()
     assert [claim.partition_key for claim in postgresql.claim(10)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+def test_a_small_claim_is_full_although_another_has_the_first_keys(postgresql, impatient, limit):
+    """And it locks no more keys than it wins."""
+    for key in "abcdef":
+        put(postgresql, key)
+    with helpers.transaction(postgresql) as first:
+        postgresql.claim(2, using=first)
+        store = Store(postgresql.engine, clock=postgresql.clock)
+        claims = store.claim_ready_task(limit, worker_id=uuid4(), using=impatient)
+        assert [claim.partition_key for claim in claims] == list("cdef"[:limit])
+        locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        assert impatient.exec_driver_sql(locks).scalar() == len(claims)
 
 
 HANDS = {

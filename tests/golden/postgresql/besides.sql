@@ -18,7 +18,7 @@ ORDER BY keyed_due.available_at
   LIMIT %(param_1)s::INTEGER) IS NOT NULL AS keyed, (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE mine.queue = others.queue AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)) IS NOT NULL AS
-    limited, coalesce((SELECT settings.ordered
+    limited, coalesce((SELECT settings.fair
 FROM queue_settings AS settings
 WHERE settings.queue = others.queue), true) AS fair
 FROM (SELECT keyed_queues.queue AS queue

@@ -46,15 +46,18 @@ FROM partition_claims AS claims
 WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key) IS NULL AS free
 FROM keys),
 won AS
-(INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT chosen.queue AS queue,
-    chosen.partition_key AS partition_key, chosen.id AS id, false AS anon_2
+(INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT locked.queue AS queue,
+    locked.partition_key AS partition_key, locked.id AS id, false AS anon_2
+FROM (SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
 FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id
 FROM hop
 WHERE hop.free
 ORDER BY hop.n, hop.queue
-  LIMIT %(limit)s::BIGINT) AS chosen
-WHERE pg_try_advisory_xact_lock(hashtextextended(concat_ws(chr(31), 'outboxq', chosen.queue, chosen.partition_key), 0))
-ORDER BY chosen.queue, chosen.partition_key
+  LIMIT %(budget)s::INTEGER) AS unclaimed
+WHERE pg_try_advisory_xact_lock(hashtextextended(concat_ws(chr(31), 'outboxq', unclaimed.queue,
+    unclaimed.partition_key), 0))
+  LIMIT %(limit)s::BIGINT) AS locked
+ORDER BY locked.queue, locked.partition_key
 ON CONFLICT DO NOTHING
 RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won)
   SELECT hop.id, hop.queue, hop.partition_key, hop.n, hop.free, won.won

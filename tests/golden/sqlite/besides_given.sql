@@ -8,7 +8,7 @@ ORDER BY keyed_due.available_at
   LIMIT :param_1 OFFSET :param_2) IS NOT NULL AS keyed, (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE mine.queue = queues.queue AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)) IS NOT NULL AS
-    limited, coalesce((SELECT settings.ordered
+    limited, coalesce((SELECT settings.fair
 FROM queue_settings AS settings
 WHERE settings.queue = queues.queue), true) AS fair
 FROM queues

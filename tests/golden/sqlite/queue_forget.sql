@@ -1,3 +1,3 @@
 DELETE FROM queue_settings
 WHERE queue_settings.queue = :queue AND queue_settings.paused_at IS NULL AND queue_settings.concurrency_limit IS NULL
-    AND queue_settings.rate_limit IS NULL AND queue_settings.ordered = 1
+    AND queue_settings.rate_limit IS NULL AND queue_settings.fair = 1

@@ -36,14 +36,16 @@ WITH hop AS MATERIALIZED
     queue, json_extract(hop_rows.value, '$[2]') AS partition_key, json_extract(hop_rows.value, '$[3]') AS n,
     json_extract(hop_rows.value, '$[4]') AS free
 FROM json_each(:hop) AS hop_rows)
-  INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT chosen.queue,
-      chosen.partition_key, chosen.id, 0 AS anon_1
+  INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT locked.queue,
+      locked.partition_key, locked.id, 0 AS anon_1
+FROM (SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
 FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id
 FROM hop
 WHERE hop.free = 1
 ORDER BY hop.n, hop.queue
-  LIMIT :limit OFFSET :param_1) AS chosen
+  LIMIT :budget OFFSET :param_1) AS unclaimed
 WHERE 1 = 1
-ORDER BY chosen.queue, chosen.partition_key
+  LIMIT :limit OFFSET :param_2) AS locked
+ORDER BY locked.queue, locked.partition_key
 ON CONFLICT DO NOTHING
 RETURNING task_execution_id AS id, held AS won
