@@ -180,16 +180,19 @@ class Presence:
         self._store = store
         self._worker_id = worker_id
         self._description = description
-        self._pause = 0.0
+
+    def begin(self) -> None:
+        """Before any thread does: what runs while a worker is stopped may outlive its connections."""
+        with suppress(Exception):  # the loop tries again
+            self.run_once()
 
     def run_once(self) -> None:
-        self._pause = PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
         if not self._store.seen(self._worker_id):
             self._store.register(self._worker_id, **self._description)
 
     def pause(self) -> float:
         """Seconds until it is to be said again."""
-        return self._pause
+        return PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
 
     def end(self) -> None:
         """Never in the way of a stop: it is forgotten by itself."""

@@ -248,6 +248,7 @@ class Worker:
             burst=burst,
             **self._claimer_options,
         )
+        self._presence.begin()
         log.info("worker %s (%s) started", self.label, self.id)
         self._distributor.start()
         self._crew.start()

@@ -146,6 +146,8 @@ def test_what_is_not_said_is_left_to_the_library(recording):
     assert recording.outbox.given == [
         {
             "queues": None,
+            "event_types": None,
+            "relaxed_durability": False,
             "concurrency": 8,
             "prefetch": None,
             "poll": None,

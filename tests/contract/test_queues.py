@@ -39,7 +39,7 @@ def test_each_is_said_alone_and_what_is_not_named_stays(database):
     store.limit("mail", concurrency=3)
     store.limit("mail", rate=(100, MINUTE))
     store.pause("mail")
-    store.order("mail", False)
+    store.order("mail", fair=False)
     store.limit("other", rate=(5, 0.5))
     expected = QueueSettings(
         queue="mail",
@@ -56,7 +56,7 @@ def test_each_is_said_alone_and_what_is_not_named_stays(database):
     left = said(database)["mail"]
     assert (left.paused_at, left.concurrency, left.rate, left.fair) == (None, None, (100, MINUTE), False)
     store.limit("mail", concurrency=1, rate=None)
-    assert store.order("mail", True).concurrency == 1
+    assert store.order("mail", fair=True).concurrency == 1
     assert said(database)["mail"].rate is None
     store.limit("mail", concurrency=None)
     assert list(said(database)) == ["other"]
@@ -94,7 +94,7 @@ def test_what_is_said_at_once_is_all_kept(database):
             lambda: store.pause("mail"),
             lambda: store.limit("mail", concurrency=4),
             lambda: store.limit("mail", rate=(7, MINUTE)),
-            lambda: store.order("mail", False),
+            lambda: store.order("mail", fair=False),
         )
         assert all(isinstance(one, QueueSettings) for one in done), done
         (kept,) = store.queue_settings()
@@ -102,7 +102,7 @@ def test_what_is_said_at_once_is_all_kept(database):
         helpers.at_once(
             lambda: store.resume("mail"),
             lambda: store.limit("mail", concurrency=None, rate=None),
-            lambda: store.order("mail", True),
+            lambda: store.order("mail", fair=True),
         )
         assert store.queue_settings() == []
 
@@ -113,7 +113,7 @@ def test_what_is_said_at_once_is_all_kept(database):
         (lambda store: store.pause("mail"), []),
         (lambda store: store.resume("mail"), ["mail"]),
         (lambda store: store.limit("mail", concurrency=9), ["mail"]),
-        (lambda store: store.order("mail", False), ["mail"]),
+        (lambda store: store.order("mail", fair=False), ["mail"]),
     ],
     ids=["pause", "resume", "limit", "order"],
 )
@@ -138,7 +138,7 @@ def test_whatever_may_let_tasks_start_wakes_the_sleepers(database, monkeypatch, 
         ("limit", ["mail"], {"rate": (1, 0)}),
         ("limit", ["mail"], {"rate": (1, timedelta(days=9999))}),
         ("limit", ["mail"], {"rate": (1, "soon")}),
-        ("order", ["mail", "yes"], {}),
+        ("order", ["mail"], {"fair": "yes"}),
     ],
 )
 def test_senseless_arguments_are_refused(sqlite, operation, arguments, options):

@@ -92,10 +92,10 @@ def calls(database: Database, n: int) -> dict[str, Callable[..., object]]:
 
 @pytest.mark.parametrize("n", SIZES)
 def test_every_call_is_one_statement_on_postgresql(postgresql, n):
-    """But for two: a claim that finds nothing asks for tasks with keys and limits too; a recovery makes way for others."""
+    """But for one: a claim that finds nothing asks for tasks with keys and limits too."""
     cost(postgresql, lambda using: postgresql.frozen.enqueue(new(priority=-1), using=using))
     counted = {name: len(cost(postgresql, call)) for name, call in calls(postgresql, n).items()}
-    assert counted == {**dict.fromkeys(counted, 1), "claim, nothing left": 2, "recover": 2}
+    assert counted == {**dict.fromkeys(counted, 1), "claim, nothing left": 2}
 
 
 def test_a_lone_enqueue_is_one_statement_once_the_schema_was_looked_up(postgresql):
