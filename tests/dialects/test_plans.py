@@ -1,6 +1,6 @@
 """What the planners make of our statements on big tables: index look-ups, bounded by what is asked for (items 24, 28).
 
-The tables hold 100 000 due and 100 000 future entries; `OUTBOXQ_PLAN_ROWS` makes it another number.
+The tables hold 40 000 due and 40 000 future entries; `OUTBOXQ_PLAN_ROWS` makes it another number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.conftest import Database
 
-ROWS = int(os.environ.get("OUTBOXQ_PLAN_ROWS", "100000"))
+ROWS = int(os.environ.get("OUTBOXQ_PLAN_ROWS", "40000"))
 QUEUES = ("mail", "reports", "sync")
 PAIRS = 5 * len(QUEUES) + 1
 LIMIT = 10
