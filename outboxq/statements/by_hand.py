@@ -43,6 +43,7 @@ _from_ready, _from_running, _from_failed = (
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _due_now = bindparam("due_now", type_=Boolean, required=True)
 _priority = bindparam("priority", type_=SmallInteger, required=True)
+_request = bindparam("request", type_=Text, required=True)
 """NULL: the one it has."""
 
 
@@ -256,7 +257,7 @@ def _rescheduled_event(g: Grammar, r: Relations) -> Statement:
         moved,
         r["moved"].join(r["gone"], moved.id == gone.id),
         event_type=word(EventType.RESCHEDULED),
-        data=g.json(available_at=_changed_due(g, gone), priority=_priority),
+        data=g.json(available_at=_changed_due(g, gone), priority=_priority, request=_request),
         worker_id=null(),
         lease_token=null(),
     )

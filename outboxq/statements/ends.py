@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, ColumnElement, Double, Text, Uuid, and_, case
 from ..column_types import Instant
 from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases
-from . import follow
+from . import follow, limits
 from .claim import worker_id
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
@@ -120,7 +120,11 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             last_error=func.coalesce(given.error, execution.last_error),
             result=given.result,
         )
-        .returning(*(execution[name] for name in follow.CARRIED), execution.attempt)
+        .returning(
+            *(execution[name] for name in follow.CARRIED),
+            execution.attempt,
+            limits.any_limited().label("limits"),
+        )
     )
 
 

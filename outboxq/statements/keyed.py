@@ -148,7 +148,7 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
         .correlate(queues)
         .scalar_subquery()
     )
-    return select(first.label("available_at")).select_from(queues)
+    return select(first.label("available_at")).select_from(queues).where(~limits.paused(queues.c.queue))
 
 
 def _win(g: Grammar, name: str, found: Any) -> Transition:

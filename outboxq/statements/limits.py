@@ -53,7 +53,7 @@ def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
-    """When the bucket has room for one start more: `rate_limit` starts fill it, and it empties in `rate_seconds`.
+    """When the bucket has one start more: it holds `rate_limit` of them, and fills again in `rate_seconds`.
 
     NULL, so never in the way, where there is no such limit.
     """

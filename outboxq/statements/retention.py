@@ -45,7 +45,7 @@ def prune(g: Grammar) -> Transition:
         return (
             delete(task_executions)
             .where(g.among(task_executions.c.id, r["doomed"].c.id))
-            .returning(task_executions.c.id)
+            .returning(*(task_executions.c[name] for name in ("id", "queue", "partition_key", "status")))
         )
 
     def events(kind: ColumnElement[bool]) -> Callable[[Relations], Statement]:

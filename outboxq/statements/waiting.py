@@ -47,7 +47,13 @@ def next_available_at(g: Grammar, plain: FromClause, with_keys: FromClause) -> S
         .scalar_subquery()
     )
     start = limits.next_start(g, queue_settings)
-    rates = select(start.label("available_at")).select_from(queue_settings).where(start > g.now)
+    asked = union_all(select(plain.c.queue), select(with_keys.c.queue)).subquery("asked")
+    mine = select(asked.c.queue).where(asked.c.queue == queue_settings.c.queue).exists()
+    rates = (
+        select(start.label("available_at"))
+        .select_from(queue_settings)
+        .where(start > g.now, queue_settings.c.paused_at.is_(None), mine)
+    )
     moments = union_all(
         select(later.label("available_at")).select_from(found), keyed.next_available_at(g, with_keys), rates
     ).subquery("moments")

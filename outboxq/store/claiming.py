@@ -93,11 +93,11 @@ class Claiming(Keys):
         """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
         statements = target.dialect.statements
         rows = (statements.besides_given if scoped else statements.besides).run(target.execute, values)
-        limited = [row["queue"] for row in rows if row["limited"]]
+        limited = [(row["queue"], row["fair"]) for row in rows if row["limited"]]
         keyed = {
             fair: [row["queue"] for row in rows if not row["limited"] and row["fair"] is fair] for fair in (True, False)
         }
-        parts: list[tuple[Any, Any]] = [(self._limited, queue) for queue in limited]
+        parts: list[tuple[Any, Any]] = [(self._limited, one) for one in limited]
         parts += [(self._keyed_fairly, keyed[True])] if keyed[True] else []
         parts += [(self._keyed_oldest, keyed[False])] if keyed[False] else []
         self._turn += 1
@@ -108,9 +108,10 @@ class Claiming(Keys):
                 found += claim(target, limit - len(found), values, of)
         return found
 
-    def _limited(self, target: Target, limit: int, values: dict[str, Any], queue: str) -> list[Row]:
+    def _limited(self, target: Target, limit: int, values: dict[str, Any], of: tuple[str, bool]) -> list[Row]:
         """What one queue's limits allow, counted under the lock of its settings."""
-        statements = target.dialect.statements
+        statements, (queue, fair) = target.dialect.statements, of
+        with_keys = self._keyed_fairly if fair else self._keyed_oldest
         locked = statements.lock_limits.run(target.execute, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
             return []
@@ -123,9 +124,9 @@ class Claiming(Keys):
         if room < 1:
             return []
         # Half of them with a key, if there are so many, and whatever that leaves.
-        found = self._keyed_fairly(target, (room + self._turn % 2) // 2, values, [queue])
+        found = with_keys(target, (room + self._turn % 2) // 2, values, [queue])
         found += self._of_limited_queue(target, room - len(found), values, queue)
-        found += self._keyed_fairly(target, room - len(found), values, [queue])
+        found += with_keys(target, room - len(found), values, [queue])
         if bucket.is_limited and found:
             full_at = bucket.after(len(found))
             statements.spend_starts.run(target.execute, {"queue": queue, "full_at": full_at})
@@ -150,14 +151,16 @@ class Claiming(Keys):
 
 
 class Bucket:
-    """A queue's rate limit: `rate_limit` starts fill the bucket, and it empties in `rate_seconds`."""
+    """A queue's rate limit: a bucket of `rate_limit` starts, filled again in `rate_seconds`."""
 
     def __init__(self, settings: Row) -> None:
         self.is_limited = settings["rate_limit"] is not None
         self._now: datetime = settings["now"]
         if self.is_limited:
             self._period = timedelta(seconds=settings["rate_seconds"])
-            self._interval = self._period / settings["rate_limit"]
+            self._interval = (
+                settings["rate_seconds"] / settings["rate_limit"]
+            )  # in floats: it may be below a microsecond
             self._full_at = max(settings["rate_full_at"] or self._now, self._now)
 
     @property
@@ -165,11 +168,11 @@ class Bucket:
         """How many starts it allows now."""
         if not self.is_limited:
             return 2**31
-        return int((self._period - (self._full_at - self._now)) / self._interval + 1e-6)
+        return int((self._period - (self._full_at - self._now)).total_seconds() / self._interval + 1e-6)
 
     def after(self, starts: int) -> datetime:
-        """When it is empty again after so many more."""
-        full_at: datetime = self._full_at + starts * self._interval
+        """When it is full again after so many more."""
+        full_at: datetime = self._full_at + timedelta(seconds=starts * self._interval)
         return full_at
 
 

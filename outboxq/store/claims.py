@@ -76,9 +76,9 @@ class Claims(Transactions):
             values = self._values(target, worker_id=claims[0].worker_id)
             rows = [_end(outcome) for outcome in outcomes]
             with target.atomic():
-                ended = {row["id"] for row in target.dialect.statements.end.run(target.execute, values, rows)}
-            self._wake(target, {claim.queue for claim in claims if claim.id in ended and claim.makes_way})
-            return frozenset(outcome.claim.id for outcome in outcomes) - ended
+                ended = target.dialect.statements.end.run(target.execute, values, rows)
+            self._wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
+            return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
 
         def done(target: Target) -> frozenset[UUID] | None:
             lost = frozenset(outcome.claim.id for outcome in outcomes if not self._has_ended(target, outcome))

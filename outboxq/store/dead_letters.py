@@ -12,8 +12,9 @@ from ..dialects import Begin
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
 from ..target import Target
+from ..uuid7 import uuid7
 from .base import aware, event_data, identifier, positive, storable
-from .operations import Operations, freed, moved_already
+from .operations import Operations, freed, marked, was_done
 
 _BATCH = 500
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
@@ -133,10 +134,12 @@ class DeadLetters(Operations):
             )
             if not found:
                 break
+            request = str(uuid7())
             rows = [
-                (task_id, event_type, status, attempt, None, data) for task_id in sorted(row["id"] for row in found)
+                marked((task_id, event_type, status, attempt, None, data), request)
+                for task_id in sorted(row["id"] for row in found)
             ]
-            moved += self._run(self._moving(rows), using=using, done=_counting(rows))
+            moved += self._run(self._moving(rows), using=using, done=_counting(rows, request))
             values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
         return moved
 
@@ -154,9 +157,9 @@ class DeadLetters(Operations):
         return work
 
 
-def _counting(rows: list[tuple[Any, ...]]) -> Callable[[Target], int | None]:
+def _counting(rows: list[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:
     """How many of a batch are moved already, where a lost connection left that open."""
-    return lambda target: sum(moved_already(target, row[0], row) is not None for row in rows) or None
+    return lambda target: sum(was_done(target, row[0], request) for row in rows) or None
 
 
 def _filters(wanted: Wanted) -> dict[str, Any]:

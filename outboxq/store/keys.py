@@ -26,7 +26,7 @@ class Keys(Transactions):
         """Where the last claim of each queue's keys ended. It is no matter if two threads confuse each other here."""
 
     def _keyed_fairly(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
-        """The keys take turns; behind a wall of keys that cannot be claimed, those due the longest are found."""
+        """The keys take turns; behind many that cannot be claimed, those due the longest are found."""
         return self._keyed(target, limit, values, queues, (self._rotate, self._oldest))
 
     def _keyed_oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
@@ -44,23 +44,30 @@ class Keys(Transactions):
                     won = way(target, limit - len(found), values, queues)
                     taken, more = self._take(target, won, values)
                     found += taken
+            if limit > 0 and not found:
+                # Whoever waits believes in what lies within so many keys, so a claim must not be content with fewer.
+                taken, _ = self._take(target, self._rotate(target, limit, values, queues, budget=_MOST), values)
+                found += taken
         return found
 
-    def _rotate(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
+    def _rotate(
+        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], budget: int | None = None
+    ) -> list[Row]:
         """Win keys behind the cursors; where the keys end, from the first key up to where it began."""
         began = {queue: self._cursors.get(queue, "") for queue in queues}
-        won, ended = self._win(target, limit, values, [(queue, after, None) for queue, after in began.items()])
+        budget = budget or min(max(2 * limit, _LEAST), _MOST)
+        segments: list[Segment] = [(queue, after, None) for queue, after in began.items()]
+        won, ended = self._win(target, limit, values, segments, budget)
         again: list[Segment] = [(queue, "", began[queue]) for queue in queues if queue in ended and began[queue]]
         if again and len(won) < limit:
-            more, _ = self._win(target, limit - len(won), values, again)
+            more, _ = self._win(target, limit - len(won), values, again, budget)
             won += more
         return won
 
     def _win(
-        self, target: Target, limit: int, values: dict[str, Any], segments: Sequence[Segment]
+        self, target: Target, limit: int, values: dict[str, Any], segments: Sequence[Segment], budget: int
     ) -> tuple[list[Row], set[str]]:
         """The keys won, and the queues whose segment was looked at to its end. Moves the cursors."""
-        budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.dialect.statements.win_keys.run(
             target.execute, values | {"limit": limit, "budget": budget}, segments
         )

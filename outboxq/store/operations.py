@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 from uuid import UUID
 
 from ..dialects import Row
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EventType, TaskStatus
 from ..target import Target
+from ..uuid7 import uuid7
 from .base import Transactions, aware, event_data, identifier
 
 _LOOKS = 10
@@ -76,9 +77,10 @@ class Operations(Transactions):
         return self._reschedule(task_id, using, due_now=False, priority=priority)
 
     def _move(
-        self, row: tuple[object, ...], using: object, *, allowed: frozenset[TaskStatus], ask: bool = False
+        self, row: tuple[Any, ...], using: object, *, allowed: frozenset[TaskStatus], ask: bool = False
     ) -> TaskStatus:
         task_id, event_type = identifier(row[0]), row[1]
+        row = marked(row, request := str(uuid7()))
         given = [value.value if isinstance(value, EventType | TaskStatus) else value for value in row]
 
         def work(target: Target) -> TaskStatus:
@@ -106,15 +108,20 @@ class Operations(Transactions):
                     _refuse(task_id, status, event_type)
             raise _restless(task_id)
 
-        return self._run(work, using=using, done=lambda target: moved_already(target, task_id, row))
+        return self._run(
+            work,
+            using=using,
+            done=lambda target: TaskStatus(str(row[2])) if was_done(target, task_id, request) else None,
+        )
 
     def _reschedule(self, task_id: UUID, using: object, *, due_now: bool, priority: int | None) -> bool:
         identifier(task_id)
+        request = str(uuid7())
 
         def work(target: Target) -> bool:
             statements = target.dialect.statements
             for _ in range(_LOOKS):
-                values = self._values(target, task_id=task_id, due_now=due_now, priority=priority)
+                values = self._values(target, task_id=task_id, due_now=due_now, priority=priority, request=request)
                 with target.atomic():
                     moved = statements.reschedule.run(target.execute, values)
                 if moved:
@@ -128,11 +135,7 @@ class Operations(Transactions):
                     _refuse(task_id, status, EventType.RESCHEDULED)
             raise _restless(task_id)
 
-        def done(target: Target) -> bool | None:
-            last = target.dialect.statements.history.run(target.execute, {"task_id": task_id})[-1:]
-            return (last and last[0]["event_type"] == EventType.RESCHEDULED) or None
-
-        return self._run(work, using=using, done=done)
+        return self._run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
@@ -140,18 +143,17 @@ def freed(moved: Iterable[Row]) -> list[str]:
     return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 
 
-def moved_already(target: Target, task_id: UUID, row: tuple[object, ...]) -> TaskStatus | None:
-    """The status a task was moved to, if the last thing that happened to it is just what was asked for."""
-    _, event_type, status, attempt, available_at, _ = row
+def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
+    """With the request's id in the event's data: a call whose COMMIT was not answered finds its own event again by that,
+    whatever has happened to the task since.
+    """
+    return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
+
+
+def was_done(target: Target, task_id: UUID, request: str) -> bool:
+    """Whether this very request has been committed."""
     history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
-    if not history or history[-1]["event_type"] != event_type:
-        return None
-    data = json.loads(history[-1]["event_data"])
-    if attempt not in (None, data["attempt"]):
-        return None
-    if available_at is not None and datetime.fromisoformat(data["available_at"]) != available_at:
-        return None
-    return TaskStatus(str(status))
+    return any(json.loads(event["event_data"] or "{}").get("request") == request for event in history)
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:

@@ -81,7 +81,7 @@ class Retention(Partitions):
         """The rows between two ids, batch by batch."""
         deleted, more = 0, True
         while more and not stop():
-            gone, unrouted = self._run(lambda target: _prune(target, values), using=using)
+            gone, unrouted = self._run(lambda target: self._prune(target, values), using=using)
             deleted += len(gone)
             more = max(len(gone), unrouted) == values["limit"]
             values["from_id"] = max((row["id"] for row in gone), default=values["from_id"])
@@ -97,9 +97,11 @@ class Retention(Partitions):
                 low = max(low, UUID(int=one.upper.int - 1))
         return [*ranges, (low, last)]
 
-
-def _prune(target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
-    statements = target.dialect.statements
-    with target.atomic():
-        gone = statements.prune.run(target.execute, values)
-        return gone, len(statements.prune_unrouted.run(target.execute, values))
+    def _prune(self, target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
+        statements = target.dialect.statements
+        with target.atomic():
+            gone = statements.prune.run(target.execute, values)
+            unrouted = len(statements.prune_unrouted.run(target.execute, values))
+        failed = [row for row in gone if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
+        self._wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
+        return gone, unrouted

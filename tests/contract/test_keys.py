@@ -245,3 +245,23 @@ def test_a_claim_in_a_callers_transaction_leaves_no_key_behind_when_rolled_back(
         connection.rollback()
     assert held_keys(database) == []
     assert len(database.claim(5)) == 1
+
+
+def test_a_wall_of_blocked_keys_with_due_tasks_hides_nothing_a_worker_would_wait_for(database, put, take):
+    """Heads that wait for their retry, with due tasks behind them, as after an outage."""
+    for number in range(120):
+        put(f"a{number:03}", delay=timedelta(hours=1))
+        put(f"a{number:03}")
+    (free,) = put("zz")
+    assert ids(take(1)) == [free]
+
+
+def test_pruning_a_dead_letter_that_holds_its_key_wakes_for_the_next_task(database, put, take, monkeypatch):
+    _, second = put("a", 2, on_dead_letter=OnDeadLetter.HOLD)
+    (claim,) = take()
+    database.frozen.fail(claim, "broken")
+    database.clock.advance(timedelta(days=100))
+    told = helpers.woken(database.frozen, monkeypatch)
+    assert database.frozen.prune(timedelta(days=1), statuses=[TaskStatus.FAILED]) == 1
+    assert told == ["default"]
+    assert ids(take()) == [second]

@@ -151,3 +151,34 @@ def test_an_unwanted_head_blocks_its_key_for_this_worker_only(database):
     database.add(event_type="a", partition_key="k"), database.add(event_type="b", partition_key="k")
     assert database.claim(5, event_types=["b"]) == []
     assert len(database.claim(5, event_types=["a"])) == 1
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(10**9, 60.0), (2**31 - 1, 0.001), (7, 60.0)])
+def test_any_rate_can_be_kept(database, rate, seconds):
+    settle(database, rate_limit=rate, rate_seconds=seconds)
+    for _ in range(8):
+        database.add()
+    assert len(database.claim(10)) == min(8, rate)
+
+
+def test_another_queues_rate_wakes_nobody(database):
+    settle(database, rate_limit=1, rate_seconds=60.0)
+    database.add(), database.add()
+    assert len(database.claim(5)) == 1
+    assert database.frozen.next_available_at(["other"]) is None
+    assert database.frozen.next_available_at(["default"]) == database.clock.now + timedelta(seconds=60)
+
+
+def test_a_limited_queue_keeps_its_order_of_keys(database):
+    settle(database, concurrency_limit=1, fair=False)
+    database.add(partition_key="a", available_at=database.clock.now - timedelta(minutes=1))
+    oldest = database.add(partition_key="z", available_at=database.clock.now - timedelta(hours=5))
+    assert [claim.id for claim in database.claim(1)] == [oldest.id]
+
+
+def test_the_end_of_what_was_claimed_before_there_was_a_limit_makes_way_too(database, monkeypatch):
+    claims = [helpers.claimed(database), helpers.claimed(database)]
+    settle(database, concurrency_limit=2)
+    told = helpers.woken(database.frozen, monkeypatch)
+    database.frozen.complete(claims[0])
+    assert told == ["default"]

@@ -128,3 +128,29 @@ def test_stale_entries_do_not_hide_what_is_due(database):
     )
     assert [claim.id for claim in database.claim(1)] == [due.id]
     assert done.id != due.id
+
+
+def test_what_was_done_by_hand_is_known_although_a_worker_has_claimed_the_task_since(database, monkeypatch):
+    handle, others = failed(database), [failed(database) for _ in range(3)]
+    helpers.lossy(database, monkeypatch, database.claim).redrive(handle.id)
+    assert types(database, handle)[-2:] == [EventType.REQUEUED, EventType.CLAIMED]
+    assert helpers.lossy(database, monkeypatch, lambda: database.claim(5)).redrive_all() == len(others)
+    later = database.add(delay=timedelta(hours=1))
+    assert helpers.lossy(database, monkeypatch, database.claim).run_now(later.id)
+    assert types(database, later) == [EventType.CREATED, EventType.RESCHEDULED, EventType.CLAIMED]
+
+
+def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkeypatch):
+    handle = database.add(delay=timedelta(hours=1))
+    database.frozen.set_priority(handle.id, 5)
+    real, failures = database.frozen._transaction, [1]
+
+    def failing(begin):
+        if begin == "write" and failures:
+            failures.pop()
+            raise helpers.lost_connection(database)
+        return real(begin)
+
+    monkeypatch.setattr(database.frozen, "_transaction", failing)
+    assert database.frozen.run_now(handle.id)
+    assert len(database.claim()) == 1

@@ -37,7 +37,11 @@ FROM freed))) AND task_executions.id = given.id AND task_executions.lease_token 
     task_executions.worker_id = %(worker_id)s::UUID AND task_executions.status = 'Running'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
     task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
-    task_executions.expires_at, task_executions.on_dead_letter, task_executions.status, task_executions.attempt),
+    task_executions.expires_at, task_executions.on_dead_letter, task_executions.status, task_executions.attempt, (SELECT
+    mine.queue
+FROM queue_settings AS mine
+WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
+  LIMIT %(param_3)s::INTEGER) IS NOT NULL AS limits),
 entry AS
 (INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
     available_at, created_at) SELECT ended.id AS id, ended.queue AS queue, ended.priority AS priority,
@@ -83,5 +87,6 @@ FROM ended
 WHERE ended.partition_key IS NOT NULL AND NOT (ended.status = 'Failed' AND ended.on_dead_letter = 'hold')) AS
     freeing))))
   SELECT ended.id, ended.pipeline_execution_id, ended.task_name, ended.queue, ended.priority, ended.partition_key,
-      ended.position, ended.event_type, ended.expires_at, ended.on_dead_letter, ended.status, ended.attempt
+      ended.position, ended.event_type, ended.expires_at, ended.on_dead_letter, ended.status, ended.attempt,
+      ended.limits
 FROM ended

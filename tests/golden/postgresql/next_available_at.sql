@@ -52,9 +52,17 @@ FROM clock)
 ORDER BY keyed_later.available_at, keyed_later.id
   LIMIT %(param_4)s::INTEGER) AS available_at
 FROM keyed_queues
+WHERE (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.queue = keyed_queues.queue AND mine.paused_at IS NOT NULL) IS NULL
 UNION ALL SELECT queue_settings.rate_full_at + (-(queue_settings.rate_seconds - queue_settings.rate_seconds /
     CAST(queue_settings.rate_limit AS NUMERIC))) * interval '1 second' AS available_at
 FROM queue_settings
 WHERE queue_settings.rate_full_at + (-(queue_settings.rate_seconds - queue_settings.rate_seconds /
     CAST(queue_settings.rate_limit AS NUMERIC))) * interval '1 second' > (SELECT clock.now
-FROM clock)) AS moments
+FROM clock) AND queue_settings.paused_at IS NULL AND (EXISTS (SELECT asked.queue
+FROM (SELECT queues.queue AS queue
+FROM queues
+UNION ALL SELECT keyed_queues.queue AS queue
+FROM keyed_queues) AS asked
+WHERE queue_settings.queue = asked.queue))) AS moments

@@ -11,7 +11,7 @@ executions AS
 (DELETE FROM task_executions
 WHERE task_executions.id = any(array((SELECT doomed.id
 FROM doomed)))
-RETURNING task_executions.id),
+RETURNING task_executions.id, task_executions.queue, task_executions.partition_key, task_executions.status),
 claim_events AS
 (DELETE FROM execution_events
 WHERE execution_events.task_execution_id = any(array((SELECT executions.id
@@ -36,5 +36,5 @@ claims AS
 (DELETE FROM partition_claims
 WHERE partition_claims.task_execution_id = any(array((SELECT executions.id
 FROM executions))))
-  SELECT executions.id
+  SELECT executions.id, executions.queue, executions.partition_key, executions.status
 FROM executions

@@ -39,12 +39,20 @@ FROM clock)
 ORDER BY keyed_later.available_at, keyed_later.id
   LIMIT %(param_4)s::INTEGER) AS available_at
 FROM queues
+WHERE (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL) IS NULL
 UNION ALL SELECT queue_settings.rate_full_at + (-(queue_settings.rate_seconds - queue_settings.rate_seconds /
     CAST(queue_settings.rate_limit AS NUMERIC))) * interval '1 second' AS available_at
 FROM queue_settings
 WHERE queue_settings.rate_full_at + (-(queue_settings.rate_seconds - queue_settings.rate_seconds /
     CAST(queue_settings.rate_limit AS NUMERIC))) * interval '1 second' > (SELECT clock.now
-FROM clock)) AS moments)) AS least_1
+FROM clock) AND queue_settings.paused_at IS NULL AND (EXISTS (SELECT asked.queue
+FROM (SELECT queues.queue AS queue
+FROM queues
+UNION ALL SELECT queues.queue AS queue
+FROM queues) AS asked
+WHERE queue_settings.queue = asked.queue))) AS moments)) AS least_1
 FROM (SELECT queues.queue AS queue
 FROM queues) AS asked
 ON CONFLICT (worker_id, queue) DO UPDATE

@@ -50,7 +50,10 @@ WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = :worker_id AND task_executions.status = 'Running'
 RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
-    on_dead_letter, status, attempt;
+    on_dead_letter, status, attempt, (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
+  LIMIT :param_4 OFFSET :param_5) IS NOT NULL AS limits;
 
 -- entry
 WITH ended AS MATERIALIZED
@@ -60,7 +63,7 @@ WITH ended AS MATERIALIZED
     json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
     json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
     json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
-    json_extract(ended_rows.value, '$[11]') AS attempt
+    json_extract(ended_rows.value, '$[11]') AS attempt, json_extract(ended_rows.value, '$[12]') AS limits
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -88,7 +91,7 @@ WITH ended AS MATERIALIZED
     json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
     json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
     json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
-    json_extract(ended_rows.value, '$[11]') AS attempt
+    json_extract(ended_rows.value, '$[11]') AS attempt, json_extract(ended_rows.value, '$[12]') AS limits
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -123,7 +126,7 @@ WITH ended AS MATERIALIZED
     json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
     json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
     json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
-    json_extract(ended_rows.value, '$[11]') AS attempt
+    json_extract(ended_rows.value, '$[11]') AS attempt, json_extract(ended_rows.value, '$[12]') AS limits
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -147,7 +150,7 @@ WITH ended AS MATERIALIZED
     json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
     json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
     json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
-    json_extract(ended_rows.value, '$[11]') AS attempt
+    json_extract(ended_rows.value, '$[11]') AS attempt, json_extract(ended_rows.value, '$[12]') AS limits
 FROM json_each(:ended) AS ended_rows)
   UPDATE partition_claims
 SET held=1
@@ -164,7 +167,7 @@ WITH ended AS MATERIALIZED
     json_extract(ended_rows.value, '$[5]') AS partition_key, json_extract(ended_rows.value, '$[6]') AS position,
     json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[8]') AS expires_at,
     json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value, '$[10]') AS status,
-    json_extract(ended_rows.value, '$[11]') AS attempt
+    json_extract(ended_rows.value, '$[11]') AS attempt, json_extract(ended_rows.value, '$[12]') AS limits
 FROM json_each(:ended) AS ended_rows)
   DELETE FROM partition_claims
 WHERE partition_claims.task_execution_id IN (SELECT freeing.id

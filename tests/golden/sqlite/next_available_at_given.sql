@@ -32,6 +32,9 @@ WHERE keyed_later.queue = queues.queue AND keyed_later.partition_key IS NOT NULL
 ORDER BY keyed_later.available_at, keyed_later.id
   LIMIT :param_7 OFFSET :param_8) AS available_at
 FROM queues
+WHERE (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL) IS NULL
 UNION ALL SELECT strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1,
     :substr_2)) AS INTEGER) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) +
     CAST(round((-(queue_settings.rate_seconds - queue_settings.rate_seconds / (queue_settings.rate_limit + 0.0))) *
@@ -48,4 +51,9 @@ WHERE (strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(queue_settings.r
     substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 +
     CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) +
     CAST(round((-(queue_settings.rate_seconds - queue_settings.rate_seconds / (queue_settings.rate_limit + 0.0))) *
-    :param_10) AS INTEGER)) % 1000000)) > :now) AS moments
+    :param_10) AS INTEGER)) % 1000000)) > :now AND queue_settings.paused_at IS NULL AND (EXISTS (SELECT asked.queue
+FROM (SELECT queues.queue AS queue
+FROM queues
+UNION ALL SELECT queues.queue AS queue
+FROM queues) AS asked
+WHERE queue_settings.queue = asked.queue))) AS moments
