@@ -14,7 +14,8 @@ log = logging.getLogger("outboxq.store")
 
 Segment = tuple[str, str, str | None]
 """Of a queue's keys: those behind the second, up to the third."""
-Way = Callable[[Target, int, dict[str, Any], Sequence[str]], list[Row]]
+Way = Callable[[Target, int, dict[str, Any], Sequence[str]], tuple[list[Row], bool]]
+"""Wins keys; and whether these are all there are."""
 _LEAST, _MOST = 32, 1000
 """Keys looked at in one statement, however few or many are to be won."""
 
@@ -38,21 +39,19 @@ class Keys(Transactions):
     ) -> list[Row]:
         found: list[Row] = []
         with target.atomic():
-            for way in ways:
-                more = True
+            for way in (*ways, self._rotate_far):
+                more, all_seen = True, False
                 while more and len(found) < limit:
-                    won = way(target, limit - len(found), values, queues)
+                    won, all_seen = way(target, limit - len(found), values, queues)
                     taken, more = self._take(target, won, values)
                     found += taken
-            if limit > 0 and not found:
-                # Whoever waits believes in what lies within so many keys, so a claim must not be content with fewer.
-                taken, _ = self._take(target, self._rotate(target, limit, values, queues, budget=_MOST), values)
-                found += taken
+                if all_seen or (found and way is ways[-1]):
+                    break
         return found
 
     def _rotate(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], budget: int | None = None
-    ) -> list[Row]:
+    ) -> tuple[list[Row], bool]:
         """Win keys behind the cursors; where the keys end, from the first key up to where it began."""
         began = {queue: self._cursors.get(queue, "") for queue in queues}
         budget = budget or min(max(2 * limit, _LEAST), _MOST)
@@ -60,9 +59,19 @@ class Keys(Transactions):
         won, ended = self._win(target, limit, values, segments, budget)
         again: list[Segment] = [(queue, "", began[queue]) for queue in queues if queue in ended and began[queue]]
         if again and len(won) < limit:
-            more, _ = self._win(target, limit - len(won), values, again, budget)
+            more, wrapped = self._win(target, limit - len(won), values, again, budget)
             won += more
-        return won
+            ended -= {queue for queue, _, _ in again} - wrapped
+        all_seen = len(won) < limit and ended == set(queues)
+        if all_seen:  # whatever could be had, was: the next round needs no second part
+            self._cursors.update(dict.fromkeys(queues, ""))
+        return won, all_seen
+
+    def _rotate_far(
+        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
+    ) -> tuple[list[Row], bool]:
+        """Where nothing was found: whoever waits believes in what lies within so many keys, so a claim must look as far."""
+        return self._rotate(target, limit, values, queues, budget=_MOST)
 
     def _win(
         self, target: Target, limit: int, values: dict[str, Any], segments: Sequence[Segment], budget: int
@@ -80,13 +89,15 @@ class Keys(Transactions):
                 self._cursors[row["queue"]] = row["partition_key"]
         return won, {queue for queue, n in looked_at.items() if n < budget}
 
-    def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
+    def _oldest(
+        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
+    ) -> tuple[list[Row], bool]:
         budget = min(max(2 * limit, _LEAST), _MOST)
         segments: list[Segment] = [(queue, "", None) for queue in queues]
         seen = target.dialect.statements.win_due_keys.run(
             target.execute, values | {"limit": limit, "budget": budget}, segments
         )
-        return [row for row in seen if row["won"] is not None]
+        return [row for row in seen if row["won"] is not None], False
 
     def _take(self, target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
         """The heads of the keys won; and whether another look is worth it, since some had expired."""
