@@ -44,7 +44,7 @@ FILL = {
             status, attempt, recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at)
         SELECT id, id, 'bench', 'bench', key, n, 0, '{}', 'Ready', 1, 0, 60, 0, 'release', now(), now() FROM (
             SELECT n, ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id,
-                'k' || lpad(((n * 7919) %% %(keys)s)::text, 7, '0') AS key FROM generate_series(1, %(rows)s) AS n) AS made;
+                'k' || lpad(((n::bigint * 7919) %% %(keys)s)::text, 7, '0') AS key FROM generate_series(1, %(rows)s) AS n) AS made;
         INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, available_at, created_at)
         SELECT id, queue, priority, partition_key, position, now(), now() FROM task_executions WHERE status = 'Ready' ORDER BY position;
     """,
