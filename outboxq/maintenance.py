@@ -173,7 +173,10 @@ class Recovery:
 
 
 class Presence:
-    """Says which workers there are, and what they take: for people, `explain` and statistics. Nothing relies on it."""
+    """Says which workers there are, and what they take: for people, `explain` and statistics. Nothing relies on it.
+
+    Nothing is said at the end, which must not wait for the database: who has not been seen for 90 s is gone.
+    """
 
     def __init__(self, store: Store, worker_id: UUID, **description: Any) -> None:
         """`description` is what `Store.register` takes."""
@@ -188,16 +191,12 @@ class Presence:
 
     def run_once(self) -> None:
         if not self._store.seen(self._worker_id):
+            self._store.unregister(self._worker_id)  # and those that have not been seen for a day
             self._store.register(self._worker_id, **self._description)
 
     def pause(self) -> float:
         """Seconds until it is to be said again."""
         return PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
-
-    def end(self) -> None:
-        """Never in the way of a stop: it is forgotten by itself."""
-        with suppress(Exception):
-            self._store.unregister(self._worker_id)
 
 
 def partitions_pause() -> float:

@@ -173,7 +173,6 @@ class Worker:
         self._leases.changed = self._loops[0].look
         self._claimer: Claimer | None = None  # until started
         self._starting = threading.Lock()
-        self._closed = False
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then finish what runs; a second signal, SIGQUIT, or the drain timeout, gives
@@ -282,24 +281,14 @@ class Worker:
         )
         self._gone.set()
         left = self._give_back()
-        self._close()
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop.join(_LAST_WORDS / 4)
+        for own in (self._store, self._beating):
+            own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
         return left == 0 and not self._claimer.is_alive()
-
-    def _close(self) -> None:
-        """Give up its threads and connections, once: whoever else stops it waits for that."""
-        with self._starting:
-            if self._closed:
-                return
-            self._closed = True
-            for loop in self._loops:
-                loop.stop()
-            joined = time.monotonic() + _LAST_WORDS / 4
-            for loop in self._loops:
-                loop.join(max(0.0, joined - time.monotonic()))
-            within(_LAST_WORDS / 4, self._presence.end)
-            for own in (self._store, self._beating):
-                own.bound_engine.dispose()
 
     def _waits(self) -> bool:
         """False once there is a reason to end. Wakes now and then: a signal that another thread met is handled only then."""
