@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from ..column_types import BigId, Instant
-from ..tables import partition_claims, queue_settings, task_leases, task_outbox
+from ..tables import partition_claims, queue_settings, task_outbox
 from .grammar import Grammar
 
 MOST = 1000
@@ -43,7 +43,7 @@ def entry() -> Select[Any]:
 def settings() -> Select[Any]:
     """What is set for the queue."""
     mine = queue_settings.c
-    names = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", "fair")
+    names = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at")
     return select(*(mine[name] for name in names)).where(mine.queue == _queue)
 
 
@@ -62,11 +62,6 @@ def head() -> Select[Any]:
         .order_by(first.priority.desc(), first.position)
         .limit(1)
     )
-
-
-def running() -> Select[Any]:
-    """How many tasks of the queue are claimed."""
-    return select(func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
 
 
 def ahead(g: Grammar) -> Select[Any]:

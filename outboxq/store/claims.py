@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import Text
-
 from ..dialects import Begin
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus, duration
@@ -17,7 +15,6 @@ from ..payload import sanitize
 from ..target import Target
 from .base import Transactions, event_data, positive
 
-_TEXT = Text()
 log = logging.getLogger("outboxq.store")
 
 

@@ -192,7 +192,7 @@ def _limited(
     target: Target, settings: Mapping[str, Any], values: Mapping[str, Any], now: datetime
 ) -> Explanation | None:
     if (most := settings.get("concurrency_limit")) is not None:
-        running = target.dialect.statements.explaining["running"].run(target.execute, values)[0]["tasks"]
+        running = target.dialect.statements.count_running.run(target.execute, values)[0]["tasks"]
         if running >= most:
             said = f"its queue may run {most} at a time, and runs {running}"
             return Explanation(reason=Reason.CONCURRENCY_LIMIT, sentence=said)

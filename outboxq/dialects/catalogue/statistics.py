@@ -46,7 +46,6 @@ class Statistics(Catalogue):
             "settings": prepare(explaining.settings()),
             "holder": prepare(explaining.holder()),
             "head": prepare(explaining.head()),
-            "running": prepare(explaining.running()),
             "ahead": prepare(explaining.ahead(self._g)),
         }
 

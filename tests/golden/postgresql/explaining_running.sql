@@ -1,3 +1,0 @@
-SELECT count(*) AS tasks
-FROM task_leases
-WHERE task_leases.queue = %(queue)s::VARCHAR
