@@ -21,10 +21,17 @@ class Unit(Protocol):
     """The one transaction of a transactional task."""
 
     @property
+    def target(self) -> object:
+        """What `using()` would be given to write in it."""
+
+    @property
     def connection(self) -> Connection: ...
 
     @property
     def session(self) -> Session: ...
+
+    def flush(self) -> None:
+        """Write what is still held back, before the completion is."""
 
 
 class TaskContext:
@@ -42,6 +49,8 @@ class TaskContext:
         """By `time.monotonic()`: when the lease ends unless it is extended. Kept by the worker."""
         self.holder = holder
         """The outbox whose task this is."""
+        self.error: BaseException | None = None
+        """What the handler raised, if it did."""
         self.max_attempts = max_attempts
         """The attempt after which a failure is final; None: the policy's `stop` alone decides."""
 
@@ -136,6 +145,11 @@ class TaskContext:
     def session(self) -> Session:
         """The same transaction for the ORM. Its `commit()` ends a savepoint: the transaction is the task's."""
         return self._joined().session
+
+    @property
+    def target(self) -> object:
+        """The same transaction as `using()` takes it, whatever library it comes from."""
+        return self._joined().target
 
     def retry_at(self, moment: datetime) -> NoReturn:
         """End this attempt here and try again at `moment` (aware), whatever the policy's wait."""

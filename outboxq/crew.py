@@ -28,13 +28,18 @@ class Crew(Generic[T]):
         *,
         prefetch: int | None,
         died: Callable[[BaseException], None],
+        left: Callable[[], object] = lambda: None,
     ) -> None:
-        """`prefetch`: how many jobs may lie before busy threads; None: as many as they do in 50 ms, by their recent pace."""
+        """`prefetch`: how many jobs may lie before busy threads; None: as many as they do in 50 ms, by their recent pace.
+
+        `left` is called in each thread when it ends.
+        """
         self.size = size
         self.handled = 0
         self._handle = handle
         self._prefetch = prefetch
         self._died = died
+        self._left = left
         self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._in_flight = 0
@@ -131,6 +136,8 @@ class Crew(Generic[T]):
         except BaseException as error:
             self._died(error)
             raise
+        finally:
+            self._left()
 
     def _account(self, jobs: int, seconds: float | None = None) -> None:
         with self._changed:

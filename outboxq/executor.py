@@ -61,6 +61,7 @@ def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float)
     except Cancel as asked:
         return _cancelled(claim, asked)
     except BaseException as error:  # noqa: BLE001
+        context.error = error
         elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=time.monotonic() - began)
         return _failed(claim, task, error, elapsed=elapsed)
 

@@ -11,6 +11,7 @@ from .completer import Completer
 from .errors import LeaseLost
 from .executor import execute, failed, released
 from .failpoints import Failpoint, Reach
+from .host import Host
 from .maintenance import Held, Leases
 from .model import EventType, Outcome
 from .store import Store
@@ -24,9 +25,12 @@ _LATER = timedelta(seconds=1)
 class Handling:
     """Runs claims, and passes on what becomes of them."""
 
-    def __init__(self, store: Store, tasks: Registry, leases: Leases, completer: Completer, *, reach: Reach) -> None:
+    def __init__(
+        self, store: Store, tasks: Registry, leases: Leases, completer: Completer, *, host: Host, reach: Reach
+    ) -> None:
         """`store` is the application's: in its connections, transactional tasks write."""
         self._store = store
+        self._host = host
         self._tasks = tasks
         self._leases = leases
         self._completer = completer
@@ -53,7 +57,7 @@ class Handling:
             log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
             return
         began = time.monotonic()
-        outcome = self._transact(held, task) if task.transactional else execute(claim, task, held.context)
+        outcome = self._run(held, task)
         self._reach(Failpoint.AFTER_HANDLER)
         self._leases.complain_of_late(held)
         if outcome is None:
@@ -63,12 +67,34 @@ class Handling:
         self._completer.put(outcome)
         _log(outcome, task, time.monotonic() - began)  # what a log handler raises must not cost the outcome
 
+    def _run(self, held: Held, task: Task[..., Any]) -> Outcome | None:
+        """What the application's framework does about a handler must neither cost its outcome nor change it."""
+        claim, has_run, outcome = held.claim, False, None
+        try:
+            with self._host.handling(held.context):
+                outcome = self._transact(held, task) if task.transactional else execute(claim, task, held.context)
+                has_run = True
+                if outcome is not None:
+                    self._tell(held, outcome)
+        except Exception as error:
+            if not has_run:
+                return failed(claim, task, error)
+            log.exception("task %s (%s): what surrounds its handler failed after it", claim.id, task.name)
+        return outcome
+
+    def _tell(self, held: Held, outcome: Outcome) -> None:
+        try:
+            self._host.handled(held.context, outcome)
+        except Exception:
+            log.exception("task %s (%s): whoever is told of its end failed", held.claim.id, held.claim.task_name)
+        held.context.error = None  # its traceback holds the handler's frames, and those the context
+
     def _transact(self, held: Held, task: Task[..., Any]) -> Outcome | None:
         """The handler inside one transaction, which its completion joins. None: that is written, or the lease was lost."""
         claim, has_begun = held.claim, False
         began = time.monotonic()
         try:
-            with self._store.unit() as unit:
+            with self._host.unit(self._store) as unit:
                 has_begun = True
                 held.context.join(unit)
                 self._reach(Failpoint.TRANSACTION_BEGUN)
@@ -77,13 +103,14 @@ class Handling:
                     raise _Undone(outcome)
                 unit.flush()
                 held.ending = True
-                if self._store.finish([outcome], using=unit.connection):
+                if self._store.finish([outcome], using=unit.target):
                     raise LeaseLost(
                         f"task {claim.id} ({task.name}): its lease was lost, so what it wrote is rolled back"
                     )
                 self._reach(Failpoint.BEFORE_COMMIT)
             self._reach(Failpoint.AFTER_COMMIT)
             self._completer.ended([claim])
+            self._tell(held, outcome)
             _log(outcome, task, time.monotonic() - began)
         except _Undone as undone:
             return undone.outcome
@@ -92,6 +119,7 @@ class Handling:
         except Exception as error:  # noqa: BLE001 - a constraint that is checked at commit, a lost connection: the task failed
             if not has_begun and self._store.may_pass(error):  # the handler was not called: no attempt is used
                 return released(claim, "no transaction could be begun", delay=_LATER)
+            held.context.error = error
             return failed(claim, task, error)
         return None
 

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
 import tenacity
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL
+from sqlalchemy.orm import Session, scoped_session
 
 from . import migrations
 from .context import TaskContext
 from .dialects import check_schema_name, dialect_for
 from .engine import make_engine, parse_url
-from .errors import ConfigurationError, InvalidTarget
+from .errors import ConfigurationError
+from .host import Host, SessionHost
 from .model import NewTask, OnDeadLetter, duration
 from .options import choice, times
 from .payload import dump_payload
+from .place import HERE, place
 from .retry import RetryPolicy
 from .store import Store, check
 from .subscriptions import Emitted, NewEvent, Subscription
@@ -33,14 +36,31 @@ if TYPE_CHECKING:
 class Outbox:
     """One database's outbox and the tasks that go through it. Any number of them live in one process."""
 
-    def __init__(self, database: str | URL | Engine | None = None, *, schema: str | None = None) -> None:
+    def __init__(
+        self,
+        database: str | URL | Engine | None = None,
+        *,
+        schema: str | None = None,
+        session: scoped_session[Any] | Callable[[], Session] | None = None,
+        host: Host | None = None,
+    ) -> None:
         """`database` is a URL or an Engine; None: OUTBOXQ_DATABASE_URL, else unbound until `bind()`.
 
         The engine is made at first use, so that an Outbox may be a module's global before processes fork. `schema` is the
-        PostgreSQL schema of our tables. Raises ConfigurationError for what cannot be a database of ours.
+        PostgreSQL schema of our tables. `session` returns the Session of the present request (a `scoped_session` does):
+        `task.enqueue()` writes in its transaction, and handlers have it too. `host` is what a framework knows of that, and
+        more; see `Host`. Raises ConfigurationError for what cannot be a database of ours.
         """
         check_schema_name(schema)
+        if session is not None and host is not None:
+            raise ConfigurationError("an outbox takes a session or a host, which knows it, not both")
+        if session is not None and not callable(session):
+            raise ConfigurationError(
+                "session= takes a function that returns the present Session, such as a scoped_session; one Session belongs "
+                "to one request: pass it to using()"
+            )
         self.schema = schema
+        self.host = host or (Host() if session is None else SessionHost(session))
         self.tasks = Registry()
         self._database: str | URL | Engine | None = None
         self._store: Store | None = None
@@ -160,7 +180,7 @@ class Outbox:
         event_type: str,
         payload: object = None,
         *,
-        using: object,
+        using: object = HERE,
         delay: timedelta | float | None = None,
         run_after: datetime | None = None,
         partition_key: str | None = None,
@@ -169,7 +189,8 @@ class Outbox:
     ) -> Emitted:
         """Enqueue every task that subscribes to this type of event, in the transaction of `using`: all of them or none.
 
-        `using` and the times are those of `Task.using`; the outbox itself stands for a transaction of its own. Who subscribes
+        `using` and the times are those of `Task.using`; the outbox itself stands for a transaction of its own, nothing for the
+        present one where that is known. Who subscribes
         is known to the database (`sync_subscriptions`), so this process need not import the tasks. `payload` becomes JSON by
         its own type, as a result does, and each task reads it as its parameter is annotated. Nobody subscribes:
         `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for ever; a second emit
@@ -177,11 +198,6 @@ class Outbox:
 
         Raises PayloadError for what is not strict JSON, InvalidArgument, InvalidTarget; all of them before anything is written.
         """
-        if using is None:
-            raise InvalidTarget(
-                f"emit({event_type!r}): using=None names no transaction; pass the session, or the outbox for a transaction of "
-                "its own"
-            )
         event = NewEvent(
             id=family(),
             event_type=event_type,
@@ -190,7 +206,8 @@ class Outbox:
             idempotency_key=idempotency_key,
             **times(f"emit({event_type!r})", delay=delay, run_after=run_after, expires=expires),
         )
-        return self.store.emit(event, using=None if using is self else using)
+        with place(self, using, f"emit({event_type!r})") as target:
+            return self.store.emit(event, using=target)
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -213,7 +230,7 @@ class Outbox:
         """A worker for this outbox's tasks; see `Worker` for the options."""
         from .worker import Worker
 
-        return Worker(self.store, self.tasks, **options)
+        return Worker(self.store, self.tasks, host=self.host, **options)
 
     def _engine(self) -> Engine:
         if self.store.engine is None:

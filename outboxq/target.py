@@ -214,7 +214,7 @@ class DjangoTarget(Target):
 
 def _wrap(using: object, schema: str | None) -> Target:
     if isinstance(using, TaskContext):
-        return SqlalchemyTarget(using.connection, schema)
+        using = using.target
     if isinstance(using, Connection):
         return SqlalchemyTarget(using, schema)
     if isinstance(using, Session | scoped_session):

@@ -6,15 +6,16 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
-from .context import TaskContext, current
-from .errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, UnknownTask
+from .context import TaskContext
+from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
 from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
 from .options import choice, times
 from .payload import Parameters
+from .place import HERE, Holder, nowhere, place
 from .retry import RetryPolicy
-from .store import Store, check_subscription
+from .store import check_subscription
 from .subscriptions import Subscription, patterns_of
 from .uuid7 import uuid7
 
@@ -22,13 +23,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_LEASE = timedelta(seconds=60)
-
-
-class Holder(Protocol):
-    """What a task needs of the outbox that it belongs to."""
-
-    @property
-    def store(self) -> Store: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +73,7 @@ class Task(Generic[P, R]):
 
     def using(
         self,
-        target: object,
+        target: object = HERE,
         *,
         delay: timedelta | float | None = None,
         run_after: datetime | None = None,
@@ -93,10 +87,11 @@ class Task(Generic[P, R]):
         unique_until_finished: bool = False,
         on_conflict: OnConflict | str = OnConflict.RETURN,
     ) -> Enqueuing[P]:
-        """Enqueue on `target`: the thing whose transaction the task belongs to.
+        """Enqueue on `target`: the thing whose transaction the task belongs to, or with these options.
 
         A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias, the
-        context of a transactional task; or the outbox itself, for a transaction of its own. `delay` (a timedelta or seconds)
+        context of a transactional task; or the outbox itself, for a transaction of its own. Without one, where `enqueue()`
+        would write. `delay` (a timedelta or seconds)
         or `run_after` (aware) say when the task is due; `expires` (a timedelta or seconds from now, or an aware datetime),
         from when on it is not started any more. Tasks of one queue and `partition_key` run one at a time, in the order of
         their enqueueing.
@@ -107,9 +102,7 @@ class Task(Generic[P, R]):
         ("replace"), or DuplicateTask is raised ("raise"). Raises InvalidArgument.
         """
         if target is None:
-            raise InvalidTarget(
-                f"{self.name}: using(None) names no transaction; pass the session, or the outbox for a transaction of its own"
-            )
+            raise nowhere(self.name, "using(None) names no transaction")
         settings = self.settings
         task = NewTask(
             id=uuid7(),
@@ -128,20 +121,15 @@ class Task(Generic[P, R]):
             on_conflict=choice(OnConflict, on_conflict, "on_conflict"),
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
         )
-        return Enqueuing(self.parameters, self.holder.store, None if target is self.holder else target, task)
+        return Enqueuing(self.parameters, self.holder, target, task)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
-        """Where the transaction is known without being named: inside a transactional task of the same outbox.
+        """Where the transaction is known without being named: inside a transactional task of the same outbox, in Django, in
+        Flask with Flask-SQLAlchemy, with `Outbox(session=…)`.
 
         Elsewhere raises InvalidTarget, which says what to write.
         """
-        running = current.get()
-        if running is not None and running.is_transactional and running.holder is self.holder:
-            return self.using(running).enqueue(*args, **kwargs)
-        raise InvalidTarget(
-            f"{self.name}.enqueue() does not know which transaction the task belongs to; write "
-            f"{self.__name__}.using(session).enqueue(…), or .using(outbox) for a transaction of its own"
-        )
+        return self.using().enqueue(*args, **kwargs)
 
 
 class ContextTask(Task[P, R]):
@@ -154,9 +142,9 @@ class ContextTask(Task[P, R]):
 class Enqueuing(Generic[P]):
     """A task with its target and options: ready to be given its arguments."""
 
-    def __init__(self, parameters: Parameters, store: Store, target: object, task: NewTask) -> None:
+    def __init__(self, parameters: Parameters, holder: Holder, target: object, task: NewTask) -> None:
         self._parameters = parameters
-        self._store = store
+        self._holder = holder
         self._target = target
         self._task = task
 
@@ -166,7 +154,9 @@ class Enqueuing(Generic[P]):
         Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not
         strict JSON by its annotation, InvalidTarget; all of them before anything is written.
         """
-        return self._store.enqueue(_with(self._task, self._parameters.dump(args, kwargs)), using=self._target)
+        task = _with(self._task, self._parameters.dump(args, kwargs))
+        with place(self._holder, self._target, task.task_name) as target:
+            return self._holder.store.enqueue(task, using=target)
 
     def enqueue_many(
         self,
@@ -189,7 +179,8 @@ class Enqueuing(Generic[P]):
             _with(self._task, self._parameters.dump(args, kwargs), pipeline_execution_id=batch, idempotency_key=key)
             for (args, kwargs), key in zip(given, keys, strict=True)
         ]
-        return self._store.enqueue_many(tasks, using=self._target)
+        with place(self._holder, self._target, self._task.task_name) as target:
+            return self._holder.store.enqueue_many(tasks, using=target)
 
 
 class Registry:

@@ -22,6 +22,7 @@ from .errors import ConfigurationError, InvalidArgument
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach, unarmed
 from .handling import Handling
+from .host import Host
 from .maintenance import Held, Leases, Loop, Presence, Recovery, partitions_pause
 from .model import Claim, duration
 from .signals import obeyed
@@ -74,6 +75,7 @@ class Worker:
         store: Store,
         tasks: Registry,
         *,
+        host: Host | None = None,
         queues: Sequence[str] | None = None,
         event_types: Sequence[str] | None = None,
         concurrency: int = 8,
@@ -91,7 +93,7 @@ class Worker:
         label: str | None = None,
         reach: Reach = unarmed,
     ) -> None:
-        """`queues` None: all. `event_types`: only tasks of these emitted events, exact or as patterns (``order.*``); None: all
+        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these emitted events, exact or as patterns (``order.*``); None: all
         tasks. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
         what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
@@ -126,7 +128,7 @@ class Worker:
         self._died: BaseException | None = None
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping, self._gone = threading.Event(), threading.Event()
-        self._application = store
+        self._application, host = store, host or Host()
         self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone)
         self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
         self._claiming = self._store.giving_up(self._stopping)  # what waits for the database must not delay a stop
@@ -150,9 +152,10 @@ class Worker:
         )
         self._crew: Crew[Held] = Crew(
             size,
-            Handling(store, tasks, self._leases, self._completer, reach=reach).handle,
+            Handling(store, tasks, self._leases, self._completer, host=host, reach=reach).handle,
             prefetch=ahead,
             died=self._die,
+            left=host.leave,
         )
         recovery = Recovery(self._claiming, every=every, reach=reach)
         self._presence = Presence(

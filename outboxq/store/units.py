@@ -20,7 +20,7 @@ class Unit:
     """One open transaction, for a handler to write in."""
 
     def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+        self.target = self.connection = connection
         self._sessions: list[Session] = []
         self._ends = False
         event.listen(connection, "commit", self._refuse)
@@ -54,17 +54,25 @@ class Unit:
 
 class Units(Transactions):
     @contextmanager
-    def unit(self) -> Iterator[Unit]:
+    def unit(self, *, using: object = None) -> Iterator[Unit]:
         """READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite; committed after the block, rolled back with any error.
 
-        Beginning is tried again where that may help; the block runs once.
+        Beginning is tried again where that may help; the block runs once. `using` a transaction through SQLAlchemy, it is a
+        savepoint of that.
         """
         with ExitStack() as stack:
             target: Any = None
-            for attempt in self._attempts():
-                with attempt:
-                    target = stack.enter_context(self._transaction(Begin.HANDLER))
-            assert isinstance(target, SqlalchemyTarget)
+            if using is not None:
+                target = self._joined(using)
+                if not isinstance(target, SqlalchemyTarget):
+                    raise InvalidTarget(
+                        "a transactional task writes through SQLAlchemy; give it a Session or Connection to run in"
+                    )
+                stack.enter_context(target.connection.begin_nested())
+            else:
+                for attempt in self._attempts():
+                    with attempt:
+                        target = stack.enter_context(self._transaction(Begin.HANDLER))
             unit = Unit(target.connection)
             stack.callback(unit.close)
             yield unit

@@ -132,7 +132,8 @@ def the_options_are_known_by_name_and_type() -> None:
     bare.using(session, run_after=datetime.now(UTC)).enqueue(1)
     bare.using(session, delay="60")  # type: ignore[arg-type]
     bare.using(session, wait=60)  # type: ignore[call-arg]
-    bare.using()  # type: ignore[call-arg]
+    bare.using(delay=60).enqueue(1)
+    bare.using(delay=60).enqueue("one")  # type: ignore[arg-type]
     outbox.task(que="mail")  # type: ignore[call-overload]
     outbox.task(lease="60")  # type: ignore[call-overload]
     outbox.task(timeout="60")  # type: ignore[call-overload]
@@ -156,7 +157,7 @@ def an_event_names_its_transaction() -> None:
     assert_type(emitted.pipeline_execution_id, UUID)
     assert_type(emitted.handles["typing.book"], Handle)
     emitted.handles = {}  # type: ignore[misc]
-    outbox.emit("order.paid")  # type: ignore[call-arg]
+    assert_type(outbox.emit("order.paid"), Emitted)
     outbox.emit("order.paid", using=session, delay="60")  # type: ignore[arg-type]
     subscribed.using(session).enqueue({"id": 1})
     subscribed.using(session).enqueue({"id": "1"})  # type: ignore[dict-item]

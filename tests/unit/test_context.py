@@ -55,8 +55,11 @@ def context_of(stopping=None, **changes):
 
 
 class Unit:
-    connection = object()
+    connection = target = object()
     session = object()
+
+    def flush(self):
+        pass
 
 
 def test_it_says_what_the_task_is():

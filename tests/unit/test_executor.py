@@ -235,7 +235,7 @@ def test_a_bare_enqueue_knows_no_transaction_without_a_unit():
     claim = claim_of(task)
     outcome = execute(claim, task, context_of(claim, task, threading.Event()))
     assert outcome.event_type is EventType.FAILED
-    assert "InvalidTarget: other.enqueue() does not know which transaction" in outcome.error
+    assert "InvalidTarget: other: it is not known which transaction" in outcome.error
 
 
 def test_a_context_is_current_only_while_its_function_runs():
