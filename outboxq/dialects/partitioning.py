@@ -123,11 +123,12 @@ class Partitioning:
         )
 
     def keep(self, one: Partition) -> Prepared:
-        return self._dialect.prepare(partitions.keep(_leaf(task_executions, one.schema, one.name)))
+        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
+        return self._dialect.prepare(partitions.keep(*leaves))
 
     def kept_since(self, one: Partition) -> Prepared:
-        leaf = _leaf(task_executions, one.schema, one.name)
-        return self._dialect.prepare(partitions.kept_since(self._dialect.grammar, leaf))
+        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
+        return self._dialect.prepare(partitions.kept_since(self._dialect.grammar, *leaves))
 
     def keys_ahead(self, one: Partition) -> Prepared:
         leaf = _leaf(task_executions, one.schema, one.name)

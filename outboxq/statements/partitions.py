@@ -54,6 +54,7 @@ HELPERS = (idempotency_keys, dead_letters, partition_claims)
 
 _lower = bindparam("lower", type_=Uuid, required=True)
 _upper = bindparam("upper", type_=Uuid, required=True)
+_last_event = bindparam("last_event", type_=BigInteger, required=True)
 _kept, _failed = (bindparam(name, type_=ARRAY(Uuid), required=True) for name in ("kept", "failed"))
 
 
@@ -103,26 +104,31 @@ def wait() -> Select[Any]:
     return select(before.c.before, func.set_config(setting, value, true()).label("now")).select_from(before)
 
 
-def keep(executions: FromClause) -> Select[Any]:
-    """How many tasks of a partition may go, which of these are Failed, and which tasks are to be kept."""
+def keep(executions: FromClause, events: FromClause) -> Select[Any]:
+    """How many tasks of a partition may go, which of these are Failed, and which tasks are to be kept; and its last event."""
     done, task = retention.done(executions.c), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
         _ids(task).filter(done, task.status == word(TaskStatus.FAILED)).label("failed"),
         _ids(task).filter(done.is_not(true())).label("kept"),
+        select(func.coalesce(func.max(events.c.sequence_num), literal_column("0"), type_=BigInteger))
+        .scalar_subquery()
+        .label("last_event"),
     ]
     return select(*columns).select_from(executions)
 
 
-def kept_since(g: Grammar, executions: FromClause) -> Select[Any]:
+def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
     """The ids of those that are to be kept although `keep` said that they may go, or did not see them.
 
-    Only a dead letter can leave its end, and a task that is new is in the outbox, or has a lease: so few are looked at.
+    Only a dead letter can leave its end, and a task that is new (its maker's clock is wrong) is in the outbox, or has a lease,
+    or was claimed since, by an event with a number that was drawn after `keep` had looked: so few are looked at.
     """
     new = [
         select(table.c.task_execution_id).where(table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper)
         for table in (task_outbox, task_leases)
     ]
+    new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
     done, ids = retention.done(executions.c), select(looked_at.c[0].label("id")).subquery("ids")
     return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))

@@ -116,7 +116,8 @@ class Partitions(Transactions):
             if not _has(target, one):
                 return 0  # another prune was here
             bounds = {"lower": one.lower, "upper": one.upper}
-            since = partitioning.kept_since(one).run(execute, {**values, **bounds, "failed": found["failed"] or []})
+            seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
+            since = partitioning.kept_since(one).run(execute, {**values, **bounds, **seen})
             before = set(found["kept"] or ())
             new = {row["id"] for row in since}
             kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))

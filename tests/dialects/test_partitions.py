@@ -576,6 +576,24 @@ def test_a_partition_is_dropped_under_work(partitioned, full):
     assert full["ready"] in done
 
 
+def test_a_task_whose_whole_life_lies_between_the_look_and_the_drop_is_kept(partitioned, full, monkeypatch):
+    """Its id is older than its life: its maker's clock is wrong."""
+    store, lived = partitioned.frozen, []
+    look = type(store)._look
+
+    def and_live(self, *arguments):
+        found = look(self, *arguments)
+        lived.append(partitioned.add(queue="new").id)
+        for claim in partitioned.claim(10, queues=["new"]):
+            store.complete(claim)
+        return found
+
+    monkeypatch.setattr(type(store), "_look", and_live)
+    store.prune(DAY)
+    assert lived
+    assert [store.get(task_id).status for task_id in lived] == [TaskStatus.COMPLETED] * len(lived)
+
+
 def test_the_tables_are_partitioned_under_work(postgresql):
     with busy(postgresql) as done:
         assert len(migrations.partition(postgresql.url)) == 10
