@@ -15,6 +15,7 @@ from .errors import (
     LeaseLost,
     OutboxqError,
     PayloadError,
+    ReadOnly,
     SchemaOutOfDate,
     TaskNotFound,
     UnknownTask,
@@ -76,6 +77,7 @@ __all__ = [
     "PayloadError",
     "PostgresDistributor",
     "QueueSettings",  # what Store.pause(), limit() and queue_settings() return
+    "ReadOnly",
     "Reason",  # what a program compares Explanation.reason with
     "Retry",
     "RetryPolicy",

@@ -14,6 +14,7 @@
     ├── TaskNotFound              no task execution with this id (also a LookupError)
     ├── DuplicateTask             the idempotency key has a task already
     ├── InvalidTransition         the task execution is in a status that does not allow this
+    ├── ReadOnly                  a row read through ``outboxq.orm`` was to be written
     └── LeaseLost                 another worker may hold the task execution now
 
 Errors of the database pass through as SQLAlchemy raises them. Inside a caller's transaction they are never caught, for a
@@ -76,6 +77,10 @@ class DuplicateTask(OutboxqError):
 
 class InvalidTransition(OutboxqError):
     """The task execution's status does not allow the operation, e.g. cancelling what is completed."""
+
+
+class ReadOnly(OutboxqError):
+    """A row of `outboxq.orm` was to be made, changed or deleted; tasks change through outboxq, together with their events."""
 
 
 class LeaseLost(OutboxqError):

@@ -1,4 +1,4 @@
-"""The tables, and the trigger that wakes workers on PostgreSQL."""
+"""The tables, and on PostgreSQL the trigger that wakes workers and the function that enqueues from SQL."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ def upgrade() -> None:
     _helpers()
     if postgresql:
         _trigger()
+        _enqueue_function()
 
 
 def downgrade() -> None:
     postgresql = context.get_context().dialect.name == "postgresql"
     if postgresql:
+        op.execute("DROP FUNCTION outboxq_enqueue")
         op.execute("DROP TRIGGER task_outbox_notify ON task_outbox")
         op.execute("DROP FUNCTION outboxq_notify()")
     for table in (
@@ -309,6 +311,149 @@ def _trigger() -> None:
     op.execute(
         "CREATE TRIGGER task_outbox_notify AFTER INSERT ON task_outbox REFERENCING NEW TABLE AS inserted "
         f"FOR EACH STATEMENT EXECUTE FUNCTION outboxq_notify('{channel}')"
+    )
+
+
+def _enqueue_function() -> None:
+    """`Task.enqueue` for programs in any language, in their own transaction: the same rows, the same defaults, the same checks.
+
+    It runs with the rights of its caller. Each statement sees what was committed before it (VOLATILE), so that who waited
+    for a key looks at whoever has it now. Its plans are kept by the session, and made while the tables may be empty: so they
+    are made without sequential scans.
+    """
+    op.execute(
+        """
+        DO $do$ BEGIN EXECUTE format($create$
+        CREATE FUNCTION outboxq_enqueue(
+            task_name text,
+            args jsonb DEFAULT '{}',
+            queue text DEFAULT 'default',
+            priority integer DEFAULT 0,
+            available_at timestamptz DEFAULT NULL,
+            partition_key text DEFAULT NULL,
+            idempotency_key text DEFAULT NULL,
+            expires_at timestamptz DEFAULT NULL,
+            max_attempts integer DEFAULT NULL,
+            lease interval DEFAULT '60 seconds',
+            timeout interval DEFAULT NULL,
+            on_dead_letter text DEFAULT 'release',
+            unique_for interval DEFAULT NULL,
+            unique_until_finished boolean DEFAULT false,
+            pipeline_execution_id uuid DEFAULT NULL
+        ) RETURNS uuid LANGUAGE plpgsql VOLATILE
+        SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+        #variable_conflict use_variable
+        DECLARE
+            earliest CONSTANT timestamptz := '1970-01-01 00:00:00+00';
+            latest CONSTANT timestamptz := '9001-01-01 00:00:00+00';
+            shortest CONSTANT numeric := 0.000001;
+            longest CONSTANT numeric := 36500 * 86400::bigint;
+            moment timestamptz;
+            ticks bigint;
+            id uuid;
+            holder uuid;
+            is_free boolean;
+            complaint text;
+        BEGIN
+            args := coalesce(args, '{}');
+            queue := coalesce(queue, 'default');
+            priority := coalesce(priority, 0);
+            lease := coalesce(lease, '60 seconds');
+            on_dead_letter := coalesce(on_dead_letter, 'release');
+            unique_until_finished := coalesce(unique_until_finished, false);
+            complaint := CASE
+                WHEN task_name IS NULL OR length(task_name) NOT BETWEEN 1 AND 200
+                    THEN 'task_name must be 1 to 200 characters'
+                WHEN jsonb_typeof(args) <> 'object'
+                    THEN 'args must be a JSON object with a member for each parameter of the task, not '
+                        || jsonb_typeof(args)
+                WHEN octet_length(args::text) > 262144
+                    THEN 'args must be at most 262144 bytes of JSON; store the document and pass a reference to it'
+                WHEN length(queue) NOT BETWEEN 1 AND 200 THEN 'queue must be 1 to 200 characters'
+                WHEN length(partition_key) NOT BETWEEN 1 AND 200 THEN 'partition_key must be 1 to 200 characters'
+                WHEN length(idempotency_key) NOT BETWEEN 1 AND 200 THEN 'idempotency_key must be 1 to 200 characters'
+                WHEN priority NOT BETWEEN -100 AND 100 THEN 'priority must be from -100 to 100, not ' || priority
+                WHEN max_attempts < 1 THEN 'max_attempts must be at least 1, not ' || max_attempts
+                WHEN extract(epoch FROM lease) NOT BETWEEN shortest AND longest
+                    THEN 'lease must be longer than nothing and at most a hundred years'
+                WHEN extract(epoch FROM timeout) NOT BETWEEN shortest AND longest
+                    THEN 'timeout must be longer than nothing and at most a hundred years'
+                WHEN available_at < earliest OR available_at >= latest
+                    THEN 'available_at must be in the years 1970 to 9000'
+                WHEN expires_at < earliest OR expires_at >= latest THEN 'expires_at must be in the years 1970 to 9000'
+                WHEN on_dead_letter NOT IN ('release', 'hold')
+                    THEN 'on_dead_letter must be release or hold, not ' || quote_literal(on_dead_letter)
+                WHEN on_dead_letter = 'hold' AND partition_key IS NULL
+                    THEN 'it cannot hold its partition key when it fails: it has none'
+                WHEN extract(epoch FROM unique_for) NOT BETWEEN shortest AND longest
+                    THEN 'unique_for must be longer than nothing and at most a hundred years'
+                WHEN idempotency_key IS NULL AND (unique_for IS NOT NULL OR unique_until_finished)
+                    THEN 'unique_for and unique_until_finished say how long its idempotency_key is taken; give it one'
+            END;
+            IF complaint IS NOT NULL THEN
+                RAISE invalid_parameter_value USING
+                    MESSAGE = 'outboxq_enqueue of task ' || coalesce(quote_literal(task_name), 'NULL') || ': ' || complaint;
+            END IF;
+            LOOP
+                moment := clock_timestamp();
+                -- Version 7: 48 bits of milliseconds, 12 of a fraction of one, and 62 random ones behind the variant.
+                ticks := floor(extract(epoch FROM moment) * 4096000);
+                id := (
+                    lpad(to_hex(ticks / 4096), 12, '0') || '7' || lpad(to_hex(ticks %% 4096), 3, '0')
+                    || right(replace(gen_random_uuid()::text, '-', ''), 16)
+                )::uuid;
+                EXIT WHEN idempotency_key IS NULL;
+                INSERT INTO %1$I.idempotency_keys (scope, key, task_execution_id, expires_at, until_finished, created_at)
+                VALUES (task_name, idempotency_key, id, moment + unique_for, unique_until_finished, moment)
+                ON CONFLICT DO NOTHING;
+                EXIT WHEN FOUND;
+                SELECT
+                    held.task_execution_id,
+                    coalesce(held.expires_at <= moment, false) OR task.id IS NULL
+                        OR held.until_finished AND task.status IN ('Completed', 'Failed', 'Cancelled')
+                INTO holder, is_free
+                FROM %1$I.idempotency_keys AS held
+                LEFT JOIN %1$I.task_executions AS task ON task.id = held.task_execution_id
+                WHERE held.scope = task_name AND held.key = idempotency_key;
+                CONTINUE WHEN NOT FOUND;
+                IF NOT is_free THEN
+                    RETURN holder;
+                END IF;
+                UPDATE %1$I.idempotency_keys AS held
+                SET task_execution_id = id, expires_at = moment + unique_for, until_finished = unique_until_finished,
+                    created_at = moment
+                WHERE held.scope = task_name AND held.key = idempotency_key AND held.task_execution_id = holder;
+                EXIT WHEN FOUND;
+            END LOOP;
+            available_at := coalesce(available_at, moment);
+            WITH entry AS (
+                INSERT INTO %1$I.task_outbox
+                    (task_execution_id, queue, priority, partition_key, position, available_at, expires_at, created_at)
+                VALUES
+                    (id, queue, priority, partition_key, nextval(%2$L), available_at, expires_at, moment)
+                RETURNING task_outbox.position
+            )
+            INSERT INTO %1$I.task_executions (
+                id, pipeline_execution_id, task_name, queue, partition_key, position, priority, args, status, attempt,
+                max_attempts, recovery_attempts, lease_seconds, timeout_seconds, lease_token, on_dead_letter, expires_at,
+                created_at, updated_at
+            )
+            SELECT
+                id, coalesce(pipeline_execution_id, id), task_name, queue, partition_key, entry.position, priority,
+                args::text, 'Ready', 1, max_attempts, 0, extract(epoch FROM lease), extract(epoch FROM timeout), 0,
+                on_dead_letter, expires_at, moment, moment
+            FROM entry;
+            INSERT INTO %1$I.execution_events
+                (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
+            VALUES (
+                coalesce(pipeline_execution_id, id), id, 'task_created',
+                jsonb_build_object('available_at', available_at)::text, moment
+            );
+            RETURN id;
+        END
+        $$
+        $create$, current_schema(), format('%I.task_position', current_schema())); END $do$
+        """
     )
 
 

@@ -1,6 +1,6 @@
-"""What a type checker tells users of outboxq; read by mypy (tests/unit/test_house.py), never run.
+"""What a type checker tells users of outboxq; read by mypy and pyright (tests/unit/test_house.py), never run.
 
-Each `type: ignore` is an error that users are to see: were it none, mypy would call the comment unused.
+Each `type: ignore` is an error that users of both are to see: where one of them saw none, it would call the comment unused.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from outboxq import (
     TaskExecution,
     TaskStatus,
     Worker,
+    orm,
 )
 
 outbox = Outbox()
@@ -178,6 +179,25 @@ def what_comes_back_has_fields() -> None:
     assert_type(execution, TaskExecution)
     assert_type(execution.status, TaskStatus)
     assert_type(execution.retry_at, datetime | None)
+
+
+def rows_are_read_through_the_orm() -> None:
+    query = select(orm.TaskExecution).where(orm.TaskExecution.status == TaskStatus.FAILED)
+    task = session.scalars(query.join(orm.TaskExecution.events)).one()
+    assert_type(task, orm.TaskExecution)
+    assert_type(task.id, UUID)
+    assert_type(task.status, TaskStatus)
+    assert_type(task.retry_at, datetime | None)
+    assert_type(task.events, list[orm.ExecutionEvent])
+    assert_type(task.outbox_entry, orm.OutboxEntry | None)
+    assert_type(task.pipeline[0], orm.TaskExecution)
+    assert_type(task.events[0].task_execution, orm.TaskExecution | None)
+    assert_type(session.scalars(select(orm.OutboxEntry.available_at)).one(), datetime)
+    assert_type(orm.orm_for("jobs").TaskExecution, type[orm.TaskExecution])
+    task.priority = "high"  # type: ignore[assignment]
+    print(task.state)  # type: ignore[attr-defined]
+    query.where(orm.TaskExecution.argument("order_id") == "7")
+    orm.TaskExecution.argument(7)  # type: ignore[arg-type]
 
 
 def a_worker_is_made_by_the_outbox() -> None:

@@ -19,12 +19,16 @@ MIGRATIONS = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT /
 TREES = {name: ast.parse(path.read_text()) for name, path in (MODULES | MIGRATIONS).items()}
 
 
+SILENT = {"NO_COLOR": "1", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+"""Without colours, and without asking the network whether there is a newer pyright."""
+
+
 def tool(*command: str) -> None:
     """Run a tool of this environment on the repository; what it complains of is what the test says."""
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, "NO_COLOR": "1"},
+        env={**os.environ, **SILENT},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -53,6 +57,11 @@ def test_rooms_import_down_and_never_up():
 
 def test_the_types_hold_for_the_package_and_for_its_users():
     tool(sys.executable, "-m", "mypy")
+
+
+def test_the_types_hold_for_users_of_another_checker_too():
+    """Its programs come with its wheels: nothing is fetched."""
+    tool(sys.executable, "-m", "pyright", "--pythonpath", sys.executable)
 
 
 def found(name: str, *kinds: type[ast.AST]) -> Iterator[ast.AST]:

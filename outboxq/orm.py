@@ -1,0 +1,345 @@
+"""Our tables as classes of SQLAlchemy's ORM, for reading: ``select(TaskExecution)`` in any Session.
+
+The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base, stand beside
+any, and change nothing in its metadata nor in ours. What changes a task is written by outboxq alone, with its event: so an
+object is not made, changed or deleted here; that raises ReadOnly. (An `update()` or `delete()` statement is SQL like any
+other, and is not looked at: privileges are.)
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, NoReturn, cast
+from uuid import UUID
+
+from sqlalchemy import (
+    BinaryExpression,
+    Column,
+    ColumnElement,
+    FromClause,
+    MetaData,
+    Table,
+    Text,
+    and_,
+    event,
+    func,
+    inspect,
+    or_,
+    select,
+)
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import Mapped, column_property, foreign, registry, relationship, remote
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from . import tables
+from .dialects import check_schema_name
+from .errors import InvalidArgument, ReadOnly
+from .model import EventType, TaskStatus
+from .statements.grammar import word
+
+__all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for"]
+
+
+class _Row:
+    """What the classes of every schema share."""
+
+    def __init__(self, **_: object) -> None:
+        _refuse(self, "made here: enqueue the task with task.using(session).enqueue(…)")
+
+    def __repr__(self) -> str:
+        identity = inspect(self).identity or ("without an id",)  # known without a query, also when detached
+        return f"<{type(self).__name__} {identity[0]}>"
+
+
+class _TaskExecution(_Row):
+    id: Mapped[UUID]
+    pipeline_execution_id: Mapped[UUID]
+    task_name: Mapped[str]
+    queue: Mapped[str]
+    event_type: Mapped[str | None]
+    partition_key: Mapped[str | None]
+    position: Mapped[int]
+    priority: Mapped[int]
+    args: Mapped[str]
+    headers: Mapped[str | None]
+    status: Mapped[TaskStatus]
+    attempt: Mapped[int]
+    max_attempts: Mapped[int | None]
+    recovery_attempts: Mapped[int]
+    lease_seconds: Mapped[float]
+    timeout_seconds: Mapped[float | None]
+    lease_token: Mapped[int]
+    worker_id: Mapped[UUID | None]
+    cancel_requested_at: Mapped[datetime | None]
+    on_dead_letter: Mapped[str]
+    expires_at: Mapped[datetime | None]
+    retry_at: Mapped[datetime | None]
+    first_started_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    completed_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    last_error: Mapped[str | None]
+    result: Mapped[str | None]
+    lease_expires_at: Mapped[datetime | None]
+    """While it runs. Read when it is asked for, or with `undefer`."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """`args`, read as JSON."""
+        return cast("dict[str, Any]", json.loads(self.args))
+
+    @classmethod
+    def argument(cls, name: str) -> ColumnElement[str | None]:
+        """The text of one of the arguments, to filter and join by; NULL where it was not given.
+
+        No index has it: filter by something else besides. Raises InvalidArgument for what is no parameter's name.
+        """
+        if not name.isidentifier():
+            raise InvalidArgument(f"{name!r} is not the name of a parameter")
+        return _Argument(cast("Any", cls.args), name)
+
+
+class TaskExecution(_TaskExecution):
+    """A row of `task_executions`."""
+
+    events: Mapped[list[ExecutionEvent]]
+    """Its transitions, oldest first."""
+    outbox_entry: Mapped[OutboxEntry | None]
+    """What makes it claimable, while it is Ready."""
+    pipeline: Mapped[list[TaskExecution]]
+    """The tasks that were written together with it (one emit, one enqueue_many), itself among them; none when alone."""
+
+
+class _ExecutionEvent(_Row):
+    sequence_num: Mapped[int]
+    pipeline_execution_id: Mapped[UUID]
+    task_execution_id: Mapped[UUID | None]
+    event_type: Mapped[str]
+    """A value of EventType, or one that a later release has added."""
+    event_data: Mapped[str | None]
+    worker_id: Mapped[UUID | None]
+    lease_token: Mapped[int | None]
+    created_at: Mapped[datetime]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """`event_data`, read as JSON."""
+        return cast("dict[str, Any]", json.loads(self.event_data or "{}"))
+
+
+class ExecutionEvent(_ExecutionEvent):
+    """A row of `execution_events`."""
+
+    task_execution: Mapped[TaskExecution | None]
+    """None: an emit that nobody subscribed to, or the task is gone."""
+
+
+class _OutboxEntry(_Row):
+    id: Mapped[int]
+    task_execution_id: Mapped[UUID]
+    queue: Mapped[str]
+    priority: Mapped[int]
+    partition_key: Mapped[str | None]
+    position: Mapped[int]
+    event_type: Mapped[str | None]
+    available_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
+
+
+class OutboxEntry(_OutboxEntry):
+    """A row of `task_outbox`."""
+
+    task_execution: Mapped[TaskExecution]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classes:
+    """The three classes for one schema."""
+
+    TaskExecution: type[TaskExecution]
+    ExecutionEvent: type[ExecutionEvent]
+    OutboxEntry: type[OutboxEntry]
+
+
+def orm_for(schema: str | None) -> Classes:
+    """The classes for the tables in a PostgreSQL schema, as `Outbox(schema=…)` has it; the same ones each time.
+
+    They have the attributes of those above, which are the ones for None. Raises ConfigurationError for a name that would need
+    quoting.
+    """
+    check_schema_name(schema)
+    with _ONE_AT_A_TIME:
+        return _DEFAULT if schema is None else _mapped_in(schema)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@cache
+def _mapped_in(schema: str) -> Classes:
+    """Classes of their own: SQLAlchemy maps a class onto one table."""
+    kinds = ((TaskExecution, _TaskExecution), (ExecutionEvent, _ExecutionEvent), (OutboxEntry, _OutboxEntry))
+    namespace = {"__module__": __name__, "__doc__": f"As in the schema {schema}."}
+    execution, happened, entry = (type(kind.__name__, (base,), dict(namespace)) for kind, base in kinds)
+    metadata = MetaData()
+
+    def copy(table: Table) -> Table:
+        columns = (Column(column.name, column.type, primary_key=column.primary_key) for column in table.columns)
+        return Table(table.name, metadata, *columns, schema=schema)
+
+    classes = Classes(
+        TaskExecution=cast("type[TaskExecution]", execution),
+        ExecutionEvent=cast("type[ExecutionEvent]", happened),
+        OutboxEntry=cast("type[OutboxEntry]", entry),
+    )
+    _map(classes, copy)
+    return classes
+
+
+def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
+    """Declare the mappings, and close them to writing."""
+    execution, happened, entry = (
+        table(one) for one in (tables.task_executions, tables.execution_events, tables.task_outbox)
+    )
+    lease = table(tables.task_leases).c
+    mapped = registry()
+    until = select(lease.lease_expires_at).where(lease.task_execution_id == execution.c.id).scalar_subquery()
+    mapped.map_imperatively(
+        classes.TaskExecution,
+        execution,
+        properties={
+            "lease_expires_at": column_property(until, deferred=True),
+            "events": _seen(
+                classes.ExecutionEvent,
+                primaryjoin=_events_of(execution, happened),
+                order_by=happened.c.sequence_num,
+            ),
+            "outbox_entry": _seen(
+                classes.OutboxEntry,
+                primaryjoin=execution.c.id == foreign(entry.c.task_execution_id),
+                uselist=False,
+            ),
+            "pipeline": _seen(
+                classes.TaskExecution,
+                primaryjoin=and_(
+                    execution.c.pipeline_execution_id == remote(foreign(execution.c.pipeline_execution_id)),
+                    remote(execution.c.pipeline_execution_id) != remote(execution.c.id),
+                ),
+                order_by=execution.c.id,
+            ),
+        },
+    )
+    mapped.map_imperatively(
+        classes.ExecutionEvent,
+        happened,
+        exclude_properties=["xact_id"],
+        properties={"task_execution": _owner(classes, execution, happened)},
+    )
+    mapped.map_imperatively(
+        classes.OutboxEntry, entry, properties={"task_execution": _owner(classes, execution, entry)}
+    )
+    mapped.configure()
+    for kind in (classes.TaskExecution, classes.ExecutionEvent, classes.OutboxEntry):
+        _close(kind)
+
+
+def _seen(kind: type[Any], **options: Any) -> Any:
+    """A relationship that neither writes nor is merged."""
+    return relationship(kind, viewonly=True, cascade="none", **options)
+
+
+def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
+    """One part for each of the three disjoint indexes, as `statements.reading.history` has it.
+
+    The parts name the task in two ways that mean the same, so that PostgreSQL does not see it in all of them, take it out, and
+    then hash the whole history beside a few tasks.
+    """
+    mine = foreign(happened.c.task_execution_id) == execution.c.id
+    also_mine: ColumnElement[bool] = BinaryExpression(
+        execution.c.id, foreign(happened.c.task_execution_id), operators.eq
+    )  # == would turn it round
+    is_claim = happened.c.event_type == word(EventType.CLAIMED)
+    has_token = happened.c.lease_token.is_not(None)
+    return or_(and_(mine, is_claim), and_(also_mine, ~is_claim, has_token), and_(mine, ~has_token))
+
+
+def _owner(classes: Classes, execution: FromClause, rows: FromClause) -> Any:
+    join = foreign(rows.c.task_execution_id) == execution.c.id
+    return _seen(classes.TaskExecution, primaryjoin=join)
+
+
+def _close(kind: type[Any]) -> None:
+    """Refuse where it is written, as far as SQLAlchemy tells: only a deletion is first heard of by the flush."""
+
+    def set_(row: Any, value: object, before: object, initiator: Any) -> None:
+        if value != before:  # Session.merge() sets what is so already
+            _refuse(row, f"changed here, as its {initiator.key} was: {_CHANGES}")
+
+    def collected(row: Any, _: object, initiator: Any) -> None:
+        _refuse(row, f"changed here, as its {initiator.key} were: {_CHANGES}")
+
+    for attribute in kind.__mapper__.attrs:
+        listened = getattr(kind, attribute.key)
+        event.listen(listened, "set", set_, active_history=True)
+        if listened.impl.collection:
+            event.listen(listened, "append", collected)
+            event.listen(listened, "remove", collected)
+
+    def updated(_mapper: object, _connection: object, row: Any) -> None:
+        if inspect(row).session.is_modified(row):  # also asked for where all was set to what it is
+            _refuse(row, f"written here: {_CHANGES}")
+
+    event.listen(kind, "before_update", updated)
+    event.listen(kind, "before_insert", lambda _mapper, _connection, row: _refuse(row, f"written here: {_CHANGES}"))
+    event.listen(kind, "before_delete", lambda _mapper, _connection, row: _refuse(row, f"deleted here: {_DELETES}"))
+
+
+_CHANGES = "use the methods of outbox.store, which write the event of a change too"
+_DELETES = "cancel the task with outbox.store.cancel(…), or delete old ones with outbox.store.prune(…)"
+
+
+def _refuse(row: object, why: str) -> NoReturn:
+    raise ReadOnly(f"{type(row).__name__} of outboxq.orm is for reading and cannot be {why}")
+
+
+class _Argument(FunctionElement[Any]):
+    """A member of the JSON object `args`, as text."""
+
+    name = "argument"
+    type = Text()
+    inherit_cache = True
+
+    def __init__(self, args: ColumnElement[str], name: str) -> None:
+        super().__init__(args, name)
+
+
+@compiles(_Argument)
+def _argument_in_a_message(element: _Argument, compiler: SQLCompiler, **how: Any) -> str:
+    return compiler.visit_function(cast("Any", element), **how)
+
+
+@compiles(_Argument, "postgresql")
+def _argument_of_jsonb(element: _Argument, compiler: SQLCompiler, **how: Any) -> str:
+    args, name = element.clauses
+    return compiler.process(sql_cast(args, JSONB)[name].astext, **how)
+
+
+@compiles(_Argument, "sqlite")
+def _argument_of_text(element: _Argument, compiler: SQLCompiler, **how: Any) -> str:
+    args, name = element.clauses
+    return compiler.process(sql_cast(func.json_extract(args, "$." + name), Text), **how)
+
+
+_DEFAULT = Classes(TaskExecution=TaskExecution, ExecutionEvent=ExecutionEvent, OutboxEntry=OutboxEntry)
+_map(_DEFAULT, lambda table: table)
