@@ -24,17 +24,27 @@ from outboxq.cli import main
 from outboxq.model import TaskStatus
 
 ROOT = Path(__file__).parents[2]
-GUIDES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 EMBEDDED = 'configure_sqlite(create_engine("sqlite:///shop.db"))'
 FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 
 
 def blocks(guide: Path) -> list[tuple[str, int, str]]:
     """The blocks that can be run: language, number of the line before the first, source."""
     text = guide.read_text()
     return [(found[1], text.count("\n", 0, found.start(2)), found[2]) for found in FENCE.finditer(text)]
+
+
+def is_guide(page: Path) -> bool:
+    """Its one file is `shop.py`, and comes first; a page with more of them, or with none, has a test that knows what to do."""
+    files = [re.match(r"# \S+\.\w+\n", source) for language, _, source in blocks(page) if language == "python"]
+    return bool(files) and files[0] is not None and files[0][0] == "# shop.py\n" and not any(files[1:])
+
+
+GUIDES = [page for page in PAGES if is_guide(page)]
+
+of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+of_each_page = pytest.mark.parametrize("guide", PAGES, ids=lambda guide: guide.stem)
 
 
 @pytest.fixture
@@ -87,7 +97,14 @@ def run(source: str, names: dict[str, object]) -> None:
         assert prints in result.output, f"{line}\n{result.output}"
 
 
-@of_each_guide
+def test_the_code_of_a_page_that_is_no_such_guide_is_run_by_a_test_of_its_own():
+    others = {path.name: path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)}
+    for page in PAGES:
+        if page not in GUIDES and blocks(page):
+            assert any(page.name in source for source in others.values()), f"no test in tests/docs names {page.name}"
+
+
+@of_each_page
 def test_a_guides_links_lead_somewhere(guide):
     for target, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", guide.read_text()):
         if not target.startswith("https://"):
@@ -101,7 +118,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@of_each_guide
+@of_each_page
 def test_a_guides_public_names_are_exported(guide):
     code = "".join(source for _, _, source in blocks(guide))
     imports = re.findall(r"^from outboxq import (.+)$", code, re.MULTILINE)

@@ -1,0 +1,114 @@
+"""What the migration guides say of outboxq is true: their examples run, and each name, option and command of their tables exists.
+And the index of the documentation is complete.
+
+from-celery.md and from-procrastinate.md are guides as test_guides.py runs them; from-django-tasks-db.md is a Django project,
+made and run here in a process of its own. What the guides say of the other libraries was compared with the versions they name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from tests.docs.equivalents import cells, check
+
+ROOT = Path(__file__).parents[2]
+GUIDES = sorted((ROOT / "docs").glob("from-*.md"))
+DJANGO = ROOT / "docs" / "from-django-tasks-db.md"
+PROJECT = Path(__file__).with_name("django_project.py")
+
+of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+
+
+@of_each_guide
+def test_what_a_table_of_equivalents_names_exists(guide):
+    if guide != DJANGO:  # whose names need Django's settings: django_project.py checks them
+        complaints = []
+        for line, code in cells(guide):
+            try:
+                check(code)
+            except AssertionError as error:
+                complaints.append(f"{guide.name}:{line}: `{code}`: {error}")
+        assert complaints == []
+
+
+@of_each_guide
+def test_a_guide_has_what_its_reader_needs(guide):
+    text = guide.read_text()
+    assert sum(1 for _ in cells(guide)) >= 15
+    for heading in (
+        "The same shop, before and after",
+        "Equivalents",
+        "What changes in meaning",
+        "Moving a running system",
+    ):
+        assert f"\n## {heading}\n" in text
+    assert re.search(r"^Compared with .* \d+\.\d+", text, re.MULTILINE), "facts are of a version"
+
+
+@of_each_guide
+def test_the_blocks_that_cannot_be_run_here_are_python(guide):
+    blocks = re.findall(r"^ *```py\n(.*?)^ *```$", guide.read_text(), re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
+        compile(textwrap.dedent(block), str(guide), "exec")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "outbox.store.nothing(id)",
+        "outbox.store.get(id).state",
+        "outbox.worker(threads=8)",
+        "task.using(session, countdown=60)",
+        "task.using(session, delay=60).defer(1)",
+        "@outbox.task(acks_late=True)",
+        "@outbox.task(retry=RetryPolicy(max_retries=5))",
+        "ctx.retries",
+        "wait_nothing(3)",
+        "raise Ignore()",
+        "outboxq.host.Hostess",
+        "outboxq work shop:outbox",
+        "outboxq worker shop:outbox --threads 8",
+        "outboxq task cancel ID -x",
+        "outboxq task lst",
+    ],
+)
+def test_what_does_not_exist_is_found_out(code):
+    with pytest.raises(AssertionError):
+        check(code)
+
+
+def test_the_index_leads_to_every_page():
+    listed = set(re.findall(r"\]\(([^)#]+)", (ROOT / "docs" / "README.md").read_text()))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages - {"README.md"} - listed == set()
+
+
+def test_a_django_project_changes_over_as_its_guide_says(database, tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "project").mkdir()
+    url = make_url(database.url)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{ROOT}:{tmp_path}",
+        "DJANGO_SETTINGS_MODULE": "project.settings",
+        "GUIDE": str(DJANGO),
+        "ENGINE": f"django.db.backends.{'sqlite3' if database.name == 'sqlite' else 'postgresql'}",
+        "NAME": str(url.database),
+        **{name.upper(): str(getattr(url, name) or "") for name in ("username", "password", "host", "port")},
+    }
+    command = [sys.executable, "-W", "error", str(PROJECT)]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.endswith("done\n")
