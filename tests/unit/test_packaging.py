@@ -49,8 +49,8 @@ def test_every_module_of_the_package_is_in_the_wheel(names):
 
 
 def test_nothing_else_is_in_the_wheel(names):
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"outboxq"}
-    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".db")) or "test_" in name]
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"outboxq", "pytest_outboxq.py"}
+    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".db")) or "/test_" in name]
 
 
 def test_the_installed_wheel_finds_its_own_migrations(wheel, tmp_path):

@@ -1,0 +1,50 @@
+"""For unittest, and the TestCases of Django."""
+
+from __future__ import annotations
+
+import unittest
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+from ..outbox import Outbox
+from .harness import Harness
+
+if TYPE_CHECKING:
+    _Case = unittest.TestCase
+else:
+    _Case = object
+
+
+class OutboxTests(_Case):
+    """Mixed into a TestCase, before it: `self.outbox` is a Harness.
+
+    In Django's TestCase all of it is part of the test's transaction; in a TransactionTestCase it commits as the application
+    would.
+    """
+
+    outboxq_app: Outbox | None = None
+    """The application's Outbox. None: that of Django's database `default`."""
+    outbox: Harness
+    outboxq_flask: Any = None
+    """The Flask application, where there is one."""
+
+    def outboxq_using(self) -> object:
+        """The test's own open transaction, as `Task.using()` takes it. None: Django's; elsewhere the test commits."""
+        return None
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.outbox = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
+        self.enterContext(self.outbox)
+
+
+def _of_django() -> Outbox:
+    try:
+        from django.conf import settings
+    except ImportError:
+        settings = None
+    if settings is None or not settings.configured:
+        raise ConfigurationError("say which outbox is tested: outboxq_app = outbox, in the class of the test")
+    from ..contrib.django import outbox
+
+    return outbox

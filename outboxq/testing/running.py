@@ -1,0 +1,247 @@
+"""Runs claims in the thread of the test, by the same code as a worker's thread does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ..completer import Completer
+from ..context import TaskContext, Unit
+from ..errors import PayloadError, UnknownTask
+from ..executor import UNKNOWN, context_of, execute, released
+from ..failpoints import unarmed
+from ..handling import Handling
+from ..host import Host
+from ..maintenance import Leases
+from ..model import Claim, EventType, Outcome, Retry
+from ..outbox import Outbox
+from ..store import Store
+from ..task import Task
+from ..uuid7 import uuid7
+from .errors import TaskFailed
+from .room import Room
+
+_FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """One attempt at a task, and how it ended."""
+
+    id: UUID
+    task_name: str
+    args: Mapping[str, Any]
+    """As the handler was given them; as JSON where they could not be read."""
+    attempt: int
+    outcome: EventType | None
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED, RELEASED; None: its lease was lost, and nothing written of it."""
+    result: Any = None
+    """What the handler returned, as it is stored: through JSON."""
+    error: BaseException | None = field(default=None, repr=False)
+    """What it raised."""
+
+    @property
+    def is_failure(self) -> bool:
+        """An error of the task or of what surrounds it. What a handler asked for is none: Snooze, Cancel, a Retry that is left."""
+        if isinstance(self.error, Retry) and self.outcome is EventType.RETRY_SCHEDULED:
+            return False
+        return self.error is not None or self.outcome is None or self.outcome in _FAILURES
+
+    def failure(self) -> BaseException:
+        """The error, with a note that says whose it is."""
+        error = self.error or TaskFailed("its lease was lost, so what it did is discarded")
+        told = f"in task {self.task_name}({_call(self.args)}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
+        if told not in getattr(error, "__notes__", ()):
+            error.add_note(told)
+        return error
+
+
+class Runner:
+    """One worker's part, without its threads."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        store: Store,
+        room: Room | None,
+        *,
+        context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        """`context` is entered around each handler and what surrounds it."""
+        self._tasks = outbox.tasks
+        self._store = store
+        self._room = room
+        self._host = _Watched(outbox.host, room, context)
+        self._leases = Leases(store, heartbeat=None, reach=unarmed)
+        self._completer = _Kept(store, self._leases)
+        self._handling = Handling(store, self._tasks, self._leases, self._completer, host=self._host, reach=unarmed)
+
+    def run(self, claim: Claim) -> Ran:
+        """Run it, and write its end. Raises KeyboardInterrupt if that is how the handler ended."""
+        if claim.task_name not in self._tasks:
+            return self._release(claim)
+        context = context_of(claim, self._tasks.get(claim.task_name), threading.Event())
+        [held] = self._leases.hold([(claim, context)], sent=time.monotonic())
+        self._host.begin()
+        with self._guard():
+            self._handling.handle(held)
+        kept = self._completer.take()
+        lost = self._store.finish(kept)
+        self._leases.drop(claim)
+        outcome = kept[0] if kept else self._host.outcome  # what was not kept is written already
+        return self._ran(claim, None if lost else outcome, self._host.error)
+
+    def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> Ran:
+        """Run a task that no table knows of; what a transactional one wrote stays if it completes."""
+        claim = _claim(task, args, now)
+        self._host.begin()
+        context = context_of(claim, task, threading.Event())
+        with self._guard(), self._host.handling(context):
+            outcome = self._in_unit(claim, task, context) if task.transactional else execute(claim, task, context)
+            self._host.handled(context, outcome)
+        return self._ran(claim, outcome, self._host.error)
+
+    def _in_unit(self, claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:
+        try:
+            with self._host.unit(self._store) as unit:
+                context.join(unit)
+                outcome = execute(claim, task, context)
+                if outcome.event_type is not EventType.COMPLETED:
+                    raise _TakenBack
+                unit.flush()
+        except _TakenBack:
+            pass
+        return outcome
+
+    def _guard(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._room is None else self._room.guard()
+
+    def _release(self, claim: Claim) -> Ran:
+        """As a worker does with what another may know."""
+        outcome = released(claim, UNKNOWN, delay=timedelta(seconds=15))
+        self._store.finish([outcome])
+        known = ", ".join(sorted(task.name for task in self._tasks)) or "none"
+        error = UnknownTask(
+            f"task {claim.task_name!r} is not registered in this process; import the module that declares it (known are: {known})"
+        )
+        return self._ran(claim, outcome, error)
+
+    def _ran(self, claim: Claim, outcome: Outcome | None, error: BaseException | None) -> Ran:
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        kind = None if outcome is None else outcome.event_type
+        if error is None and outcome is not None and kind in _FAILURES:
+            error = TaskFailed(outcome.error)
+        return Ran(
+            id=claim.id,
+            task_name=claim.task_name,
+            args=self._args(claim),
+            attempt=claim.attempt,
+            outcome=kind,
+            result=None if outcome is None or outcome.result is None else json.loads(outcome.result),
+            error=error,
+        )
+
+    def _args(self, claim: Claim) -> Mapping[str, Any]:
+        try:
+            return self._tasks.get(claim.task_name).parameters.load(claim.args)
+        except (PayloadError, UnknownTask):
+            return json.loads(claim.args)  # type: ignore[no-any-return]
+
+
+class _Watched(Host):
+    """The application's host in the test's transaction; what became of the handler is kept."""
+
+    def __init__(self, host: Host, room: Room | None, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._host = host
+        self._context = context
+        self._room = room
+        self.begin()
+
+    def begin(self) -> None:
+        """The next handler."""
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+
+    @contextmanager
+    def handling(self, context: TaskContext) -> Iterator[None]:
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(self._context())
+                stack.enter_context(self._host.handling(context))
+                if self._room is not None:
+                    stack.enter_context(self._room.sessions(self._host))
+                yield
+        except Exception as error:
+            self.error = self.error or error  # a worker writes that to its log, a test is to fail
+            raise
+
+    def unit(self, store: Store, *, within: object = None) -> AbstractContextManager[Unit]:
+        if within is None and self._room is not None:
+            within = self._room.within
+        return self._host.unit(store, within=within)
+
+    def handled(self, context: TaskContext, outcome: Outcome) -> None:
+        self.outcome, self.error = outcome, context.error
+        try:
+            self._host.handled(context, outcome)
+        except Exception as error:
+            self.error = self.error or error
+            raise
+
+
+class _Kept(Completer):
+    """Outcomes to be written by the test's thread. (The thread that it would be is never started.)"""
+
+    def __init__(self, store: Store, leases: Leases) -> None:
+        super().__init__(store, leases, reach=unarmed, died=lambda _: None)
+        self._kept: list[Outcome] = []
+
+    def put(self, outcome: Outcome) -> None:
+        self._kept.append(outcome)
+
+    def ended(self, claims: Iterable[Claim]) -> None:
+        """Whoever drains looks again anyway."""
+
+    def take(self) -> list[Outcome]:
+        kept, self._kept = self._kept, []
+        return kept
+
+
+def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
+    number, lease, timeout = uuid7(), task.settings.lease, task.settings.timeout
+    return Claim(
+        id=number,
+        pipeline_execution_id=number,
+        task_name=task.name,
+        queue=task.settings.queue,
+        priority=task.settings.priority,
+        args=args,
+        headers=None,
+        attempt=1,
+        max_attempts=None,
+        recovery_attempts=0,
+        lease_token=1,
+        worker_id=number,
+        lease_seconds=lease.total_seconds(),
+        lease_expires_at=now + lease,
+        timeout_seconds=None if timeout is None else timeout.total_seconds(),
+        created_at=now,
+        first_started_at=now,
+        started_at=now,
+    )
+
+
+class _TakenBack(Exception):
+    """A transactional task has not completed."""
+
+
+def _call(args: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in args.items())

@@ -1,0 +1,106 @@
+"""The store of an outbox during a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+from uuid import UUID
+
+import tenacity
+from sqlalchemy import Engine
+
+from ..dialects import Begin, Dialect
+from ..errors import ConfigurationError, InvalidTarget
+from ..model import Handle, NewTask, Outcome
+from ..store import Store
+from ..store.units import Unit
+from ..subscriptions import Emitted, NewEvent
+from ..target import Target
+from .clock import Clock
+from .room import Room
+
+N = TypeVar("N", NewTask, NewEvent)
+
+
+class ToldStore(Store):
+    """In transactions of its own, as in production; the harness hears of what is written."""
+
+    clock: Clock
+    before_emit: Callable[[], object] = staticmethod(lambda: None)
+    written: Callable[[object], object] = staticmethod(lambda _: None)
+    """Called with its `using` after anything was enqueued."""
+
+    def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
+        handles = super().enqueue_many([self._due(task) for task in tasks], using=using)
+        self.written(using)
+        return handles
+
+    def emit(self, event: NewEvent, *, using: object = None) -> Emitted:
+        self.before_emit()
+        emitted = super().emit(self._due(event), using=using)
+        self.written(using)
+        return emitted
+
+    def finish(self, outcomes: Sequence[Outcome], *, durable: bool = True, using: object = None) -> frozenset[UUID]:
+        for outcome in outcomes:
+            self.clock.wait_for(outcome.available_at or self.clock() + outcome.delay)
+        return super().finish(outcomes, durable=durable, using=using)
+
+    def _due(self, given: N) -> N:
+        due = self.clock.present(given.available_at)
+        self.clock.wait_for(due or self.clock() + given.delay)
+        return replace(given, available_at=due)
+
+
+class HeldStore(ToldStore):
+    """Each method without ``using=`` is a savepoint of the test's transaction; rolled back with it, nothing is left."""
+
+    def __init__(self, room: Room, *, schema: str | None, clock: Clock) -> None:
+        super().__init__(None, schema=schema, clock=clock)
+        self._room = room
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._room.target().dialect
+
+    @property
+    def bound_engine(self) -> Engine:
+        """Raises ConfigurationError."""
+        raise ConfigurationError(
+            "during a test this outbox has no engine: it lives in the test's own transaction, which no worker can see; run "
+            "tasks with drain(), or give the Harness no using= and let the test commit"
+        )
+
+    @contextmanager
+    def unit(self, *, using: object = None) -> Iterator[Unit]:
+        with super().unit(using=self._room.within if using is None else using) as unit:
+            yield unit
+
+    def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
+        """A test is told of it at once."""
+        return False
+
+    def _joined(self, using: object) -> Target:
+        target = super()._joined(using)
+        ours = self._room.target()
+        if getattr(target, "connection", None) is getattr(ours, "connection", self):
+            return target
+        if type(target.dialect) is not type(ours.dialect) or target.database() != ours.database():
+            raise InvalidTarget(
+                f"this is a transaction in the database {target.database()!r} ({target.dialect.name}), but the test's own is "
+                f"in {ours.database()!r} ({ours.dialect.name}); a task must be written where its business rows are"
+            )
+        return target
+
+    @contextmanager
+    def _transaction(self, begin: Begin) -> Iterator[Target]:
+        with self._room.transaction(begin) as target:
+            if not self._current:
+                self._check_schema(target)
+            yield target
+
+    def _attempts(self) -> tenacity.Retrying:
+        """Once: what a transaction of our own would run again is up to the test's here."""
+        return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)

@@ -1,0 +1,64 @@
+"""The fixtures of outboxq for pytest; see `outboxq.testing`.
+
+Beside the package and not in it: pytest imports its plugins in every run, and this one costs nothing where it is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from outboxq import Outbox
+    from outboxq.testing import Harness
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("outboxq_app", "The application's Outbox, written module:outbox, e.g. shop.tasks:outbox")
+
+
+@pytest.fixture
+def outboxq_app(pytestconfig: pytest.Config) -> Outbox:
+    """The application's Outbox: that of the ini option `outboxq_app`, or what a fixture of this name returns instead."""
+    return named(pytestconfig.getini("outboxq_app"))
+
+
+@pytest.fixture
+def outboxq_using() -> object:
+    """The test's own open transaction; None: Django's, and elsewhere the test commits. To be written anew where there is one."""
+    return None
+
+
+@pytest.fixture
+def outboxq_flask() -> object:
+    """The Flask application, where there is one: to be written anew, as `return app`."""
+    return None
+
+
+@pytest.fixture
+def outbox(outboxq_app: Outbox, outboxq_using: object, outboxq_flask: object) -> Iterator[Harness]:
+    """The application's outbox in the test's transaction: assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
+    from outboxq.testing import Harness
+
+    with Harness(outboxq_app, using=outboxq_using, flask=outboxq_flask) as harness:
+        yield harness
+
+
+def named(said: str) -> Outbox:
+    """The Outbox that `module:outbox` names. Raises UsageError."""
+    import importlib
+
+    from outboxq import Outbox
+
+    if not said:
+        raise pytest.UsageError(
+            "the fixture `outbox` is to know the application's Outbox: set outboxq_app = \"module:outbox\" in pytest's "
+            "configuration, or write a fixture outboxq_app that returns it"
+        )
+    module, _, name = said.partition(":")
+    found = getattr(importlib.import_module(module), name or "outbox", None)
+    if not isinstance(found, Outbox):
+        raise pytest.UsageError(f"outboxq_app = {said!r}: {module} has no Outbox called {name or 'outbox'!r}")
+    return found

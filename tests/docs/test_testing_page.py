@@ -1,0 +1,98 @@
+"""The code of docs/testing.md, each block a file, run by pytest, unittest and Django's test runner on both databases."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+DOCS = Path(__file__).parents[2] / "docs"
+FENCE = re.compile(r"^```(?:python|ini)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EMBEDDED = 'configure_sqlite(create_engine("sqlite:///kiosk.db"))'
+
+TASKS = """
+from outboxq.contrib.django import outbox
+
+@outbox.task
+def send_receipt(order_id: int) -> str:
+    return f"receipt {order_id}"
+"""
+
+SETTINGS = """
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3"}}
+INSTALLED_APPS = ["outboxq.contrib.django", "orders"]
+USE_TZ = True
+"""
+
+
+def files_of(page: str) -> dict[str, str]:
+    return {found[1]: found[2] for found in FENCE.finditer((DOCS / page).read_text())}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    for name, source in (files_of("testing.md") | {"app.py": files_of("flask.md")["app.py"]}).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(source)
+    return root
+
+
+def run(project: Path, *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", *command],
+        cwd=project,
+        env={**os.environ, "NO_COLOR": "1", "PYTEST_ADDOPTS": ""},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_an_applications_tests(project, database):
+    kiosk = (project / "kiosk.py").read_text()
+    if database.name == "postgresql":
+        url = make_url(database.url).render_as_string(hide_password=False)
+        assert EMBEDDED in kiosk
+        (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, f"create_engine({url!r})"))
+    told = run(
+        project,
+        "pytest",
+        "-q",
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "test_kiosk.py",
+        "test_commits.py",
+        "test_cases.py",
+    )
+    assert "8 passed" in told, told
+    if database.name == "postgresql":  # what the committing test has left
+        assert database.counts()[0] == 2
+        database.run("DROP TABLE orders")
+
+
+def test_a_django_projects_tests(project):
+    """In memory. (On both databases: tests/integrations/testing_helpers/test_django_classes.py.)"""
+    orders = project / "orders"
+    (orders / "__init__.py").touch()
+    (orders / "tasks.py").write_text(TASKS)
+    (project / "settings.py").write_text(SETTINGS)
+    assert "Ran 1 test" in run(project, "django", "test", "--settings", "settings", "orders")
+
+
+def test_a_flask_applications_tests(project):
+    """Into a file of SQLite, as it says."""
+    assert "1 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_web.py")

@@ -1,0 +1,133 @@
+"""Django's own test classes over a fresh test database, in a process of their own: `python django_child.py SETTINGS`."""
+# ruff: noqa: E402, PT027, RUF012 - settings come before models, and these are unittest's classes
+
+from __future__ import annotations
+
+import json
+import sys
+import unittest
+import warnings
+
+warnings.simplefilter("error")
+
+import django
+from django.conf import settings
+
+settings.configure(
+    DATABASES={"default": json.loads(sys.argv[1])},
+    INSTALLED_APPS=["django.contrib.contenttypes", "outboxq.contrib.django"],
+    USE_TZ=True,
+)
+django.setup()
+
+from django.contrib.contenttypes.models import ContentType as Row
+from django.db import IntegrityError, connection, transaction
+from django.test import TestCase, TransactionTestCase
+from django.test.runner import DiscoverRunner
+
+from outboxq import RetryPolicy
+from outboxq.contrib.django import outbox
+from outboxq.testing import OutboxTests
+
+
+def write(name):
+    Row.objects.create(app_label="shop", model=name)
+
+
+@outbox.task(name="shop.plain", retry=RetryPolicy(max_attempts=2, wait=60))
+def plain(name: str) -> None:
+    write(name)
+
+
+@outbox.task(name="shop.joined", transactional=True, retry=RetryPolicy(max_attempts=2, wait=60))
+def joined(name: str) -> None:
+    write(name)
+    plain.enqueue(f"{name} again")
+    if name == "bad":
+        raise ValueError(name)
+
+
+def names():
+    return sorted(Row.objects.filter(app_label="shop").values_list("model", flat=True))
+
+
+class Common(OutboxTests):
+    def test_what_is_enqueued_runs_on_djangos_connection(self):
+        assert names() == []
+        self.outbox.refute_enqueued()
+        with transaction.atomic():
+            plain.using(delay=60).enqueue("later")
+            joined.enqueue("one")
+        self.outbox.assert_enqueued(joined, "one", times=1)
+        assert [ran.task_name for ran in self.outbox.drain()] == ["shop.joined", "shop.plain"]
+        self.outbox.clock.advance(60)
+        assert [ran.args["name"] for ran in self.outbox.drain()] == ["later"]
+        assert names() == ["later", "one", "one again"]
+
+    def test_a_rolled_back_block_enqueued_nothing(self):
+        with self.assertRaises(ZeroDivisionError), transaction.atomic():
+            plain.enqueue("one")
+            raise ZeroDivisionError
+        self.outbox.refute_enqueued(plain)
+        plain.enqueue("two")
+        assert len(self.outbox.drain()) == 1
+
+    def test_errors_are_raised_and_leave_the_connection_usable(self):
+        write("one")
+        plain.enqueue("one")
+        plain.enqueue("two")
+        with self.assertRaises(IntegrityError):
+            self.outbox.drain()
+        joined.enqueue("bad")
+        with self.assertRaises(ValueError) as raised:
+            self.outbox.drain()
+        assert "in task shop.joined(name='bad'), attempt 1" in raised.exception.__notes__[0]
+        assert names() == ["one", "two"]
+        self.outbox.refute_enqueued(plain, "bad again")
+        Row.objects.filter(model="one").delete()
+        ran = self.outbox.drain(until=60, raises=False)
+        assert [(one.args["name"], one.attempt, one.outcome.value) for one in ran] == [
+            ("one", 2, "task_completed"),
+            ("bad", 2, "task_failed"),
+        ]
+
+    def test_inline(self):
+        with self.outbox.inline(), transaction.atomic():
+            joined.enqueue("one")
+            assert names() == ["one", "one again"]
+        with self.outbox.inline(), self.assertRaises(ValueError), transaction.atomic():
+            joined.enqueue("bad")
+
+    def test_the_outboxs_own_transactions(self):
+        handle = plain.using(outbox).enqueue("one")
+        outbox.store.cancel(handle.id)
+        self.outbox.assert_enqueued(plain, "one", status="Cancelled")
+        assert self.outbox.run(joined, "two").result is None
+        assert names() == ["two"]
+        assert outbox.store.verify() == []
+
+
+class InATestCase(Common, TestCase):
+    pass
+
+
+class InATransactionTestCase(Common, TransactionTestCase):
+    available_apps = ["django.contrib.contenttypes", "outboxq.contrib.django"]
+
+
+runner = DiscoverRunner(verbosity=0, interactive=False)
+runner.setup_test_environment()
+databases = runner.setup_databases()
+try:
+    suite = unittest.TestSuite(
+        map(unittest.defaultTestLoader.loadTestsFromTestCase, [InATestCase, InATransactionTestCase])
+    )
+    result = unittest.TextTestRunner(verbosity=0).run(suite)
+    with connection.cursor() as cursor:
+        for table in ("task_executions", "task_outbox", "execution_events"):
+            cursor.execute(f"SELECT count(*) FROM {table}")
+            assert cursor.fetchone() == (0,), table
+finally:
+    runner.teardown_databases(databases)
+print(result.testsRun, "run")
+sys.exit(not result.wasSuccessful())

@@ -1,0 +1,34 @@
+"""TestCase and TransactionTestCase of Django, each in a process of its own, for settings are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
+ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql"}
+
+
+def test_djangos_test_classes(database):
+    """On SQLite in memory, as Django's tests are by default."""
+    url = make_url(database.url)
+    settings = {"ENGINE": f"django.db.backends.{ENGINES[database.name]}", "NAME": url.database}
+    if database.name == "postgresql":
+        settings |= {
+            "HOST": url.host or url.query["host"],
+            "PORT": url.port,
+            "USER": url.username,
+            "PASSWORD": url.password,
+        }
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("django_child.py"), json.dumps(settings)],
+        cwd=Path(__file__).parents[3],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "10 run\n"), done.stdout + done.stderr

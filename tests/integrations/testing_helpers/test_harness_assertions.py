@@ -1,0 +1,132 @@
+"""What was enqueued, and what a test is told when it expected something else."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from unittest.mock import ANY
+
+import pytest
+
+from outboxq import InvalidCall
+from outboxq.testing import Harness
+
+
+@pytest.fixture
+def harness(shop, connection, session):
+    """With three tasks in it."""
+    with Harness(shop.outbox, using=connection) as harness:
+        shop.receipt.using(session).enqueue(7)
+        shop.receipt.using(session, queue="slow", priority=5, partition_key="c:1", delay=60).enqueue(8, copy_to="boss")
+        shop.ship.using(session).enqueue(9)
+        yield harness
+
+
+def refused(call, *args, **described):
+    with pytest.raises(AssertionError) as raised:
+        call(*args, **described)
+    return str(raised.value)
+
+
+def test_a_task_is_described_by_what_matters(shop, harness):
+    receipt = shop.receipt
+    for described in (
+        {},
+        {"order_id": 8},
+        {"kwargs": {"copy_to": "boss"}},
+        {"copy_to": ANY, "order_id": ANY},
+        {"queue": "slow", "priority": 5, "partition_key": "c:1", "status": "Ready"},
+        {"delay": 60},
+        {"delay": timedelta(minutes=1), "at": harness.clock() + timedelta(minutes=1)},
+    ):
+        assert 8 in [one.args["order_id"] for one in harness.assert_enqueued(receipt, **described)]
+    assert [one.args["order_id"] for one in harness.assert_enqueued("shop.receipt", times=2)] == [7, 8]
+    assert [one.args for one in harness.enqueued(receipt, 7)] == [{"order_id": 7}]
+    assert [one.task_name for one in harness.enqueued()] == ["shop.receipt", "shop.receipt", "shop.ship"]
+    assert harness.assert_enqueued(receipt, 7, copy_to="nobody"), "a default is not stored, and means the same"
+    assert harness.assert_enqueued(receipt, 99, times=0) == []
+    harness.refute_enqueued(receipt, 9)
+    harness.refute_enqueued(shop.book)
+
+
+def test_what_ran_was_enqueued_too(shop, harness):
+    harness.drain(queues=["mail"])
+    assert [one.status for one in harness.enqueued(shop.receipt)] == ["Completed", "Ready"]
+    harness.assert_enqueued(shop.receipt, 7, status="Completed")
+
+
+def test_only_what_was_enqueued_since_the_beginning_counts(shop, harness, session, connection):
+    with Harness(shop.outbox, using=connection) as inner:
+        inner.refute_enqueued()
+        shop.receipt.using(session).enqueue(7)
+        inner.assert_enqueued(shop.receipt, 7, times=1)
+    harness.assert_enqueued(shop.receipt, 7, times=2)
+
+
+def test_values_are_compared_as_the_handler_is_given_them(harness, session):
+    @harness.app.task(name="typed")
+    def typed(day: date, moment: datetime, pair: tuple[int, int], loose=None) -> None: ...
+
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    typed.using(session).enqueue(moment.date(), moment, (1, 2), loose=[1])
+    harness.assert_enqueued(typed, moment.date(), moment, (1, 2), (1,))
+    harness.refute_enqueued(typed, date(2031, 1, 1))
+
+
+def test_a_miss_lists_what_was_enqueued_the_nearest_first(shop, harness):
+    told = refused(harness.assert_enqueued, shop.receipt, 8, queue="mail", delay=5)
+    assert told == (
+        "shop.receipt(order_id=8) with queue='mail', delay=5 s was not enqueued. What was, the nearest first:\n"
+        "  shop.receipt(order_id=7)  queue='mail', Ready  <- order_id is 7, not 8; delay is 0 s, not 5 s\n"
+        "  shop.receipt(order_id=8, copy_to='boss')  queue='slow', delay=60 s, partition_key='c:1', priority=5, Ready"
+        "  <- queue is 'slow', not 'mail'; delay is 60 s, not 5 s\n"
+        "  shop.ship(order_id=9)  queue='default', Ready  <- another task"
+    )
+
+
+def test_so_does_a_wrong_number(shop, harness):
+    told = refused(harness.assert_enqueued, shop.receipt, times=1)
+    assert told.startswith(
+        "shop.receipt was enqueued twice, not once. What was, the nearest first:\n  shop.receipt(order_id=7)"
+    )
+    told = refused(harness.assert_enqueued, shop.receipt, 7, times=3)
+    assert told.startswith("shop.receipt(order_id=7) was enqueued once, not 3 times.")
+
+
+def test_what_should_not_be_there_is_shown(shop, harness):
+    told = refused(harness.refute_enqueued, shop.receipt, 7)
+    assert told == (
+        "shop.receipt(order_id=7) was enqueued, and should not have been. What was:\n"
+        "  shop.receipt(order_id=7)  queue='mail', Ready"
+    )
+    assert refused(harness.refute_enqueued).startswith("a task was enqueued, and should not have been.")
+    assert refused(harness.refute_enqueued, status="Ready").startswith("a task with status=Ready was enqueued")
+
+
+def test_nothing_at_all_is_said_too(shop, connection):
+    with Harness(shop.outbox, using=connection) as empty:
+        assert refused(empty.assert_enqueued, shop.receipt) == (
+            "shop.receipt was not enqueued. Nothing was enqueued in this test, as far as its transaction sees."
+        )
+
+
+def test_a_long_list_is_cut(shop, harness, session):
+    shop.ship.using(session).enqueue_many([(number,) for number in range(20)])
+    told = refused(harness.assert_enqueued, shop.receipt, 70)
+    assert told.endswith("\n  … and 13 more")
+    assert len(told.splitlines()) == 12
+
+
+def test_a_description_that_cannot_be_is_an_error_and_no_pass(shop, harness):
+    with pytest.raises(
+        InvalidCall, match=re.escape("unexpected keyword argument 'quue'; its parameters are: order_id")
+    ):
+        harness.refute_enqueued(shop.receipt, quue="mail")
+    with pytest.raises(InvalidCall, match="too many positional arguments"):
+        harness.refute_enqueued(shop.book, 1, 2)
+    for described in ((("elsewhere", 7), {}), (("elsewhere",), {"order_id": 7}), ((), {"order_id": 7})):
+        with pytest.raises(InvalidCall, match=re.escape("say them by kwargs={…}")):
+            harness.refute_enqueued(*described[0], **described[1])
+    harness.refute_enqueued("elsewhere", kwargs={"order_id": 7})
+    with pytest.raises(ValueError, match="'Redy' is not a valid TaskStatus"):
+        harness.refute_enqueued(shop.receipt, status="Redy")

@@ -1,0 +1,187 @@
+"""A harness in each thing that may be a test's transaction, and in none."""
+
+from __future__ import annotations
+
+import sqlite3
+import unittest
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from outboxq import ConfigurationError, EventType, InvalidTarget, Outbox, TaskContext
+from outboxq.testing import Harness, OutboxTests
+from tests.integrations.testing_helpers.shop import Base, Order
+
+
+@pytest.fixture
+def raw(database):
+    """The driver's own connection, in a transaction."""
+    if database.name == "sqlite":
+        connection: Any = sqlite3.connect(database.url.removeprefix("sqlite:///"), isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+    else:
+        url = make_url(database.url).set(drivername="postgresql")
+        connection = psycopg.connect(url.render_as_string(hide_password=False))
+    yield connection
+    connection.rollback()
+    connection.close()
+    assert database.counts() == (0, 0, 0)
+
+
+def test_a_drivers_connection(raw):
+    outbox = Outbox()
+    with Harness(outbox, using=raw) as harness:
+
+        @outbox.task(name="break_it", transactional=False)
+        def break_it() -> str:
+            raw.execute("CREATE TABLE rows_of_mine (id integer)")
+            raw.execute("SELECT * FROM there_is_no_such_table")
+            return "never"
+
+        @outbox.task(name="fine")
+        def fine() -> int:
+            return raw.execute("SELECT 1").fetchone()[0]
+
+        @outbox.task(name="joined", transactional=True)
+        def joined(ctx: TaskContext) -> None: ...
+
+        break_it.using(raw).enqueue()
+        fine.using(raw).enqueue()
+        with pytest.raises((psycopg.errors.UndefinedTable, sqlite3.OperationalError), match="there_is_no_such_table"):
+            harness.drain()
+        assert [task.status for task in harness.enqueued()] == ["Ready", "Completed"]
+        joined.using(raw).enqueue()
+        with pytest.raises(InvalidTarget, match="writes through SQLAlchemy"):
+            harness.drain()
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["to the transaction", "to an engine"])
+def test_a_scoped_session_of_the_application(database, connection, bound):
+    """Each handler has a session of its own, in the test's transaction; the test's own is there after it."""
+    factory = sessionmaker(connection if bound else database.host_engine(), join_transaction_mode="create_savepoint")
+    scoped = scoped_session(factory)
+    outbox = Outbox(session=scoped)
+
+    @outbox.task(name="ship", transactional=False)
+    def ship(order_id: int) -> None:
+        seen.append(scoped())
+        scoped.get_one(Order, order_id).state = "shipped"
+        scoped.commit()
+        book.enqueue(order_id)
+        scoped.commit()
+
+    @outbox.task(name="book", transactional=True)
+    def book(order_id: int) -> None:
+        seen.append(scoped())
+        scoped.get_one(Order, order_id).state += " and booked"
+
+    seen: list[Session] = []
+    mine = Session(connection, join_transaction_mode="create_savepoint")
+    scoped.registry.set(mine)
+    with Harness(outbox, using=scoped) as harness:
+        order = Order(id=7)
+        scoped.add(order)
+        ship.enqueue(7)
+        assert [one.task_name for one in harness.drain()] == ["ship", "book"]
+        assert order.state == "shipped and booked"
+    assert scoped() is mine
+    assert mine not in seen
+    assert len(seen) == 2
+    scoped.remove()
+
+
+class TestThatCommits:
+    """Without `using=`, in transactions of the outbox's own."""
+
+    @pytest.fixture
+    def outbox(self, database):
+        return Outbox(database.host_engine())
+
+    def test_as_in_production(self, database, outbox):
+        engine = database.host_engine()
+        Base.metadata.create_all(engine)
+
+        @outbox.task(name="ship")
+        def ship(order_id: int) -> int:
+            with Session(engine) as own, own.begin():
+                own.add(Order(id=order_id))
+            if order_id == 13:
+                raise ValueError(order_id)
+            return order_id
+
+        @outbox.task(name="book", transactional=True)
+        def book(ctx: TaskContext) -> None:
+            ctx.session.add(Order(id=99))
+            ship.using(delay=60).enqueue(2)
+
+        @outbox.task(name="hear", subscribe="order.*")
+        def hear(payload: int) -> None: ...
+
+        before = database.add(database.store, task_name="older", queue="other").id
+        try:
+            with Harness(outbox) as harness, Session(engine) as session:
+                ship.using(session).enqueue(1)
+                harness.refute_enqueued()
+                session.commit()
+                book.using(outbox).enqueue()
+                harness.emit("order.paid", 1)
+                assert [one.task_name for one in harness.drain(queues=["default"])] == ["ship", "book", "hear"]
+                assert harness.run(ship, 3).result == 3
+                assert [one.result for one in harness.drain(queues=["default"], until=timedelta(minutes=1))] == [2]
+                ship.using(outbox).enqueue(13)
+                with pytest.raises(ValueError, match="13"):
+                    harness.drain(queues=["default"])
+                assert [order.id for order in session.query(Order).order_by(Order.id)] == [1, 2, 3, 13, 99]
+                with pytest.raises(ConfigurationError, match="give the Harness using="):
+                    harness.inline().__enter__()
+                assert before not in [task.id for task in harness.enqueued()]
+            assert outbox.store.clock is None
+            assert [event.event_type for event in database.store.history(before)] == [EventType.CREATED]
+            assert database.counts()[0] == 6
+        finally:
+            Base.metadata.drop_all(engine)
+
+    def test_ends_with_the_clock_that_was(self, outbox):
+        with pytest.raises(ZeroDivisionError), Harness(outbox) as harness:
+            assert outbox.store.clock is harness.clock
+            raise ZeroDivisionError
+        assert outbox.store.clock is None
+
+
+def test_unittest(shop, connection, session):
+    class Case(OutboxTests, unittest.TestCase):
+        outboxq_app = shop.outbox
+
+        def outboxq_using(self):
+            return connection
+
+        def test_one(self):
+            shop.receipt.using(session).enqueue(7)
+            self.outbox.assert_enqueued(shop.receipt, 7)
+            self.outbox.drain()
+
+        def test_two(self):
+            self.outbox.refute_enqueued(shop.receipt)
+            self.outbox.assert_enqueued(shop.receipt)
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+    assert (result.testsRun, result.errors, len(result.failures)) == (2, [], 1)
+    [(case, told)] = result.failures
+    assert case._testMethodName == "test_two"
+    assert "shop.receipt was not enqueued" in told
+    assert "outboxq/testing" not in told
+    assert type(shop.outbox) is Outbox
+
+
+def test_unittest_is_to_be_told_which_outbox():
+    class Case(OutboxTests, unittest.TestCase):
+        def test_one(self): ...
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+    assert "outboxq_app = outbox" in result.errors[0][1]

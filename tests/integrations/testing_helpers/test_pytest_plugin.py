@@ -1,0 +1,71 @@
+"""The plugin and its fixtures. (In a pytest run of its own, on both databases: tests/docs/test_testing_page.py.)"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pytest_outboxq
+from outboxq import Outbox
+from outboxq.testing import Harness
+
+
+@pytest.fixture
+def outboxq_app(shop):
+    return shop.outbox
+
+
+@pytest.fixture
+def outboxq_using(connection):
+    return connection
+
+
+@pytest.mark.parametrize("order_id", [1, 2])
+def test_each_test_begins_with_nothing(outbox, shop, session, order_id):
+    assert isinstance(outbox, Harness)
+    outbox.refute_enqueued()
+    shop.receipt.using(session).enqueue(order_id)
+    outbox.assert_enqueued(shop.receipt, order_id, times=1)
+    assert [ran.result for ran in outbox.drain()] == [f"receipt {order_id}"]
+
+
+def test_a_miss_is_shown_at_the_line_of_the_test(outbox, shop):
+    with pytest.raises(AssertionError) as raised:
+        outbox.assert_enqueued(shop.receipt, 2)
+    assert [str(entry.path) for entry in raised.traceback.filter(raised)] == [__file__]
+
+
+class TestAFixtureOfTheSameName:
+    @pytest.fixture
+    def outbox(self):
+        return "mine"
+
+    def test_is_the_applications(self, outbox):
+        assert outbox == "mine"
+
+
+def test_it_is_there_and_costs_nothing_where_it_is_not_used(pytestconfig):
+    assert pytestconfig.pluginmanager.hasplugin("outboxq")
+    script = "import sys, pytest_outboxq; print({'outboxq', 'sqlalchemy'} & sys.modules.keys())"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True, cwd=pytestconfig.rootpath) == "set()\n"
+
+
+def test_an_application_is_named_in_the_configuration(monkeypatch):
+    found = Outbox()
+    monkeypatch.setattr(sys.modules["outboxq.testing"], "app", found, raising=False)
+    assert pytest_outboxq.named("outboxq.testing:app") is found
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("", "set outboxq_app = "),
+        ("outboxq.testing:nothing", "outboxq.testing has no Outbox called 'nothing'"),
+        ("outboxq.testing", "has no Outbox called 'outbox'"),
+    ],
+)
+def test_an_application_that_is_not_said_or_not_there(said, sentence):
+    with pytest.raises(pytest.UsageError, match=sentence):
+        pytest_outboxq.named(said)
