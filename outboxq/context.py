@@ -60,6 +60,11 @@ class TaskContext:
         return self._claim.id
 
     @property
+    def claim(self) -> Claim:
+        """The claim that the handler runs under: its worker, its token, its times."""
+        return self._claim
+
+    @property
     def pipeline_execution_id(self) -> UUID:
         return self._claim.pipeline_execution_id
 

@@ -15,14 +15,17 @@ from .dialects import dialect_for
 from .errors import ConfigurationError
 
 
-def make_engine(url: str | URL) -> Engine:
+def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
     """An engine of our own. Connections are autocommit: every transaction says itself how it begins (`store`).
 
+    `poolclass` None: SQLAlchemy's choice.
     Raises ConfigurationError for a text that is no URL, UnsupportedDatabase for a database outboxq does not run on.
     """
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
-    engine = create_engine(dialect.own_url(parsed), isolation_level="AUTOCOMMIT", hide_parameters=True)
+    engine = create_engine(
+        dialect.own_url(parsed), isolation_level="AUTOCOMMIT", hide_parameters=True, poolclass=poolclass
+    )
     dialect.set_up(engine)
     _forget_in_children(engine)
     return engine

@@ -64,7 +64,7 @@ class Outbox:
         self.tasks = Registry()
         self._database: str | URL | Engine | None = None
         self._store: Store | None = None
-        database = database or os.environ.get("OUTBOXQ_DATABASE_URL") or None
+        database = database or self._database_of_the_environment()
         if database is not None:
             self.bind(database)
 
@@ -231,6 +231,9 @@ class Outbox:
         from .worker import Worker
 
         return Worker(self.store, self.tasks, host=self.host, **options)
+
+    def _database_of_the_environment(self) -> str | None:
+        return os.environ.get("OUTBOXQ_DATABASE_URL") or None
 
     def _engine(self) -> Engine:
         if self.store.engine is None:

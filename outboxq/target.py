@@ -27,6 +27,9 @@ from .tables import task_executions
 
 Rows = list[tuple[Any, ...]]
 
+PSYCOPG = psycopg.Connection | psycopg.AsyncConnection
+"""SQLAlchemy's connection is a synchronous one over either, as inside `AsyncSession.run_sync`."""
+
 
 class Target(ABC):
     """One open transaction, ours or a caller's."""
@@ -93,7 +96,7 @@ class SqlalchemyTarget(Target):
         raw = self._raw()
         if isinstance(raw, sqlite3.Connection):
             self._check_sqlite(raw)
-        elif isinstance(raw, psycopg.Connection):
+        elif isinstance(raw, PSYCOPG):
             _check_psycopg(raw, "this SQLAlchemy connection is AUTOCOMMIT")
             self._check_two_phase()
         else:
@@ -134,10 +137,10 @@ class SqlalchemyTarget(Target):
         raw = self._raw()
         if isinstance(raw, sqlite3.Connection):
             return _sqlite_file(raw)
-        return raw.info.dbname if isinstance(raw, psycopg.Connection) else None
+        return raw.info.dbname if isinstance(raw, PSYCOPG) else None
 
     def _raw(self) -> object:
-        return self.connection.connection.dbapi_connection
+        return self.connection.connection.driver_connection
 
 
 class PsycopgTarget(Target):
@@ -232,8 +235,8 @@ def _wrap(using: object, schema: str | None) -> Target:
 
 def _of_session(session: Session, schema: str | None) -> Target:
     try:
-        # By our table, since a Session may have an engine per table and none besides.
-        connection = session.connection(bind_arguments={"clause": task_executions})
+        # By a write to our table, since a Session may have an engine per table and none besides, and read elsewhere.
+        connection = session.connection(bind_arguments={"clause": task_executions.update()})
     except UnboundExecutionError:
         raise InvalidTarget(
             "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
@@ -256,7 +259,7 @@ def _refusal(using: object) -> str:
     )
 
 
-def _check_psycopg(raw: psycopg.Connection[Any], autocommit: str) -> None:
+def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], autocommit: str) -> None:
     if raw.autocommit and raw.info.transaction_status is TransactionStatus.IDLE:
         raise InvalidTarget(
             f"{autocommit} and no transaction is open on it, so the task could not be rolled back with your rows; begin one"

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
@@ -67,6 +68,22 @@ def database_options(command: Callable[P, R]) -> Callable[P, R]:
                 engine.dispose()
 
     return wrapped
+
+
+def on_store(command: click.Command, store: Callable[[], Store]) -> click.Command:
+    """The same command of `database_options` where the database is known: without `--url` and `--schema`."""
+    run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # what it wraps
+
+    def callback(**kwargs: Any) -> Any:
+        with speaking_plainly():
+            known = store()
+            known.ensure_current()
+            return run(store=known, **kwargs)
+
+    known = copy(command)
+    known.callback = callback
+    known.params = [one for one in command.params if one.name not in ("url", "schema")]
+    return known
 
 
 @contextmanager

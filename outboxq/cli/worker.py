@@ -8,16 +8,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
+from ..outbox import Outbox
 from .console import EMBEDDED, EXIT_USAGE, fail, span, speaking_plainly
 from .live import LiveHandler
 from .live import watching as watching_worker
@@ -117,10 +118,17 @@ def none_of_none(
 @click.option("--live/--no-live", default=None, help="A line that says what goes on. Default: on a terminal.")
 @click.option("--lifeline", type=int, hidden=True, help="The pipe to the process that started this one.")
 @click.pass_obj
-def worker(
-    written: Sequence[str],
-    /,
-    app: str,
+def worker(written: Sequence[str], /, app: str, **options: Any) -> None:
+    """Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.
+
+    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
+    """
+    serve(partial(load, app), partial(_command, written), **options)
+
+
+def serve(
+    find: Callable[[], Outbox],
+    command: Callable[[int], list[str]],
     *,
     burst: bool,
     processes: int,
@@ -130,11 +138,8 @@ def worker(
     live: bool | None,
     lifeline: int | None,
     **options: Any,
-) -> None:
-    """Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.
-
-    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
-    """
+) -> NoReturn:
+    """Run what `find` finds, with the options of `worker`; `command` starts another such process on that lifeline."""
     if reload and (processes > 1 or burst):
         raise click.UsageError("--reload goes with neither --processes nor --burst")
     if burst and processes > 1 and options["max_tasks"] is not None:
@@ -148,7 +153,7 @@ def worker(
     configure(log_level, log_format, handler)
     if lifeline is None and (reload or processes > 1):
         supervisor = Supervisor(
-            partial(_command, written),
+            command,
             processes=processes,
             burst=burst,
             recycles=options["max_tasks"] is not None,
@@ -157,7 +162,7 @@ def worker(
         sys.exit(_run_reloading(supervisor) if reload else supervisor.run())
     if lifeline is not None:
         threading.Thread(target=_hold, args=(lifeline,), name="outboxq-lifeline", daemon=True).start()
-    sys.exit(_run(app, handler, burst=burst, **options))
+    sys.exit(_run(find, handler, burst=burst, **options))
 
 
 def _command(written: Sequence[str], lifeline: int) -> list[str]:
@@ -178,11 +183,11 @@ def _hold(lifeline: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run(app: str, handler: LiveHandler | None, *, burst: bool, **options: Any) -> int:
+def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool, **options: Any) -> int:
     with speaking_plainly():
         try:
             with _ready_to_leave():
-                outbox = load(app)
+                outbox = find()
                 if not outbox.is_bound:
                     outbox.bind(EMBEDDED)
                     outbox.upgrade()

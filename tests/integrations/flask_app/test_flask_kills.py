@@ -1,0 +1,113 @@
+"""Workers that are killed: what a transactional task did through `db.session` is there once, with its completion."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.flask_app import kill_shop
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def app(database):
+    app = kill_shop.create_app(database.url)
+    with app.app_context():
+        kill_shop.db.create_all()
+        yield app
+        kill_shop.db.session.remove()
+        kill_shop.db.drop_all()
+        kill_shop.db.engine.dispose()
+
+
+@contextmanager
+def workers(database, log, *options):
+    """`flask … outboxq worker` as a process, ended with all it has started."""
+    command = [sys.executable, "-m", "flask", "--app", kill_shop.__name__, "outboxq", "worker"]
+    options = ("--poll", "100ms", "--queue", "default", *options)
+    with log.open("a") as output:
+        process = subprocess.Popen(
+            [*command, *options],
+            cwd=ROOT,
+            env={**os.environ, "KILLS_URL": database.url},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def left(database):
+    ((count,),) = database.rows(
+        "SELECT count(*) FROM task_executions WHERE queue = 'default' AND status NOT IN ('Completed', 'Failed')"
+    )
+    return count
+
+
+def expect_each_once(database, numbers):
+    for step in ("committed", "flushed"):
+        assert database.rows(f"SELECT number FROM ledger WHERE step = '{step}' ORDER BY number") == [
+            (n,) for n in numbers
+        ]
+    assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'kills.followed'") == [(len(numbers),)]
+
+
+def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_path):
+    deaths = {1: "after the first", 4: "after the second"}
+    for number in range(6):
+        kill_shop.book.enqueue(number, deaths.get(number, ""))
+    kill_shop.db.session.commit()
+    with workers(database, tmp_path / "log", "--processes", "2") as supervisor:
+        until(lambda: left(database) == 0, seconds=60, every=0.05)
+        supervisor.send_signal(signal.SIGTERM)
+        assert supervisor.wait(30) == 0, (tmp_path / "log").read_text()
+    expect_each_once(database, range(6))
+    assert database.rows("SELECT count(*) FROM task_executions WHERE status = 'Completed'") == [(6,)]
+    assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_reset'")[0][0] >= 2
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_kills_at_any_moment(app, database, tmp_path):
+    """Two workers, both killed again and again; in the end one is left to finish."""
+    numbers = range(400 if database.name == "sqlite" else 5000)  # so that there is work left in every round
+    rounds, chance, kills = 8, random.Random(7), 0
+    handles = [kill_shop.book.enqueue(number) for number in numbers]
+    kill_shop.db.session.commit()
+    for turn in range(rounds):
+        log = tmp_path / f"log {turn}"
+        with workers(database, log) as worker, workers(database, log) as other:
+            before = left(database)
+            until(lambda at=before: left(database) < at, seconds=60, every=0.02)
+            time.sleep(chance.uniform(0, 0.3))  # a campaign: the moment is the point
+            for process in (worker, other):
+                kills += process.poll() is None
+                process.kill()
+    with workers(database, tmp_path / "last log", "--burst"):
+        until(lambda: left(database) == 0, seconds=300)
+    tasks = [kill_shop.outbox.store.get(handle.id) for handle in handles]
+    given_up = [task for task in tasks if task.status == "Failed"]
+    assert all(task.last_error.startswith("ABANDONED:") for task in given_up), (
+        "its worker died four times, as the docs say"
+    )
+    assert {task.status for task in tasks} <= {"Completed", "Failed"}
+    expect_each_once(database, [number for number in numbers if tasks[number].status == "Completed"])
+    recovered = database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_reset'")[0][0]
+    assert recovered > 0, "no kill met a task that ran"
+    print(f"{database.name}: {len(numbers)} tasks, {kills} kills, {recovered} recoveries, {len(given_up)} given up")

@@ -1,0 +1,460 @@
+"""Outboxq in Flask applications: where requests write, what handlers have, and several applications in one process."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import pytest
+from flask import Flask, abort, current_app, has_app_context
+from flask_sqlalchemy import SQLAlchemy
+from flask_sqlalchemy.session import Session as FlaskSession
+from sqlalchemy import select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
+
+from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, TaskContext
+from outboxq.contrib.flask import Outboxq
+
+ONCE = RetryPolicy.never()
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Own(FlaskSession):
+    """An application's own kind of session."""
+
+
+@dataclass
+class Shop:
+    """What a module of an application has: made before any application is."""
+
+    options: dict = field(default_factory=dict)
+    apps: list[Flask] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.db = db = SQLAlchemy(model_class=Base, session_options=self.options)
+        self.outbox = outbox = Outboxq()
+        Base.metadata.clear()
+        Base.registry.dispose()
+
+        class Order(db.Model):
+            id: Mapped[int] = mapped_column(primary_key=True)
+
+        class Ledger(db.Model):
+            id: Mapped[int] = mapped_column(primary_key=True)
+            note: Mapped[str]
+
+        class Page(db.Model):
+            __bind_key__ = "elsewhere"
+            id: Mapped[int] = mapped_column(primary_key=True)
+
+        self.Order, self.Ledger, self.Page = Order, Ledger, Page
+
+        @outbox.task(name="shop.receipt", queue="mail", retry=ONCE)
+        def receipt(order: int) -> str:
+            db.session.get_one(Order, order)
+            return current_app.name
+
+        self.receipt = receipt
+
+    def app(self, url: str, *, elsewhere: str = "sqlite://", name: str = "shop", **config) -> Flask:
+        app = Flask(name)
+        app.config.update(SQLALCHEMY_DATABASE_URI=url, SQLALCHEMY_BINDS={"elsewhere": elsewhere}, **config)
+        self.db.init_app(app)
+        self.apps.append(app)
+        self.outbox.init_app(app)
+        with app.app_context():
+            self.db.create_all()
+        return app
+
+    def work(self, app: Flask, **options) -> None:
+        with app.app_context():
+            worker = self.outbox.worker(notifications=False, recover_every=60, concurrency=1, **options)
+            assert worker.run(burst=True) == 0
+
+    def notes(self, app: Flask) -> list[str]:
+        with app.app_context():
+            return sorted(self.db.session.scalars(select(self.Ledger.note)))
+
+    def error_of(self, app: Flask, handle) -> str:
+        with app.app_context():
+            return self.outbox.store.get(handle.id).last_error or ""
+
+    def close(self):
+        for app in self.apps:
+            with app.app_context():
+                self.db.drop_all()
+                for engine in self.db.engines.values():
+                    engine.dispose()
+
+
+@pytest.fixture(params=[{}, {"class_": Own, "autoflush": False}], ids=["plain", "its own class"])
+def options(request):
+    return request.param
+
+
+@pytest.fixture
+def shop(database):
+    with closing(Shop()) as shop:
+        yield shop
+
+
+@pytest.fixture
+def app(shop, database):
+    return shop.app(database.url)
+
+
+# In a request.
+
+ENDS = {
+    "commits": ("200 OK", 1),
+    "forgets": ("200 OK", 0),
+    "fails": ("500 INTERNAL SERVER ERROR", 0),
+    "refuses": ("409 CONFLICT", 0),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_task_is_enqueued_in_the_transaction_of_the_request(end, shop, app, database):
+    @app.post("/orders")
+    def order():
+        order = shop.Order()
+        shop.db.session.add(order)
+        shop.db.session.flush()
+        shop.receipt.enqueue(order.id)
+        if end == "fails":
+            raise ZeroDivisionError
+        if end == "refuses":
+            abort(409)
+        if end == "commits":
+            shop.db.session.commit()
+        return {}
+
+    status, count = ENDS[end]
+    assert app.test_client().post("/orders").status == status
+    assert database.counts() == (count, count, count)
+    assert database.rows('SELECT count(*) FROM "order"') == [(count,)]
+
+
+def test_what_is_enqueued_in_a_savepoint_goes_with_it(shop, app, database):
+    with app.app_context():
+        with pytest.raises(ZeroDivisionError), shop.db.session.begin_nested():
+            shop.receipt.enqueue(1)
+            raise ZeroDivisionError
+        kept = shop.receipt.enqueue(2)
+        shop.outbox.emit("order.paid", {"id": 1})
+        shop.db.session.commit()
+        assert [task.id for task in shop.outbox.store.tasks()] == [kept.id]
+        with shop.db.session.begin_nested():
+            shop.receipt.enqueue(3)
+        shop.db.session.rollback()
+        assert len(shop.outbox.store.tasks()) == 1
+
+
+def test_an_engine_is_left_as_it_is_where_the_configuration_says_so(sqlite_url):
+    with closing(Shop()) as shop, shop.app(sqlite_url, OUTBOXQ_CONFIGURE_SQLITE=False).app_context():
+        with pytest.raises(InvalidTarget, match="configure_sqlite"), shop.db.session.begin_nested():
+            shop.receipt.enqueue(1)
+        shop.db.session.rollback()
+
+
+# In a handler.
+
+
+def test_a_handler_runs_in_the_applications_context_with_a_session_of_its_own(shop, app, database):
+    seen = []
+
+    @shop.outbox.task(name="shop.forgetful", retry=ONCE)
+    def forgetful(fails: bool) -> None:
+        seen.append((current_app.name, shop.db.session(), shop.db.session().in_transaction()))
+        shop.db.session.add(shop.Ledger(note="not committed"))
+        shop.db.session.flush()
+        if fails:
+            raise ValueError
+
+    torn_down = []
+    app.teardown_appcontext(lambda _: torn_down.append(1))
+    with app.app_context():
+        for fails in (True, False, True):
+            forgetful.using(shop.outbox).enqueue(fails)
+    shop.work(app)
+    names, sessions, began = zip(*seen, strict=True)
+    assert names == ("shop",) * 3
+    assert (len(set(sessions)), any(began)) == (3, False)
+    assert len(torn_down) >= 3
+    assert shop.notes(app) == []
+    with app.app_context():
+        assert shop.db.engine.pool.checkedout() == 0
+    assert not has_app_context()
+
+
+def test_a_transactional_task_has_the_applications_session_in_its_transaction(options, database):
+    with closing(Shop(options)) as shop:
+        check_transactional(shop, options, database)
+
+
+def check_transactional(shop, options, database):
+    app = shop.app(database.url)
+    session = shop.db.session
+
+    @shop.outbox.task(name="shop.book", transactional=True, retry=ONCE)
+    def book(ctx: TaskContext, fails: bool) -> None:
+        assert ctx.session is session()
+        assert isinstance(session(), options.get("class_", FlaskSession))
+        assert session.autoflush == options.get("autoflush", True)
+        session.add(shop.Ledger(note="committed"))
+        session.commit()
+        with session.begin_nested() as savepoint:
+            session.add(shop.Ledger(note="taken back"))
+            session.flush()
+            savepoint.rollback()
+        order = shop.Order()
+        session.add(order)
+        session.flush()
+        shop.receipt.enqueue(order.id)
+        shop.db.session.add(shop.Ledger(note="not flushed"))
+        if fails:
+            raise ValueError("too late")
+
+    with app.app_context():
+        failed = book.using(shop.outbox).enqueue(True)
+    shop.work(app)
+    assert "too late" in shop.error_of(app, failed)
+    assert (shop.notes(app), database.counts()[0]) == ([], 1)
+    with app.app_context():
+        done = book.enqueue(False)
+        shop.db.session.commit()
+    shop.work(app)
+    assert shop.error_of(app, done) == ""
+    assert shop.notes(app) == ["committed", "not flushed"]
+    with app.app_context():
+        (receipt,) = [task for task in shop.outbox.store.tasks() if task.task_name == "shop.receipt"]
+        assert (receipt.status, receipt.result) == ("Completed", '"shop"')
+
+
+def test_only_the_outboxs_own_database_is_joined(shop, database, tmp_path):
+    app = shop.app(database.url, elsewhere=f"sqlite:///{tmp_path / 'elsewhere.db'}")
+
+    @shop.outbox.task(name="shop.book", transactional=True, retry=ONCE)
+    def book() -> None:
+        shop.db.session.add_all([shop.Ledger(note="ours"), shop.Page(id=1)])
+        shop.db.session.commit()
+        raise ValueError
+
+    with app.app_context():
+        book.using(shop.outbox).enqueue()
+    shop.work(app)
+    assert shop.notes(app) == []
+    with app.app_context():
+        assert shop.db.session.scalars(select(shop.Page.id)).all() == [1]
+
+
+def test_the_outbox_may_be_in_a_named_bind(shop, database, tmp_path):
+    app = shop.app(f"sqlite:///{tmp_path / 'default.db'}", elsewhere=database.url, OUTBOXQ_BIND_KEY="elsewhere")
+
+    @shop.outbox.task(name="shop.book", transactional=True, retry=ONCE)
+    def book(fails: bool) -> None:
+        shop.db.session.add(shop.Page())
+        shop.db.session.commit()
+        if fails:
+            raise ValueError
+
+    with app.app_context():
+        book.enqueue(True)
+        shop.db.session.add(shop.Page(id=7))
+        shop.db.session.rollback()
+        assert database.counts() == (0, 0, 0)
+        book.enqueue(True)
+        shop.db.session.add(shop.Page(id=7))
+        book.enqueue(False)
+        shop.db.session.commit()
+    shop.work(app)
+    with app.app_context():
+        assert sorted(shop.db.session.scalars(select(shop.Page.id))) in ([1, 7], [7, 8], [2, 7])
+        assert sorted(task.status for task in shop.outbox.store.tasks()) == ["Completed", "Failed"]
+
+
+def test_a_session_of_another_context_is_refused_in_a_transactional_task(shop, app, database):
+    @shop.outbox.task(name="shop.careless", transactional=True, retry=ONCE)
+    def careless() -> None:
+        with app.app_context():
+            shop.db.session.add(shop.Ledger(note="apart"))
+            shop.db.session.commit()
+
+    with app.app_context():
+        handle = careless.using(shop.outbox).enqueue()
+    shop.work(app)
+    assert "in another application context" in shop.error_of(app, handle)
+    assert shop.notes(app) == []
+
+
+# Several applications, and none.
+
+
+def test_each_application_has_its_own_database(shop, database, tmp_path):
+    from outboxq import migrations
+
+    other_url = f"sqlite:///{tmp_path / 'other.db'}"
+    migrations.upgrade(other_url)
+    one, other = shop.app(database.url, name="one"), shop.app(other_url, name="other")
+    handles = {}
+    for app in (one, other):
+        with app.app_context():
+            shop.db.session.add(shop.Order(id=1))
+            handles[app.name] = shop.receipt.enqueue(1)
+            shop.db.session.commit()
+            assert len(shop.outbox.store.tasks()) == 1
+            assert app.extensions["outboxq"] is shop.outbox
+    shop.work(other)
+    with other.app_context():
+        assert shop.outbox.store.get(handles["other"].id).result == '"other"'
+    with one.app_context():
+        assert shop.outbox.store.get(handles["one"].id).status == "Ready"
+        with other.app_context():
+            assert shop.outbox.store.get(handles["other"].id).status == "Completed"
+
+
+def test_outside_of_an_application_its_tasks_are_enqueued_with_using_alone(shop, app, database):
+    engine = database.host_engine()
+    with Session(engine) as session, session.begin():
+        shop.receipt.using(session).enqueue(1)
+    assert database.counts()[0] == 1
+    assert not shop.outbox.is_bound
+    with pytest.raises(InvalidTarget, match=r"with app\.app_context\(\):"):
+        shop.receipt.enqueue(1)
+    for needs_one in (
+        shop.receipt.using(shop.outbox).enqueue,
+        lambda _: shop.outbox.upgrade(),
+        lambda _: shop.outbox.worker(),
+    ):
+        with pytest.raises(ConfigurationError, match=r"with app\.app_context\(\):"):
+            needs_one(1)
+
+
+@pytest.fixture
+def bare(database):
+    """An application without Flask-SQLAlchemy."""
+    app = Flask("bare")
+    app.config["OUTBOXQ_DATABASE_URL"] = database.url
+    return app
+
+
+def test_without_flask_sqlalchemy_a_session_is_named_or_given_to_the_outbox(bare, database):
+    engine = database.host_engine()
+    session = scoped_session(sessionmaker(engine))
+    without, given = Outboxq(bare), Outboxq(session=session)
+
+    @without.task(name="follow")
+    def follow(n: int) -> None: ...
+
+    @given.task(name="book", transactional=True, retry=ONCE)
+    def book(ctx: TaskContext) -> None:
+        assert ctx.session is session()
+
+    with bare.app_context():
+        with pytest.raises(InvalidTarget, match=r"using\(session\).*Outboxq\(session=…\)"):
+            follow.enqueue(1)
+        follow.using(session, queue="other").enqueue(1)
+        session.commit()
+        follow.using(without, queue="other").enqueue(2)
+        assert len(without.store.tasks()) == 2
+        without.store.engine.dispose()
+    second = Flask("second")
+    second.config["OUTBOXQ_DATABASE_URL"] = database.url
+    given.init_app(second)
+    with second.app_context():
+        book.enqueue()
+        session.rollback()
+        handle = book.enqueue()
+        session.commit()
+        session.remove()
+        assert given.worker(notifications=False, queues=["default"]).run(burst=True) == 0
+        assert given.store.get(handle.id).status == "Completed"
+        given.store.engine.dispose()
+
+
+def test_an_outbox_that_is_bound_serves_applications_that_say_nothing(database):
+    outbox = Outboxq()
+    outbox.bind(database.engine)
+    app = Flask("silent")
+    outbox.init_app(app)
+    with app.app_context():
+        assert outbox.store.tasks() == []
+    assert outbox.is_bound
+
+
+def wrong(app: Flask, db: SQLAlchemy, case: str) -> None:
+    if case in ("two databases", "unknown bind"):
+        app.config.update(SQLALCHEMY_DATABASE_URI="sqlite://", OUTBOXQ_BIND_KEY="nowhere")
+        db.init_app(app)
+    if case == "two databases":
+        app.config["OUTBOXQ_DATABASE_URL"] = "sqlite:///shop.db"
+    if case == "bind of nobody":
+        app.config["OUTBOXQ_BIND_KEY"] = "elsewhere"
+    if case == "twice":
+        app.config["OUTBOXQ_DATABASE_URL"] = "sqlite:///shop.db"
+        Outboxq(app)
+
+
+WRONG = {
+    "no database": r"db\.init_app\(app\).*OUTBOXQ_DATABASE_URL",
+    "two databases": "set one of them",
+    "unknown bind": "no bind 'nowhere'",
+    "bind of nobody": r"call db\.init_app\(app\) first",
+    "twice": "has an outbox already",
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_an_application_that_says_no_database_or_two_is_refused(case, monkeypatch):
+    monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
+    app = Flask("wrong")
+    wrong(app, SQLAlchemy(), case)
+    with pytest.raises(ConfigurationError, match=WRONG[case]):
+        Outboxq(app)
+
+
+def test_a_session_must_be_a_scoped_one():
+    with pytest.raises(ConfigurationError, match="scoped_session"):
+        Outboxq(session=Session())
+
+
+# Commands.
+
+
+def test_the_commands_work_on_the_applications_database(shop, database, tmp_path, monkeypatch):
+    (tmp_path / "late_tasks.py").write_text(
+        "from shop_of_this_test import outbox\n@outbox.task(subscribe='order.paid')\ndef paid(payload): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "shop_of_this_test", shop)
+    monkeypatch.delitem(sys.modules, "late_tasks", raising=False)
+    app = shop.app(database.url, OUTBOXQ_TASKS="late_tasks")
+    run = app.test_cli_runner().invoke
+    with app.app_context():
+        shop.db.session.add(shop.Order(id=1))
+        handle = shop.receipt.enqueue(1)
+        shop.db.session.commit()
+    result = run(args=["outboxq", "worker", "--burst", "--queue", "mail", "--no-notifications"])
+    assert (result.exit_code, result.exception) == (0, None) or isinstance(result.exception, SystemExit)
+    with app.app_context():
+        assert shop.outbox.store.get(handle.id).status == "Completed"
+    del sys.modules["late_tasks"], shop.outbox.tasks._tasks["late_tasks.paid"]  # the worker had imported it
+    result = run(args=["outboxq", "upgrade"])
+    assert (result.exit_code, result.output) == (0, "the schema is up to date; 1 subscriptions are known\n")
+    result = run(args=["outboxq", "status", "--window", "1h"])
+    assert result.exit_code == 0
+    assert "\nmail\t0\t0\t0\t0\t\t1\t" in result.output
+    assert run(args=["outboxq", "worker", "--processes", "2"]).exit_code == 2
+    assert "--url" not in run(args=["outboxq", "status", "--help"]).output
+
+
+def test_a_database_without_tables_is_its_own_exit_code(tmp_path):
+    with closing(Shop()) as shop:
+        app = shop.app(f"sqlite:///{tmp_path / 'empty.db'}")
+        for command in ("worker", "status"):
+            result = app.test_cli_runner().invoke(args=["outboxq", command])
+            assert (result.exit_code, "run: outboxq upgrade" in result.output) == (4, True)

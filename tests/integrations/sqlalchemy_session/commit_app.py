@@ -1,0 +1,26 @@
+"""What the worker beside test_commits.py runs; its database is OUTBOXQ_DATABASE_URL."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from outboxq import Outbox, RetryPolicy
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+outbox = Outbox()
+
+
+@outbox.task(name="commits.see", retry=RetryPolicy.never())
+def see(order: int) -> None:
+    """Fails for good unless the business row is there."""
+    with Session(outbox.store.bound_engine) as session:
+        session.get_one(Order, order)

@@ -1,0 +1,85 @@
+"""A handler raises after enqueue: no row. It commits, however late: the task runs, and sees the business row. Real workers."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from tests.integrations.sqlalchemy_session.commit_app import Base, Order, see
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[3]
+
+
+class Refused(Exception):
+    """What a request handler raises."""
+
+
+@contextmanager
+def worker(database, tmp_path):
+    command = [sys.executable, "-m", "outboxq", "worker", "tests.integrations.sqlalchemy_session.commit_app:outbox"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--log-level", "WARNING"],
+            cwd=ROOT,
+            env={**os.environ, "OUTBOXQ_DATABASE_URL": database.url},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, (tmp_path / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def request(engine, chance, longest):
+    """One request; whether it was accepted."""
+    try:
+        with Session(engine) as session, session.begin():
+            order = Order()
+            session.add(order)
+            session.flush()
+            see.using(session).enqueue(order.id)
+            time.sleep(chance.uniform(0, longest))  # between the enqueue and the commit: what this is about
+            if chance.random() < 0.2:
+                raise Refused
+    except Refused:
+        return False
+    return True
+
+
+def shop(engine, seed, accepted, longest):
+    chance = random.Random(seed)
+    while accepted:
+        accepted -= request(engine, chance, longest)
+
+
+@pytest.mark.parametrize(
+    "accepted", [200, pytest.param(20_000, marks=[pytest.mark.campaign, pytest.mark.timeout(1800)])]
+)
+def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(accepted, database, tmp_path):
+    engine = database.host_engine()
+    Base.metadata.create_all(engine)
+    longest = 0.002 if database.name == "sqlite" else 0.02  # SQLite has one writer at a time
+    threads = 4
+    with worker(database, tmp_path), ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda seed: shop(engine, seed, accepted // threads, longest), range(threads)))
+        ready = "SELECT count(*) FROM task_executions WHERE status IN ('Ready', 'Running')"
+        until(lambda: database.rows(ready) == [(0,)], seconds=60, every=0.05)
+    assert database.rows("SELECT status, count(*) FROM task_executions GROUP BY status") == [("Completed", accepted)]
+    assert database.rows("SELECT count(*) FROM orders") == [(accepted,)]
+    Base.metadata.drop_all(engine)

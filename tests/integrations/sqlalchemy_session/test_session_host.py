@@ -1,0 +1,331 @@
+"""`Outbox(session=…)`: a program's own sessions, in its requests and in the handlers of its tasks."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Delete, Insert, Update, create_engine, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
+
+from outboxq import ConfigurationError, InvalidTarget, Outbox, RetryPolicy, TaskContext
+from outboxq.tables import task_executions
+
+ONCE = RetryPolicy.never()
+
+
+class Base(DeclarativeBase):
+    """The application's own tables."""
+
+
+class Effect(Base):
+    __tablename__ = "effects"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    note: Mapped[str]
+
+
+class Elsewhere(DeclarativeBase):
+    """In another database."""
+
+
+class Page(Elsewhere):
+    __tablename__ = "pages"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Own(Session):
+    """A program's own kind of session."""
+
+    def write(self, note: str) -> None:
+        self.add(Effect(note=note))
+
+
+@pytest.fixture
+def engine(database):
+    engine = database.host_engine()
+    Base.metadata.create_all(engine)
+    yield engine
+    Base.metadata.drop_all(engine)
+
+
+@pytest.fixture
+def elsewhere(database, tmp_path):
+    engine = database.own(create_engine(f"sqlite:///{tmp_path / 'elsewhere.db'}"))
+    Elsewhere.metadata.create_all(engine)
+    return engine
+
+
+def outbox_of(session, engine) -> Outbox:
+    return Outbox(engine, session=session)
+
+
+def work(outbox) -> None:
+    assert outbox.worker(notifications=False, recover_every=60, concurrency=1).run(burst=True) == 0
+
+
+def notes(database):
+    return sorted(note for (note,) in database.rows("SELECT note FROM effects"))
+
+
+def error_of(outbox, handle) -> str:
+    return outbox.store.get(handle.id).last_error or ""
+
+
+# In a request.
+
+
+def test_a_task_is_enqueued_in_the_transaction_of_the_present_session(engine, database):
+    session = scoped_session(sessionmaker(engine))
+    outbox = outbox_of(session, engine)
+
+    @outbox.task(name="follow")
+    def follow(n: int) -> None: ...
+
+    follow.enqueue(1)
+    session.rollback()
+    assert database.counts() == (0, 0, 0)
+    kept = follow.enqueue(2)
+    with pytest.raises(ZeroDivisionError), session.begin_nested():
+        follow.enqueue(3)
+        raise ZeroDivisionError
+    session.commit()
+    session.remove()
+    assert database.rows("SELECT count(*) FROM task_executions") == [(1,)]
+    assert outbox.store.get(kept.id).status == "Ready"
+
+
+def test_a_function_says_which_session_is_the_present_one_and_may_know_none(engine, database):
+    present = []
+    outbox = outbox_of(lambda: present[-1], engine)
+
+    @outbox.task(name="book", transactional=True)
+    def book(ctx: TaskContext, n: int) -> None:
+        ctx.session.add(Effect(note=str(n)))
+
+    present.append(None)
+    with pytest.raises(InvalidTarget, match=r"using\(session\)"):
+        book.enqueue(1)
+    with Session(engine) as session, session.begin():
+        present.append(session)
+        book.enqueue(2)
+    work(outbox)
+    assert notes(database) == ["2"]
+
+
+def test_a_session_that_reads_elsewhere_enqueues_where_it_writes(engine, elsewhere, database):
+    class Routing(Session):
+        """As SQLAlchemy's documentation has it: what only reads is asked of another server."""
+
+        def get_bind(self, mapper=None, *, clause=None, **_):
+            if mapper is not None and issubclass(mapper.class_, Page):
+                return elsewhere
+            return engine if self._flushing or isinstance(clause, Insert | Update | Delete) else elsewhere
+
+    session = scoped_session(sessionmaker(class_=Routing))
+    outbox = outbox_of(session, engine)
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book(n: int) -> None:
+        session.add(Effect(note=str(n)))
+        session.flush()
+        assert session.scalars(select(Page)).all() == []  # from the other one
+
+    handle = book.enqueue(1)
+    session.commit()
+    session.remove()
+    work(outbox)
+    assert (error_of(outbox, handle), notes(database)) == ("", ["1"])
+
+
+# In a handler.
+
+
+def test_each_handler_has_a_session_of_its_own_that_is_removed_after_it_also_after_an_error(engine, database):
+    session = scoped_session(sessionmaker(engine))
+    outbox = outbox_of(session, engine)
+    seen = []
+
+    @outbox.task(name="forgetful", retry=ONCE)
+    def forgetful(fails: bool) -> None:
+        seen.append((session(), session().in_transaction(), list(session.new)))
+        session.add(Effect(note="not committed"))
+        session.flush()
+        session.add(Effect(note="not even flushed"))
+        if fails:
+            raise ValueError
+
+    for fails in (True, False, True):
+        forgetful.using(outbox).enqueue(fails)
+    work(outbox)
+    sessions, began, held_back = zip(*seen, strict=True)
+    assert len(set(sessions)) == 3
+    assert not any(began), "what another handler began"
+    assert held_back == ([], [], [])
+    assert engine.pool.checkedout() == 0
+    assert notes(database) == []
+
+
+def test_the_thread_gets_back_the_session_that_it_had(engine, database):
+    session = scoped_session(sessionmaker(engine))
+    outbox = outbox_of(session, engine)
+    mine = session()
+    mine.add(Effect(note="mine"))
+    with outbox.host.handling(None):
+        assert session() is not mine
+    with pytest.raises(ValueError, match="of the handler"), outbox.host.handling(None):
+        session()
+        raise ValueError("of the handler")
+    assert session() is mine
+    session.commit()
+    with pytest.raises(ZeroDivisionError), outbox.host.unit(outbox.store):
+        session.add(Effect(note="of a task"))
+        raise ZeroDivisionError
+    assert session() is mine
+    session.remove()
+    with outbox.host.handling(None):
+        session()
+    assert not session.registry.has()
+    assert notes(database) == ["mine"]
+
+
+# In a transactional task.
+
+FACTORIES = {
+    "plain": {},
+    "its own class and options": {"class_": Own, "autoflush": False, "expire_on_commit": False, "info": {"kept": True}},
+    "two-phase": {"twophase": True},
+    "rolled back with the outer": {"join_transaction_mode": "rollback_only"},
+}
+
+
+@pytest.fixture(params=FACTORIES)
+def factory(request, engine):
+    return sessionmaker(engine, **FACTORIES[request.param])
+
+
+def test_the_session_of_a_transactional_task_is_the_factorys_and_writes_in_its_transaction(factory, engine, database):
+    session = scoped_session(factory)
+    outbox = outbox_of(session, engine)
+    model = factory(twophase=False)
+
+    @outbox.task(name="follow", queue="never worked on")
+    def follow(n: int) -> None: ...
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book(ctx: TaskContext, fails: bool) -> None:
+        assert ctx.session is session()
+        assert isinstance(session(), type(model).__mro__[1])
+        assert (session.autoflush, session.info) == (model.autoflush, model.info)
+        assert session().expire_on_commit == model.expire_on_commit
+        session.add(Effect(note="committed"))
+        session.commit()
+        session.add(Effect(note="rolled back"))
+        session.flush()
+        session.rollback()
+        with session.begin_nested() as savepoint:
+            session.add(Effect(note="taken back"))
+            session.flush()
+            savepoint.rollback()
+        follow.enqueue(1)
+        session.add(Effect(note="not flushed"))
+        if fails:
+            session.flush()
+            raise ValueError("too late")
+
+    failed = book.using(outbox).enqueue(True)
+    work(outbox)
+    assert "too late" in error_of(outbox, failed)
+    assert notes(database) == []
+    done = book.using(outbox).enqueue(False)
+    work(outbox)
+    assert error_of(outbox, done) == ""
+    assert notes(database) == ["committed", "not flushed"]
+    assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'follow'") == [(1,)]
+    assert engine.pool.checkedout() == 0
+
+
+def test_a_session_of_several_databases_is_joined_in_ours_alone(engine, elsewhere, database):
+    session = scoped_session(sessionmaker(binds={Effect: engine, task_executions: engine, Page: elsewhere}))
+    outbox = outbox_of(session, engine)
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book() -> None:
+        session.add_all([Effect(note="ours"), Page(id=1)])
+        session.commit()
+        raise ValueError
+
+    book.using(outbox).enqueue()
+    work(outbox)
+    assert notes(database) == []
+    with elsewhere.connect() as connection:
+        assert connection.execute(select(Page.id)).all() == [(1,)], "its transaction is apart, as the docs say"
+
+
+def test_two_engines_of_our_database_are_one(engine, database):
+    """Of a session for each kind of table: what is not in the task's transaction would be committed without it."""
+    Elsewhere.metadata.create_all(engine)
+    second = database.host_engine()
+    session = scoped_session(sessionmaker(binds={Effect: engine, Page: second}))
+    outbox = outbox_of(session, engine)
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book() -> None:
+        session.add_all([Effect(note="ours"), Page(id=1)])
+        session.commit()
+        raise ValueError("too late")
+
+    handle = book.using(outbox).enqueue()
+    work(outbox)
+    assert "too late" in error_of(outbox, handle)
+    assert notes(database) == database.rows("SELECT id FROM pages") == []
+    Elsewhere.metadata.drop_all(engine)
+
+
+def test_a_session_that_is_made_in_the_middle_of_a_transactional_task_is_refused(engine, database):
+    session = scoped_session(sessionmaker(engine))
+    outbox = outbox_of(session, engine)
+
+    @outbox.task(name="careless", transactional=True, retry=ONCE)
+    def careless(reads: bool) -> None:
+        session.add(Effect(note="committed"))
+        session.commit()
+        session.remove()
+        session.execute(select(1)) if reads else None
+
+    refused, done = careless.using(outbox).enqueue(True), careless.using(outbox).enqueue(False)
+    work(outbox)
+    assert "made after session.remove()" in error_of(outbox, refused)
+    assert error_of(outbox, done) == ""
+    assert notes(database) == ["committed"]
+    assert engine.pool.checkedout() == 0
+
+
+def test_sessions_that_could_not_be_told_apart_are_refused_at_once(engine):
+    with pytest.raises(ConfigurationError, match="sessionmaker"):
+        outbox_of(scoped_session(lambda: Session(engine)), engine)
+
+
+def test_a_session_of_another_database_is_refused_and_says_which(engine, elsewhere, database):
+    session = scoped_session(sessionmaker(elsewhere))
+    outbox = outbox_of(session, engine)
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book() -> None: ...
+
+    handle = book.using(outbox).enqueue()
+    work(outbox)
+    assert "elsewhere.db" in error_of(outbox, handle)
+    with pytest.raises(InvalidTarget, match="the outbox is bound to"):
+        book.enqueue()
+    session.remove()
+
+
+def test_a_test_may_give_its_own_transaction(engine, database):
+    session = scoped_session(sessionmaker(engine))
+    outbox = outbox_of(session, engine)
+    with engine.connect() as connection, connection.begin() as transaction:
+        with outbox.host.unit(outbox.store, within=connection) as unit:
+            session.add(Effect(note="in a test"))
+            session.commit()
+            unit.flush()
+        assert connection.scalars(select(Effect.note)).all() == ["in a test"]
+        transaction.rollback()
+    assert notes(database) == []
