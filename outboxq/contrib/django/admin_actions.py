@@ -1,0 +1,208 @@
+"""What can be done to a task in the admin: each through the store, in one transaction of Django's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth import get_permission_codename
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpResponseRedirect
+from django.urls import path, reverse
+from django.views.decorators.http import require_POST
+
+from ...errors import InvalidTransition, TaskNotFound
+from ...model import TaskStatus
+from ...store import Store
+from .admin_detail import plain
+from .admin_list import as_uuid
+from .aliases import outboxes
+
+_AT_ONCE = 1_000
+"""To how many tasks one request does something."""
+_TOLD = 10
+"""How many refusals are told one by one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskAction:
+    """One of them."""
+
+    name: str
+    label: str
+    """In the list."""
+    button: str
+    """On the task's page."""
+    permission: str
+    """Its codename, but for the model's name."""
+    statuses: frozenset[TaskStatus]
+    """Where a task's page offers it. What is really allowed, the store says."""
+    act: Callable[[Store, UUID, str, object], str]
+    """Given the store, the task, who asks, and `using`: what was done, in words."""
+
+
+def _retry(store: Store, task_id: UUID, _who: str, using: object) -> str:
+    store.redrive(task_id, using=using)
+    return "to run again, from the first attempt"
+
+
+def _run_now(store: Store, task_id: UUID, _who: str, using: object) -> str:
+    return "due now" if store.run_now(task_id, using=using) else "due already"
+
+
+def _cancel(store: Store, task_id: UUID, who: str, using: object) -> str:
+    status = store.cancel(task_id, reason=who, using=using)
+    return "asked to stop, and running until it does" if status is TaskStatus.RUNNING else "cancelled"
+
+
+def _cancel_now(store: Store, task_id: UUID, who: str, using: object) -> str:
+    store.cancel(task_id, reason=who, force=True, using=using)
+    return "cancelled; what a worker still does for it counts for nothing"
+
+
+def _discard(store: Store, task_id: UUID, who: str, using: object) -> str:
+    store.discard(task_id, reason=who, using=using)
+    return "discarded"
+
+
+ACTIONS = (
+    TaskAction(
+        name="retry",
+        label="Run again (failed tasks)",
+        button="Run again",
+        permission="retry",
+        statuses=frozenset({TaskStatus.FAILED}),
+        act=_retry,
+    ),
+    TaskAction(
+        name="run_now",
+        label="Run now (delayed tasks, and those that wait for a retry)",
+        button="Run now",
+        permission="retry",
+        statuses=frozenset({TaskStatus.READY}),
+        act=_run_now,
+    ),
+    TaskAction(
+        name="cancel",
+        label="Cancel (running tasks are asked to stop)",
+        button="Cancel",
+        permission="cancel",
+        statuses=frozenset({TaskStatus.READY, TaskStatus.RUNNING}),
+        act=_cancel,
+    ),
+    TaskAction(
+        name="cancel_now",
+        label="Cancel at once (running tasks too: their workers lose them)",
+        button="Cancel at once",
+        permission="cancel",
+        statuses=frozenset({TaskStatus.RUNNING}),
+        act=_cancel_now,
+    ),
+    TaskAction(
+        name="discard",
+        label="Discard (failed tasks)",
+        button="Discard",
+        permission="discard",
+        statuses=frozenset({TaskStatus.FAILED}),
+        act=_discard,
+    ),
+)
+
+_BY_NAME = {action.name: action for action in ACTIONS}
+
+
+def _ticked(action: TaskAction) -> Callable[..., None]:
+    """The action, for the tasks that are ticked in the list."""
+
+    def act(model_admin: ActingAdmin, request: Any, queryset: Any) -> None:
+        model_admin.act_on(request, action, queryset)
+
+    act.__name__ = action.name
+    act.short_description, act.allowed_permissions = action.label, (action.permission,)  # type: ignore[attr-defined]  # Django's
+    return act
+
+
+class ActingAdmin(admin.ModelAdmin):
+    """Offers the actions in the list and on a task's page to those who have the permission. The user is named in the task's
+    history where something ends by it, and each change is in Django's own log.
+    """
+
+    alias: str
+    actions = tuple(_ticked(action) for action in ACTIONS)
+
+    def has_retry_permission(self, request: Any) -> bool:
+        return self.may(request, "retry")
+
+    def has_cancel_permission(self, request: Any) -> bool:
+        return self.may(request, "cancel")
+
+    def has_discard_permission(self, request: Any) -> bool:
+        return self.may(request, "discard")
+
+    def may(self, request: Any, permission: str) -> bool:
+        codename = get_permission_codename(permission, self.opts)
+        return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))
+
+    def offered(self, request: Any, task: Any) -> list[TaskAction]:
+        """What the user may do to a task as it is."""
+        return [one for one in ACTIONS if task.status in one.statuses and self.may(request, one.permission)]
+
+    def get_urls(self) -> list[Any]:
+        act = self.admin_site.admin_view(require_POST(self.act_view))
+        name = f"{self.opts.app_label}_{self.opts.model_name}_act"
+        return [path("<uuid:task_id>/act/<slug:action>/", act, name=name), *super().get_urls()]
+
+    def act_view(self, request: Any, task_id: UUID, action: str) -> HttpResponseRedirect:
+        """From a task's page."""
+        chosen = _BY_NAME.get(action)
+        if chosen is None:
+            raise Http404(f"there is no action {action!r}")
+        if not (self.has_view_permission(request) and self.may(request, chosen.permission)):
+            raise PermissionDenied
+        self.act_on(request, chosen, self.get_queryset(request).filter(pk=task_id))
+        page = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+        return HttpResponseRedirect(reverse(page, args=(task_id,), current_app=self.admin_site.name))
+
+    def response_action(self, request: Any, queryset: Any, **where: Any) -> Any:
+        """Those that are ticked are meant, even if by now the list is another one."""
+        if any(as_uuid(ticked) is None for ticked in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            self.message_user(request, "What is selected are no tasks. Nothing was changed.", messages.WARNING)
+            return None
+        if "1" not in request.POST.getlist("select_across"):
+            queryset = self.get_queryset(request)
+        return super().response_action(request, queryset, **where)
+
+    def act_on(self, request: Any, action: TaskAction, tasks: Any) -> None:
+        """Do it to each of the tasks (a query), and tell the user what became of them."""
+        done: Counter[str] = Counter()
+        refused: list[str] = []
+        chosen = list(tasks.only("id", "task_name")[: _AT_ONCE + 1])
+        for task in chosen[:_AT_ONCE]:
+            try:
+                done[self._act(request, action, task)] += 1
+            except (InvalidTransition, TaskNotFound) as error:
+                refused.append(str(error))
+        for said, count in done.items():
+            whom = f"Task {chosen[0].pk}" if len(chosen) == 1 else f"{count} of {len(chosen[:_AT_ONCE])} tasks"
+            self.message_user(request, f"{whom}: {said}.", messages.SUCCESS)
+        for sentence in refused[:_TOLD]:
+            self.message_user(request, f"{plain(sentence)}.", messages.WARNING)
+        if len(refused) > _TOLD:
+            self.message_user(request, f"{len(refused) - _TOLD} others were refused too.", messages.WARNING)
+        if len(chosen) > _AT_ONCE:
+            self.message_user(request, f"That were the first {_AT_ONCE}; do it again for the others.", messages.WARNING)
+        if not chosen:
+            self.message_user(request, "There is no such task any more.", messages.WARNING)
+
+    def _act(self, request: Any, action: TaskAction, task: Any) -> str:
+        """In the request's transaction, or in one of its own, with the entry of Django's log."""
+        outbox = outboxes[self.alias]
+        with outbox.host.transaction() as transaction:
+            said = action.act(outbox.store, task.pk, f"by {request.user.get_username()} in the admin", transaction)
+            self.log_change(request, task, f"{action.name}: {said}")
+        return said

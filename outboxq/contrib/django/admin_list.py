@@ -1,0 +1,223 @@
+"""The admin's list of tasks: of tables of any size it looks at so many, the newest first, and from there at older ones.
+
+Ids are times, so the primary key is the order. Ready, Running and Failed tasks are found through the small tables that hold
+just those; no query of a page reads more than `LOOK` tasks, but where an outbox entry of a rare queue is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.contrib.admin import SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.utils import timezone
+
+from ...model import TaskStatus
+from .admin_detail import plain
+from .aliases import outboxes
+from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease
+
+LOOK = 10_000
+"""How many tasks a page is chosen from."""
+_KNOWN = 1_000
+"""How many are read to say which queues and task names there are."""
+_CHOICES = 100
+
+BEFORE = "before"
+"""The parameter of the id below which is looked."""
+
+_KEPT_APART: dict[str | None, Any] = {
+    TaskStatus.READY: OutboxEntry,
+    TaskStatus.RUNNING: TaskLease,
+    TaskStatus.FAILED: DeadLetter,
+}
+
+
+class TaskList(ChangeList):
+    """A page of tasks. `older`: the query string of what lies behind those it was chosen from; None: nothing."""
+
+    older: str | None = None
+    newest: str | None = None
+    """The query string of the list's beginning; None: this is it."""
+    look = LOOK
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        """Without our own parameter, which is no field."""
+        found = super().get_filters_params(params)
+        found.pop(BEFORE, None)
+        return found
+
+    def get_queryset(self, request: Any, exclude_parameters: Any = None) -> Any:
+        found = super().get_queryset(request, exclude_parameters).defer("args", "headers", "result", "last_error")
+        if as_uuid(self.query) is not None:
+            return found
+        chosen = {spec.parameter_name: spec.value() for spec in self.filter_specs}
+        ids, column = self._where_they_are(chosen)
+        within: dict[str, UUID] = {}
+        if (before := self.params.get(BEFORE)) is not None:
+            within["lt"] = _uuid(before)
+            self.newest = self.get_query_string(remove=[BEFORE])
+        if (since := since_of(chosen.get(CreatedFilter.parameter_name))) is not None:
+            within["gte"] = first_id(since)
+        newest = ids.filter(**_bounds(column, within)).order_by(f"-{column}").values_list(column, flat=True)
+        for last in newest[self.look - 1 : self.look]:
+            within["gte"] = last
+            self.older = self.get_query_string({BEFORE: str(last)})
+        if ids.model is not TaskExecution:
+            found = found.filter(pk__in=ids.filter(**_bounds(column, within)).values(column))
+        return found.filter(**_bounds("pk", within))
+
+    def get_results(self, request: Any) -> None:
+        """Each task of the page also gets `available_at`: when it is due, while it is Ready."""
+        super().get_results(request)
+        self.result_list: list[Any] = list(self.result_list)
+        ready = [task.pk for task in self.result_list if task.status == TaskStatus.READY]
+        entries = OutboxEntry.objects.using(self.root_queryset.db).filter(task_execution_id__in=ready)
+        due = dict(entries.values_list("task_execution_id", "available_at"))
+        for task in self.result_list:
+            task.available_at = due.get(task.pk)
+
+    def _where_they_are(self, chosen: dict[str, str | None]) -> tuple[Any, str]:
+        """The rows that say which tasks are meant, and their column with the task's id."""
+        database = self.root_queryset.db
+        small = _KEPT_APART.get(chosen.get(StatusFilter.parameter_name))
+        if small is None:
+            return TaskExecution.objects.using(database), "id"
+        ids = small.objects.using(database)
+        if (queue := chosen.get(QueueFilter.parameter_name)) is not None:
+            ids = ids.filter(queue=queue)
+        if small is DeadLetter and (name := chosen.get(TaskFilter.parameter_name)) is not None:
+            ids = ids.filter(task_name=name)
+        return ids, "task_execution_id"
+
+
+class StatusFilter(SimpleListFilter):
+    title = "status"
+    parameter_name = "status"
+
+    def lookups(self, _request: Any, _model_admin: Any) -> list[tuple[str, str]]:
+        return [(status.value, status.value) for status in TaskStatus]
+
+    def queryset(self, _request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(status=_one_of(list(TaskStatus), self.value()))
+
+
+class KnownFilter(SimpleListFilter):
+    """One of the values that are in use now, or any other that the address names."""
+
+    position: int
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
+        names = set(known(request, model_admin.alias)[self.position])
+        chosen = self.value()
+        if chosen is not None:
+            names.add(_text(chosen))
+        return [(name, plain(name)) for name in sorted(names)]
+
+    def queryset(self, _request: Any, queryset: Any) -> Any:
+        return queryset if self.value() is None else queryset.filter(**{self.parameter_name: self.value()})
+
+
+class QueueFilter(KnownFilter):
+    title = "queue"
+    parameter_name = "queue"
+    position = 0
+
+
+class TaskFilter(KnownFilter):
+    title = "task"
+    parameter_name = "task_name"
+    position = 1
+
+
+class CreatedFilter(SimpleListFilter):
+    """By the time in the id, which is the order of the list."""
+
+    title = "created"
+    parameter_name = "created"
+
+    def lookups(self, _request: Any, _model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, label) for name, (label, _) in _SPANS.items()]
+
+    def queryset(self, _request: Any, queryset: Any) -> Any:
+        if self.value() is not None:
+            _one_of(_SPANS, self.value())
+        return queryset  # the list reads from there on
+
+
+_SPANS = {
+    "hour": ("Past hour", timedelta(hours=1)),
+    "day": ("Past 24 hours", timedelta(days=1)),
+    "week": ("Past 7 days", timedelta(days=7)),
+    "month": ("Past 30 days", timedelta(days=30)),
+}
+
+
+def since_of(span: str | None) -> datetime | None:
+    """When a choice of `CreatedFilter` begins."""
+    return timezone.now() - _SPANS[span][1] if span in _SPANS else None
+
+
+def first_id(moment: datetime) -> UUID:
+    """The lowest id of an aware moment; before 1970 that of 1970."""
+    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
+
+
+def as_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text.strip())
+    except ValueError:
+        return None
+
+
+def known(request: Any, alias: str) -> tuple[list[str], list[str]]:
+    """Queues and task names: those this process registered, and those of the newest tasks, entries and dead letters."""
+    if not hasattr(request, "_outboxq_known"):
+        registered = [(task.settings.queue, task.name) for task in outboxes[alias].tasks]
+        request._outboxq_known = _names([*registered, *_in_use(alias)])  # noqa: SLF001 - two filters ask within one request
+    return request._outboxq_known  # noqa: SLF001
+
+
+def _in_use(alias: str) -> Iterator[tuple[str, str | None]]:
+    newest = TaskExecution.objects.using(alias).order_by("-id").values_list("queue", "task_name")
+    yield from newest[:_KNOWN]
+    yield from DeadLetter.objects.using(alias).order_by("-failed_at").values_list("queue", "task_name")[:_KNOWN]
+    for queue in OutboxEntry.objects.using(alias).order_by("-id").values_list("queue", flat=True)[:_KNOWN]:
+        yield queue, None
+
+
+def _names(pairs: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str]]:
+    queues: dict[str, None] = {}
+    tasks: dict[str, None] = {}
+    for queue, task in pairs:
+        queues[queue] = None
+        if task is not None:
+            tasks[task] = None
+    return list(queues)[:_CHOICES], list(tasks)[:_CHOICES]
+
+
+def _bounds(column: str, within: dict[str, UUID]) -> dict[str, UUID]:
+    return {f"{column}__{operator}": value for operator, value in within.items()}
+
+
+def _one_of(choices: Iterable[str], value: str | None) -> str:
+    if value not in set(choices):
+        raise IncorrectLookupParameters(f"{value!r} is no choice")
+    return str(value)
+
+
+def _uuid(text: str) -> UUID:
+    found = as_uuid(text)
+    if found is None:
+        raise IncorrectLookupParameters(f"{text!r} is no task id")
+    return found
+
+
+def _text(value: str) -> str:
+    if "\0" in value:
+        raise IncorrectLookupParameters("no name has a NUL")
+    return value

@@ -1,0 +1,118 @@
+"""The admin of queues: pause and resume them, limit them, say whether their keys take turns."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+
+from ...store import Store
+from .aliases import outboxes
+from .models import QueueSettings
+
+_MOST = 2**31 - 1
+_LONGEST = timedelta(days=3650).total_seconds()
+
+
+class QueueForm(forms.ModelForm):
+    queue = forms.CharField(max_length=1000, strip=False)
+    paused = forms.BooleanField(required=False, help_text="Nothing of it is started; what runs, runs on.")
+    concurrency_limit = forms.IntegerField(
+        required=False, min_value=1, max_value=_MOST, help_text="How many run at once, on all machines together."
+    )
+    rate_limit = forms.IntegerField(
+        required=False, min_value=1, max_value=_MOST, help_text="How many start in so many seconds."
+    )
+    rate_seconds = forms.FloatField(required=False, min_value=0.001, max_value=_LONGEST)
+    fair = forms.BooleanField(
+        required=False, initial=True, help_text="Keys take turns; otherwise the one due the longest is next."
+    )
+
+    class Meta:
+        """What of it stands in the row."""
+
+        model = QueueSettings
+        fields = ("queue", "concurrency_limit", "rate_limit", "rate_seconds", "fair")
+
+    def __init__(self, *args: Any, instance: Any = None, initial: Any = None, **options: Any) -> None:
+        is_paused = instance is not None and instance.paused_at is not None
+        super().__init__(*args, instance=instance, initial={"paused": is_paused, **(initial or {})}, **options)
+
+    def clean(self) -> Any:
+        cleaned = super().clean()
+        if (cleaned.get("rate_limit") is None) is not (cleaned.get("rate_seconds") is None) and not self.errors:
+            raise forms.ValidationError("A rate is a number and its seconds: give both, or neither.")
+        return cleaned
+
+    def validate_unique(self) -> None:
+        """What is said of a queue is said anew."""
+
+
+class QueueSettingsAdmin(admin.ModelAdmin):
+    """Queues of which something is said; one that is as the defaults have it is not in the list, and can be added."""
+
+    alias = "default"
+    """Whose outbox is shown: one of DATABASES."""
+
+    form = QueueForm
+    fields = ("queue", "paused", "concurrency_limit", "rate_limit", "rate_seconds", "fair")
+    list_display = (
+        "queue",
+        "paused",
+        "paused_at",
+        "concurrency_limit",
+        "rate_limit",
+        "rate_seconds",
+        "fair",
+        "updated_at",
+    )
+    search_fields = ("queue",)
+    ordering = ("queue",)
+    actions = ("pause", "resume")
+
+    def paused(self, settings: Any) -> bool:
+        return settings.paused_at is not None
+
+    paused.boolean = True  # type: ignore[attr-defined]  # how Django is told, its decorator being untyped
+
+    def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
+        return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
+
+    def get_readonly_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:  # noqa: ARG002
+        return () if obj is None else ("queue",)
+
+    def has_add_permission(self, request: Any) -> bool:
+        """To say the first thing of a queue is to change it."""
+        return bool(self.has_change_permission(request))
+
+    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+    def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:  # noqa: ARG002
+        said = form.cleaned_data
+        rate = None if said["rate_limit"] is None else (said["rate_limit"], said["rate_seconds"])
+        outbox = outboxes[self.alias]
+        with outbox.host.transaction() as transaction:
+            outbox.store.limit(obj.queue, concurrency=said["concurrency_limit"], rate=rate, using=transaction)
+            outbox.store.order(obj.queue, fair=said["fair"], using=transaction)
+            change_pause = outbox.store.pause if said["paused"] else outbox.store.resume
+            change_pause(obj.queue, using=transaction)
+
+    def pause(self, request: Any, queryset: Any) -> None:
+        self._each(request, queryset, Store.pause, "paused")
+
+    def resume(self, request: Any, queryset: Any) -> None:
+        self._each(request, queryset, Store.resume, "resumed")
+
+    pause.allowed_permissions = resume.allowed_permissions = ("change",)  # type: ignore[attr-defined]  # as above
+    pause.short_description, resume.short_description = "Pause", "Resume"  # type: ignore[attr-defined]
+
+    def _each(self, request: Any, queryset: Any, change: Any, said: str) -> None:
+        outbox = outboxes[self.alias]
+        for settings in list(queryset):
+            with outbox.host.transaction() as transaction:
+                change(outbox.store, settings.queue, using=transaction)
+                self.log_change(request, settings, said)
+            self.message_user(request, f"Queue {settings.queue}: {said}.", messages.SUCCESS)

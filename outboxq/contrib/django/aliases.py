@@ -1,0 +1,109 @@
+"""An outbox for each database of the project, made at first use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
+from sqlalchemy import Engine
+from sqlalchemy.engine import URL
+
+from ...errors import ConfigurationError
+from ...outbox import Outbox
+from .host import DjangoHost
+from .registry import DjangoRegistry
+from .store import DjangoStore
+
+SETTINGS = {"SCHEMA": None}
+"""What OUTBOXQ in the settings may say, and what holds where it does not. SCHEMA: the PostgreSQL schema of our tables."""
+
+
+class DjangoOutbox(Outbox):
+    """The outbox in one of DATABASES. `task.enqueue()` writes through Django's own connection, in its transaction.
+
+    Outside `transaction.atomic()` it writes in a transaction of its own, as a model's `save()` does.
+    """
+
+    def __init__(self, alias: str = "default") -> None:
+        """Raises ConfigurationError for settings that it does not know."""
+        self.alias = alias
+        self._chosen: tuple[str, DjangoStore] | None = None
+        self._choosing = threading.Lock()
+        super().__init__(schema=setting("SCHEMA"), host=DjangoHost(alias))
+        self.tasks: DjangoRegistry = DjangoRegistry(alias)
+
+    def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
+        """Raises ConfigurationError: the database is said in DATABASES."""
+        raise ConfigurationError(
+            f"this outbox is in Django's database {self.alias!r}; change DATABASES in the settings"
+        )
+
+    @property
+    def is_bound(self) -> bool:
+        return True
+
+    @property
+    def store(self) -> DjangoStore:
+        """The lower layer. Its methods with ``using=`` open no connection but Django's; the engine is made for the others.
+
+        It follows the settings: tests give a database another name, and then it is another store.
+        """
+        database = repr(
+            [connections[self.alias].settings_dict[key] for key in ("ENGINE", "NAME", "HOST", "PORT", "USER")]
+        )
+        with self._choosing:
+            if self._chosen is None or self._chosen[0] != database:
+                self._chosen = database, DjangoStore(alias=self.alias, schema=self.schema)
+            return self._chosen[1]
+
+    def _database_of_the_environment(self) -> None:
+        return None  # OUTBOXQ_DATABASE_URL is for programs without settings
+
+    def _engine(self) -> Engine:
+        return self.store.bound_engine
+
+
+class Outboxes:
+    """`outboxes[alias]`, as `django.db.connections[alias]`; but one for all threads, for it holds the tasks."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, DjangoOutbox] = {}
+        self._making = threading.Lock()
+
+    def __getitem__(self, alias: str) -> DjangoOutbox:
+        """Raises ConfigurationError for an alias that DATABASES does not have."""
+        with self._making:
+            if alias not in self._made:
+                try:
+                    connections[alias]
+                except ConnectionDoesNotExist:
+                    raise ConfigurationError(
+                        f"Django knows no database {alias!r}; see DATABASES in its settings"
+                    ) from None
+                self._made[alias] = DjangoOutbox(alias)
+            return self._made[alias]
+
+    def made(self) -> list[str]:
+        """The aliases whose outboxes have tasks."""
+        return [alias for alias, outbox in self._made.items() if any(outbox.tasks)]
+
+    def __iter__(self) -> Iterator[str]:
+        """The aliases of DATABASES."""
+        return iter(connections)
+
+
+outboxes = Outboxes()
+
+
+def setting(name: str) -> str | None:
+    """One of SETTINGS. Raises ConfigurationError where OUTBOXQ has others."""
+    given = getattr(settings, "OUTBOXQ", {})
+    unknown = sorted(set(given) - set(SETTINGS))
+    if unknown:
+        raise ConfigurationError(
+            f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {', '.join(SETTINGS)}"
+        )
+    return given.get(name, SETTINGS[name])

@@ -1,0 +1,54 @@
+"""The application for INSTALLED_APPS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.apps import apps as installed
+from django.core.checks import Tags, register
+from django.db import connections, transaction
+from django.db.migrations.loader import MigrationLoader
+from django.db.models.signals import post_migrate, pre_migrate
+from django.utils.module_loading import autodiscover_modules
+
+
+class OutboxqConfig(AppConfig):
+    """Its tables come with `manage.py migrate`, and with them what the project's tasks subscribe to."""
+
+    name = "outboxq.contrib.django"
+    label = "outboxq"
+    verbose_name = "outboxq"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """The tasks are not imported here: a process that enqueues imports those it names, a worker all."""
+        from .checks import check_settings, check_tables
+
+        register(check_settings, "outboxq")
+        register(check_tables, Tags.database)
+        pre_migrate.connect(_make_tables, sender=self)
+        post_migrate.connect(_subscribe, sender=self)
+
+
+def _make_tables(using: str, **_: Any) -> None:
+    """Where MIGRATION_MODULES says that no migrations are to be run, as in tests: models alone would make worse tables."""
+    from .operations import bring_to, has_tables
+
+    if has_tables(using) and MigrationLoader.migrations_module("outboxq")[0] is None:
+        with transaction.atomic(using=using):
+            bring_to("head", connections[using])
+
+
+def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
+    """So that an event emitted before the first worker has started finds its subscribers; again after a flush, in tests."""
+    from .aliases import outboxes
+    from .operations import has_tables
+
+    if not has_tables(using) or "tasksubscription" not in apps.all_models["outboxq"]:  # migrated to zero
+        return
+    autodiscover_modules("tasks")
+    outbox = outboxes[using]
+    if outbox.subscriptions:
+        with transaction.atomic(using=using):
+            outbox.store.subscribe(outbox.subscriptions, tasks=[task.name for task in outbox.tasks], using=using)

@@ -1,0 +1,238 @@
+"""`TASKS`: the outbox as a backend of Django's own tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+from django.apps import apps
+from django.core import checks
+from django.core.signals import setting_changed
+from django.db import connections, transaction
+
+from ...errors import InvalidCall, TaskNotFound, UnknownTask
+from ...model import TaskExecution
+from ...place import HERE, place
+from .aliases import DjangoOutbox, outboxes
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    InvalidTaskBackend,
+    Task,
+    TaskResultDoesNotExist,
+    normalize_json,
+    signals,
+    task_backends,
+)
+from .django_task import OutboxqTask, aware, call_options, task, unvalidated, validate
+from .options import Options
+from .registry import DjangoRegistry
+from .results import Call, amend, result_of, task_as_enqueued
+from .runner import Runner
+
+__all__ = ["OutboxqBackend", "OutboxqTask", "task"]
+
+APP = "outboxq.contrib.django"
+
+
+class OutboxqBackend(BaseTaskBackend):
+    """Enqueues in the transaction that Django's connection is in; outboxq's workers run what was committed."""
+
+    task_class = OutboxqTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        """Raises InvalidTaskBackend for OPTIONS that outboxq does not know."""
+        if isinstance(params.get("QUEUES"), str):
+            raise InvalidTaskBackend(f"TASKS[{alias!r}]: QUEUES takes a list; write [{params['QUEUES']!r}]")
+        super().__init__(alias, params)
+        self.defaults = Options.of(self.options, alias)
+
+    @property
+    def database(self) -> str:
+        """Its alias in DATABASES."""
+        return self.defaults.database
+
+    @property
+    def outbox(self) -> DjangoOutbox:
+        return outboxes[self.database]
+
+    def validate_task(self, task: Any) -> None:
+        """Raises InvalidTask."""
+        super().validate_task(task)
+        if inspect.isgeneratorfunction(task.func) or inspect.isasyncgenfunction(task.func):
+            raise InvalidTask(f"{task.module_path}: a generator function does nothing when it is called; return a list")
+        validate(task, self.defaults)
+        if self.database in connections:  # `check()` says where it is not
+            self._tasks.declare(task.module_path)
+
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Write the task in the transaction of Django's connection; outside `atomic()` in one of its own, as `save()` would.
+
+        Where its idempotency key has a task already, returns the result of that. Raises InvalidTask for a task that no worker
+        could find, TypeError for arguments that do not fit the function or are no JSON, PayloadError for those that cannot be
+        stored; all of them before anything is written.
+        """
+        self.validate_task(task)
+        runner, store = self._runner(task), self.outbox.store
+        call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
+        _check_call(task, call["args"], call["kwargs"])
+        if task.run_after is not None:
+            call["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
+        with place(self.outbox, HERE, task.module_path) as where:
+            handle = runner.using(where, **call_options(task)).enqueue(**call)
+            execution = store.get(handle.id, using=where)
+            result = self._result(execution, using=where)
+        if handle.created:
+            amend(result, task=task)
+            signals.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        """Raises TaskResultDoesNotExist, also for the id of a task that was not enqueued through Django's."""
+        try:
+            task_id = UUID(str(result_id))
+        except ValueError as error:
+            raise TaskResultDoesNotExist(result_id) from error
+        with self.reading() as where:
+            try:
+                execution = self.outbox.store.get(task_id, using=where)
+            except TaskNotFound as error:
+                raise TaskResultDoesNotExist(result_id) from error
+            return self._result(execution, using=where)
+
+    def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        """That the settings fit together."""
+        where = f"TASKS[{self.alias!r}]"
+        found = list(super().check(**kwargs))
+        if not apps.is_installed(APP):
+            found.append(
+                checks.Error(
+                    f"{where} uses outboxq, but its app is not installed.",
+                    hint=f"Add {APP!r} to INSTALLED_APPS and run manage.py migrate.",
+                    id="outboxq.E101",
+                )
+            )
+        if self.database not in connections:
+            known = ", ".join(connections)
+            found.append(
+                checks.Error(
+                    f"{where} names the database {self.database!r}, which DATABASES does not have.",
+                    hint=f"Let OPTIONS['database'] be one of: {known}.",
+                    id="outboxq.E102",
+                )
+            )
+        for queue in sorted(self.queues, key=str):
+            try:
+                validate(unvalidated(where, backend=self.alias, queue_name=queue), self.defaults)
+            except InvalidTask as error:
+                found.append(checks.Error(f"{where} has the queue {queue!r}: {error}", id="outboxq.E103"))
+        return found
+
+    @contextmanager
+    def reading(self) -> Iterator[object]:
+        """A transaction to look in: the present one, or a short one that on SQLite waits for no writer."""
+        connection = connections[self.database]
+        if connection.in_atomic_block or not connection.get_autocommit():
+            yield connection
+            return
+        if not hasattr(connection, "transaction_mode"):
+            with transaction.atomic(using=self.database):
+                yield connection
+            return
+        connection.ensure_connection()  # it sets the mode
+        before, connection.transaction_mode = connection.transaction_mode, "DEFERRED"
+        try:
+            with transaction.atomic(using=self.database):
+                yield connection
+        finally:
+            connection.transaction_mode = before
+
+    @property
+    def _tasks(self) -> DjangoRegistry:
+        return self.outbox.tasks
+
+    def _runner(self, task: Any) -> Runner:
+        try:
+            found = self._tasks.get(task.module_path)
+        except UnknownTask:
+            found = None
+        if not isinstance(found, Runner):
+            raise InvalidTask(
+                f"no worker would find {task.module_path}: declare it with @task under that name, in a module of an installed "
+                f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
+            )
+        return found
+
+    def _result(self, execution: TaskExecution, *, using: object) -> Any:
+        """With the task as it was enqueued; of one that is gone from the code, with what can still be said."""
+        if (call := Call.parse(execution.args)) is None:
+            raise TaskResultDoesNotExist(str(execution.id))
+        try:
+            found = self._tasks.get(execution.task_name)
+        except UnknownTask:
+            found = None
+        declared = found.declared if isinstance(found, Runner) else unvalidated(execution.task_name, backend=self.alias)
+        task = task_as_enqueued(declared, call, execution)
+        return result_of(self.outbox.store, execution, call, task, using=using)
+
+
+def runner_of(path: str, database: str) -> Runner | None:
+    """What runs the task of Django's that is declared at this import path; None: there is none.
+
+    Imports the module, if it may be imported, and passes on what that raises.
+    """
+    backends = list(_backends(database))
+    allowed = [config.name for config in apps.get_app_configs()]
+    allowed += [module for backend in backends for module in backend.defaults.modules]
+    module, _, name = path.rpartition(".")
+    if not backends or not any(module == one or module.startswith(f"{one}.") for one in allowed):
+        return None
+    if module.endswith(".__main__"):  # a program, which importing would run
+        return None
+    try:
+        declared = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            return None
+        raise
+    if not isinstance(declared, Task) or declared.module_path != path:
+        return None
+    backend = next((one for one in backends if one.alias == declared.backend), backends[0])
+    return Runner(declared, backend=backend, outbox=backend.outbox)
+
+
+def _backends(database: str) -> Iterator[OutboxqBackend]:
+    for alias in task_backends:
+        try:
+            backend = task_backends[alias]
+        except InvalidTaskBackend:  # the system checks complain of it
+            continue
+        if isinstance(backend, OutboxqBackend) and backend.database == database:
+            yield backend
+
+
+def _check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    context = [None] if task.takes_context else []
+    try:
+        inspect.signature(task.func).bind(*context, *args, **kwargs)
+    except TypeError as misfit:
+        raise InvalidCall(f"{task.module_path}: {misfit}") from None
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    """In tests, settings change under tasks that were found by them."""
+    if setting in {"TASKS", "INSTALLED_APPS"}:
+        for alias in outboxes:
+            outboxes[alias].tasks.forget()
+
+
+setting_changed.connect(_forget, dispatch_uid="outboxq.contrib.django.backend")

@@ -1,0 +1,87 @@
+"""What `manage.py check` says about the set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
+from django.core.checks import Warning as Caution
+from django.db import connections, router, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from ...errors import ConfigurationError, SchemaOutOfDate
+from .aliases import outboxes, setting
+from .operations import has_tables, runs_on
+
+
+def check_settings(**_options: Any) -> list[CheckMessage]:
+    """What needs no connection."""
+    try:
+        setting("SCHEMA")
+    except ConfigurationError as error:
+        return [Error(str(error), id="outboxq.E001", hint="Correct OUTBOXQ in the settings.")]
+    return [*_begins(), *_places()]
+
+
+def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> list[CheckMessage]:
+    """For `check --database` and `migrate`: whether the tables are those of this release, where Django believes they are."""
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        if not (has_tables(alias) and _is_migrated(alias)):
+            continue
+        try:
+            with transaction.atomic(using=alias):
+                outboxes[alias].store.ensure_current_on_django()
+        except SchemaOutOfDate as error:
+            hint = "Run `outboxq upgrade` with the URL of this database, or `migrate outboxq zero` and `migrate` if it may be emptied."
+            found.append(Caution(f"{alias}: {error}", hint=hint, id="outboxq.W002"))
+    return found
+
+
+def _begins() -> Iterator[CheckMessage]:
+    for alias in connections:
+        connection = connections[alias]
+        if connection.vendor != "sqlite" or connection.is_in_memory_db() or not has_tables(alias):
+            continue
+        mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
+        if mode.upper() == "DEFERRED":
+            yield Caution(
+                f"On the SQLite database {alias!r}, a transaction that reads first and enqueues later fails at once "
+                '("database is locked") when a worker has written meanwhile.',
+                hint=f'Set DATABASES[{alias!r}]["OPTIONS"]["transaction_mode"] = "IMMEDIATE".',
+                id="outboxq.W001",
+            )
+
+
+def _places() -> Iterator[CheckMessage]:
+    """Of the outboxes whose tasks are declared so far."""
+    ours = apps.get_app_config("outboxq")
+    written = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_config is not ours}  # noqa: SLF001 - Django's public name for it
+    for alias in outboxes.made():
+        if not runs_on(alias):
+            yield Error(
+                f"Tasks are declared for the database {alias!r}, but outboxq does not run on {connections[alias].display_name}.",
+                hint="Declare them on the outbox of a PostgreSQL or SQLite database.",
+                id="outboxq.E002",
+            )
+        elif not has_tables(alias):
+            yield Error(
+                f"Tasks are declared for the database {alias!r}, but DATABASE_ROUTERS keep the app outboxq out of it.",
+                hint='Have allow_migrate() return True for the app_label "outboxq" there.',
+                id="outboxq.E003",
+            )
+        elif written and alias not in written:
+            yield Caution(
+                f"Tasks are declared for the database {alias!r}, but no model is written there: a task is committed together "
+                "with rows of its own database only.",
+                hint="Declare them on outboxes[alias] of the database that your models are written to.",
+                id="outboxq.W003",
+            )
+
+
+def _is_migrated(alias: str) -> bool:
+    """Where it is not, Django says so itself."""
+    executor = MigrationExecutor(connections[alias])
+    return not executor.migration_plan(executor.loader.graph.leaf_nodes("outboxq"))

@@ -1,0 +1,210 @@
+"""Django's Task with what outboxq can do for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NoReturn, Self
+
+import tenacity
+from django.conf import settings
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from ...errors import OutboxqError, UnknownTask
+from ...model import NewTask, OnConflict, OnDeadLetter, duration
+from ...options import choice, times
+from ...retry import RetryPolicy
+from ...store import check
+from ...task import DEFAULT_LEASE, Settings
+from ...uuid7 import uuid7
+from .compat import InvalidTask, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxqTask(Task):
+    """What is None is as the backend's OPTIONS say it, or as outboxq does by itself."""
+
+    # Django's own, which have defaults from 6.1 on.
+    priority: int = 0
+    backend: str = "default"
+    queue_name: str = "default"
+    run_after: datetime | None = None
+    takes_context: bool = False
+
+    retry: RetryPolicy | tenacity.BaseRetrying | None = None
+    lease: timedelta | float | None = None
+    timeout: timedelta | float | None = None
+    transactional: bool | None = None
+    on_dead_letter: OnDeadLetter | str | None = None
+    delay: timedelta | float | None = None
+    expires: timedelta | float | datetime | None = None
+    max_attempts: int | None = None
+    partition_key: str | None = None
+    idempotency_key: str | None = None
+    unique_for: timedelta | float | None = None
+    unique_until_finished: bool | None = None
+    on_conflict: OnConflict | str | None = None
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | None = None,
+        backend: str | None = None,
+        delay: timedelta | float | None = None,
+        expires: timedelta | float | datetime | None = None,
+        max_attempts: int | None = None,
+        partition_key: str | None = None,
+        idempotency_key: str | None = None,
+        unique_for: timedelta | float | None = None,
+        unique_until_finished: bool | None = None,
+        on_conflict: OnConflict | str | None = None,
+    ) -> Self:
+        """The task with these options, which mean what they mean to `outboxq.Task.using`; None leaves one as it was.
+
+        Raises InvalidTask for a value that is out of its range.
+        """
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        return replace(self, **given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its import path, and what was said with `using()`: a retry policy is found again where it is declared."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _DECLARED}
+        return _rebuilt, (self.module_path, given)
+
+
+def task(function: Callable[..., Any] | None = None, *, backend: str = "default", **options: Any) -> Any:
+    """`@task` as Django has it, with outboxq's options besides: ``@task(queue_name="mail", retry=RetryPolicy(…))``.
+
+    From Django 6.1 on, and in the backport, Django's own does the same where the backend is outboxq's. This one also works in
+    Django 6.0; and where TASKS names another backend, as in tests, that runs the task without those options. Raises
+    TypeError for an option that nobody knows, InvalidTask for a value that cannot be.
+    """
+    if "run_after" in options:
+        raise TypeError("run_after belongs to one call; write task.using(run_after=…).enqueue(…)")
+    declared = partial(OutboxqTask, backend=backend, **options)
+    return declared(func=function) if function is not None else lambda f: declared(func=f)
+
+
+def settings_of(task: Any, defaults: Any) -> Settings:
+    """What an outboxq task of it is declared with; `defaults` are the backend's."""
+    lease, timeout, letter = (_said(task, name, defaults) for name in ("lease", "timeout", "on_dead_letter"))
+    return Settings(
+        queue=task.queue_name,
+        priority=int(task.priority),
+        lease=DEFAULT_LEASE if lease is None else duration(lease, "lease"),
+        timeout=None if timeout is None else duration(timeout, "timeout"),
+        on_dead_letter=OnDeadLetter.RELEASE if letter is None else choice(OnDeadLetter, letter, "on_dead_letter"),
+    )
+
+
+def retry_of(task: Any, defaults: Any) -> RetryPolicy:
+    """Django runs a task once; another attempt must have been asked for."""
+    given = _said(task, "retry", defaults)
+    return RetryPolicy.never() if given is None else RetryPolicy.of(given)
+
+
+def is_transactional(task: Any, defaults: Any) -> bool:
+    return bool(_said(task, "transactional", defaults))
+
+
+def call_options(task: Any) -> dict[str, Any]:
+    """What `outboxq.Task.using` is to be given for one enqueue of it."""
+    given = {name: getattr(task, name, None) for name in _CALL}
+    due = None if task.run_after is None else aware(task.run_after)
+    options = {"queue": task.queue_name, "priority": int(task.priority), "run_after": due}
+    return options | {name: value for name, value in given.items() if value is not None}
+
+
+def validate(task: Any, defaults: Any) -> None:
+    """Raises InvalidTask for what `enqueue` would refuse."""
+    try:
+        settings, options = settings_of(task, defaults), call_options(task)
+        retry_of(task, defaults)
+        key = options.get("partition_key")
+        new = NewTask(
+            id=uuid7(),
+            task_name=task.module_path,
+            args="{}",
+            queue=settings.queue,
+            priority=settings.priority,
+            lease=settings.lease,
+            timeout=settings.timeout,
+            max_attempts=options.get("max_attempts"),
+            partition_key=key,
+            on_dead_letter=OnDeadLetter.RELEASE if key is None else settings.on_dead_letter,
+            idempotency_key=options.get("idempotency_key"),
+            unique_for=None if "unique_for" not in options else duration(options["unique_for"], "unique_for"),
+            unique_until_finished=options.get("unique_until_finished", False),
+            on_conflict=choice(OnConflict, options.get("on_conflict", OnConflict.RETURN), "on_conflict"),
+            **times(task.module_path, **{name: options.get(name) for name in ("delay", "run_after", "expires")}),
+        )
+        check(new)
+    except OutboxqError as error:
+        raise InvalidTask(str(error)) from None
+    if new.on_conflict is OnConflict.SKIP:
+        raise InvalidTask(f"{task.module_path}: on_conflict='skip' would return no result; write 'return'")
+
+
+def changed(task: Any, **changes: Any) -> Any:
+    """A copy that nobody validates: what was enqueued under other settings can still be looked at."""
+    copy = object.__new__(type(task))
+    for field in fields(task):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(task, field.name)))
+    return copy
+
+
+def unvalidated(path: str, **values: Any) -> OutboxqTask:
+    """A task that stands at this path in the rows, but maybe not in the code."""
+
+    def gone(*_: Any, **__: Any) -> NoReturn:
+        raise UnknownTask(f"there is no task at {path} any more")
+
+    gone.__module__, _, gone.__qualname__ = path.rpartition(".")
+    gone.__name__ = gone.__qualname__
+    given = {"func": gone, **values}
+    task = object.__new__(OutboxqTask)
+    for field in fields(OutboxqTask):
+        object.__setattr__(task, field.name, given.get(field.name, field.default))
+    return task
+
+
+def aware(moment: datetime) -> datetime:
+    """With USE_TZ = False, Django's instants are naive, in the zone of TIME_ZONE."""
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
+
+
+def local(moment: datetime | None) -> datetime | None:
+    """An instant as Django's own would be."""
+    if moment is not None and not settings.USE_TZ:
+        moment = timezone.make_naive(moment, timezone.get_default_timezone())
+    return moment
+
+
+def _said(task: Any, name: str, defaults: Any) -> Any:
+    here = getattr(task, name, None)  # a plain Task of Django's has none
+    return getattr(defaults, name) if here is None else here
+
+
+def _rebuilt(path: str, given: dict[str, Any]) -> Any:
+    declared = import_string(path)
+    if not isinstance(declared, OutboxqTask):
+        raise ValueError(f"{path} is not a task any more")  # noqa: TRY004 - as Django's own Task has it
+    return changed(declared, **given)
+
+
+_DECLARED = ("func", "takes_context", "retry", "lease", "timeout", "transactional", "on_dead_letter")
+_CALL = (
+    "delay",
+    "expires",
+    "max_attempts",
+    "partition_key",
+    "idempotency_key",
+    "unique_for",
+    "unique_until_finished",
+    "on_conflict",
+)

@@ -1,0 +1,70 @@
+"""The worker's engine, made from Django's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from django.db import connections
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import Pool
+
+from ...engine import make_engine
+from ...errors import ConfigurationError, UnsupportedDatabase
+
+
+def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
+    """An engine of our own to the database of Django's `alias`. Connects to nothing yet.
+
+    Raises ConfigurationError for an in-memory database, UnsupportedDatabase for one that outboxq does not run on.
+    """
+    connection = connections[alias]
+    if connection.vendor not in _ENGINES:
+        raise UnsupportedDatabase(
+            f"outboxq does not run on {connection.display_name}, the database {alias!r} of the settings"
+        )
+    return _ENGINES[connection.vendor](connection, poolclass)
+
+
+def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
+    name = connection.settings_dict["NAME"]
+    if connection.is_in_memory_db():
+        raise ConfigurationError(
+            f"the database {connection.alias!r} is an in-memory SQLite database, which cannot be shared with a worker; give it "
+            "a file (in tests: DATABASES[…]['TEST']['NAME'])"
+        )
+    if str(name).startswith("file:"):
+        return make_engine(URL.create("sqlite", database=str(name), query={"uri": "true"}), poolclass=poolclass)
+    return make_engine(URL.create("sqlite", database=str(Path(name).resolve())), poolclass=poolclass)
+
+
+def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
+    """Connected as Django connects, OPTIONS included, but for what it adds for itself."""
+    alias = connection.alias
+    engine = make_engine(
+        URL.create("postgresql+psycopg", database=connection.settings_dict["NAME"] or None), poolclass=poolclass
+    )
+
+    def connecting(_dialect: Any, _record: Any, _given: Any, parameters: dict[str, Any]) -> None:
+        parameters.update(_parameters(connections[alias]))  # asked each time: a password may be rotated
+
+    event.listen(engine, "do_connect", connecting)
+    return engine
+
+
+def _parameters(connection: Any) -> dict[str, Any]:
+    given: Mapping[str, Any] = connection.settings_dict["OPTIONS"]
+    parameters = dict(connection.get_connection_params())
+    for own in ("cursor_factory", "context", "prepare_threshold"):
+        parameters.pop(own, None)
+    if "prepare_threshold" in given or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler that knows no sessions
+    if role := given.get("assume_role"):
+        escaped = "".join(f"\\{letter}" if letter in "\\ " else letter for letter in role)
+        parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()
+    return parameters
+
+
+_ENGINES: dict[str, Callable[[Any, type[Pool] | None], Engine]] = {"sqlite": _sqlite, "postgresql": _postgresql}

@@ -1,0 +1,140 @@
+"""What Django brings along for a request that enqueues, and for a handler."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
+
+from django.db import close_old_connections, connections, reset_queries, transaction
+
+from ...context import TaskContext
+from ...errors import InvalidTarget
+from ...host import Host
+from ...model import Outcome
+from ...store import Store
+from ...target import DjangoTarget, target_of
+from .registry import DjangoRegistry
+
+log = logging.getLogger("outboxq.worker")
+
+
+class DjangoHost(Host):
+    """Django's connection to one database: enqueues join its transaction, transactional tasks are written through it."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+    @contextmanager
+    def transaction(self) -> Iterator[object]:
+        """The present `atomic()`; outside of one, a transaction of its own, as `save()` has."""
+        connection = connections[self.alias]
+        if connection.in_atomic_block or not connection.get_autocommit():
+            yield connection  # bare: an error of ours must not mark the caller's block for rollback
+            return
+        with _atomic(connection):
+            yield connection
+
+    @contextmanager
+    def handling(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
+        """As around a request: a handler does not meet a connection that broke, or is too old."""
+        _refresh_connections()
+        try:
+            yield
+        finally:
+            _refresh_connections()
+
+    @contextmanager
+    def unit(self, store: Store, *, within: object = None) -> Iterator[DjangoUnit]:
+        """`transaction.atomic()` on Django's connection: the ORM's writes and the completion are committed together.
+
+        Raises InvalidTarget for a `within` that is not Django's connection to this database.
+        """
+        connection = connections[self.alias]
+        if within is not None:
+            target = target_of(within, schema=store.schema)
+            if not isinstance(target, DjangoTarget) or target.connection.alias != self.alias:
+                raise InvalidTarget(
+                    f"a transactional task in Django runs on Django's connection; pass the alias {self.alias!r}, inside atomic()"
+                )
+            with transaction.atomic(using=self.alias):
+                yield DjangoUnit(connection)
+            return
+        committed: list[bool] = []
+        try:
+            with _autocommit(connection), _atomic(connection, durable=True):
+                transaction.on_commit(lambda: committed.append(True), using=self.alias)
+                yield DjangoUnit(connection)
+        except Exception:
+            if not committed:
+                raise
+            log.exception("an on_commit callback failed after its task was committed; later ones were not called")
+
+    def handled(self, context: TaskContext, outcome: Outcome) -> None:
+        """A task of `django.tasks` sends its signal."""
+        tasks = getattr(context.holder, "tasks", None)
+        if isinstance(tasks, DjangoRegistry):
+            tasks.ended(context, outcome)
+
+    def leave(self) -> None:
+        connections.close_all()
+
+
+class DjangoUnit:
+    """The transaction of a transactional task: Django's own."""
+
+    def __init__(self, connection: Any) -> None:
+        self.target = connection
+
+    @property
+    def connection(self) -> NoReturn:
+        """Raises InvalidTarget: SQLAlchemy over Django's connection would end Django's transaction."""
+        raise InvalidTarget(
+            "a task of Django's writes through Django: use the ORM, or django.db.connections"
+            f"[{self.target.alias!r}].cursor(); ctx.connection and ctx.session are SQLAlchemy's"
+        )
+
+    session = connection
+
+    def flush(self) -> None:
+        """The ORM holds nothing back."""
+
+
+def _refresh_connections() -> None:
+    """But those that a test holds in a transaction: Django would close them, and count its queries anew."""
+    if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
+        return
+    reset_queries()
+    close_old_connections()
+
+
+@contextmanager
+def _atomic(connection: Any, *, durable: bool = False) -> Iterator[None]:
+    """`transaction.atomic()` that on SQLite begins as a writer: one that reads first may find that it cannot write any more."""
+    block = transaction.atomic(using=connection.alias, durable=durable)
+    with ExitStack() as stack:
+        if hasattr(connection, "transaction_mode"):
+            connection.ensure_connection()  # which reads the settings
+            before, connection.transaction_mode = connection.transaction_mode, "IMMEDIATE"
+            try:
+                stack.enter_context(block)
+            finally:
+                connection.transaction_mode = before
+        else:
+            stack.enter_context(block)
+        yield
+
+
+@contextmanager
+def _autocommit(connection: Any) -> Iterator[None]:
+    """With AUTOCOMMIT False in the settings, `atomic()` would commit nothing."""
+    if connection.in_atomic_block or connection.get_autocommit():
+        yield
+        return
+    connection.rollback()
+    connection.set_autocommit(True)
+    try:
+        yield
+    finally:
+        connection.set_autocommit(False)

@@ -1,0 +1,1 @@
+"""Django's migrations: one for each release point of outboxq's own, which they run."""

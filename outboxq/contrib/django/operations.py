@@ -1,0 +1,85 @@
+"""What Django's migrations do: run outboxq's own, on Django's connection and in its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connections, router
+from django.db.migrations import RunPython
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.pool import StaticPool
+
+from ... import migrations
+from .aliases import setting
+
+_DRIVERS: dict[str, dict[str, Any]] = {
+    "sqlite": {"url": "sqlite://"},
+    "postgresql": {
+        "url": "postgresql+psycopg://",
+        "use_native_hstore": False,
+    },  # which would be set up on the connection
+}
+
+
+def reaching(revision: str, *, before: str) -> RunPython:
+    """The operation that brings the tables to a revision of outboxq's, and back to the one `before`.
+
+    Tables that `outboxq upgrade` made are taken over as they are. A database that outboxq does not run on is left alone.
+    """
+    return RunPython(_run(migrations.upgrade, revision), _run(migrations.downgrade, before))
+
+
+def bring_to(revision: str, connection: Any, command: Callable[..., None] = migrations.upgrade) -> None:
+    """The tables to this revision, on Django's connection, inside its open transaction."""
+    with _borrowed(connection) as borrowed:
+        command(borrowed, revision, schema=setting("SCHEMA"))
+
+
+def has_tables(alias: str) -> bool:
+    """Whether our tables belong in this database: outboxq runs on it, and no router keeps them out."""
+    return runs_on(alias) and router.allow_migrate(alias, "outboxq")
+
+
+def runs_on(alias: str) -> bool:
+    return connections[alias].vendor in _DRIVERS
+
+
+def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], None]:
+    def run(_apps: Any, schema_editor: Any) -> None:
+        if schema_editor.connection.vendor in _DRIVERS:
+            bring_to(revision, schema_editor.connection, command)
+
+    return run
+
+
+@contextmanager
+def _borrowed(django: Any) -> Iterator[Connection]:
+    """A SQLAlchemy connection for DDL on Django's, which stays as it is: its transaction is Django's to end."""
+    django.ensure_connection()
+    engine = create_engine(
+        creator=lambda: _Borrowed(django.connection),
+        poolclass=StaticPool,
+        pool_reset_on_return=None,
+        **_DRIVERS[django.vendor],
+    )
+    with engine.connect() as connection:
+        yield connection
+
+
+class _Borrowed:
+    """A driver's connection that nobody but its owner can end or set up."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return _nothing if name in _OWNERS else getattr(self._connection, name)
+
+
+_OWNERS = frozenset({"commit", "rollback", "close", "create_function", "add_notice_handler"})
+
+
+def _nothing(*_args: Any, **_options: Any) -> None:
+    pass

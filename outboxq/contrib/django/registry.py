@@ -1,0 +1,82 @@
+"""The tasks of one outbox, those of `django.tasks` among them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ...context import TaskContext
+from ...errors import UnknownTask
+from ...model import Outcome
+from ...task import Registry, Task
+
+if TYPE_CHECKING:
+    from .runner import Runner
+
+log = logging.getLogger("outboxq.worker")
+
+
+class DjangoRegistry(Registry):
+    """Knows what `@outbox.task` declared, and finds a task of `django.tasks` by its import path, which is its name.
+
+    The name stands in a row. So only what the worker could import anyway is looked at, modules of the installed apps (and
+    those that OPTIONS allows), and only a Task of Django's that was declared under this very name is taken.
+    """
+
+    def __init__(self, alias: str) -> None:
+        super().__init__()
+        self._alias = alias
+        self._declared: dict[str, None] = {}
+        self._found: dict[str, Runner] = {}
+
+    def declare(self, path: str) -> None:
+        """A module that is being imported declares it; it can be found when that is done."""
+        self._declared[path] = None
+
+    def forget(self) -> None:
+        """The settings have changed, by which tasks were found."""
+        self._found.clear()
+
+    def ended(self, context: TaskContext, outcome: Outcome) -> None:
+        """A handler of this outbox has ended: `django.tasks` wants to be told of its own."""
+        if (runner := self._found.get(context.task_name)) is not None:
+            runner.ended(context, outcome)
+
+    def get(self, name: str) -> Task[..., Any]:
+        """Raises UnknownTask."""
+        if super().__contains__(name):
+            return super().get(name)
+        found = self._find(name)
+        if found is None:
+            raise UnknownTask(
+                f"task {name!r} is not declared in this process, nor is it the import path of a @task in an installed app"
+            )
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return super().__contains__(name) or self._find(name) is not None
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        yield from super().__iter__()
+        for name in list(self._declared):
+            if not super().__contains__(name) and (found := self._find(name)) is not None:
+                yield found
+
+    def _find(self, name: str) -> Runner | None:
+        if name not in self._found:
+            try:
+                from .backend import runner_of
+
+                found = runner_of(name, self._alias)
+            except ImproperlyConfigured:  # no django.tasks here, so no task of it
+                return None
+            except Exception:
+                log.exception("task %r cannot be imported", name)
+                return None
+            if found is None:
+                return None
+            self._found[name] = found
+        return self._found[name]

@@ -1,0 +1,170 @@
+"""Django's TaskResult, from what the tables tell of a task."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Self
+
+from ...errors import TaskNotFound
+from ...model import Claim, EventType, TaskExecution, TaskStatus
+from ...store import Attempt, Store
+from .compat import TaskError, TaskResult, TaskResultStatus
+from .django_task import changed, local
+
+STATUS = {
+    TaskStatus.READY: TaskResultStatus.READY,
+    TaskStatus.RUNNING: TaskResultStatus.RUNNING,
+    TaskStatus.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    TaskStatus.FAILED: TaskResultStatus.FAILED,
+    TaskStatus.CANCELLED: TaskResultStatus.FAILED,
+}
+
+_UNUSED = frozenset({EventType.RESET, EventType.RELEASED, EventType.SNOOZED})
+"""How an attempt ends that is made again under the same number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """What an enqueue through Django has stored as the arguments of its task."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    backend: str | None = None
+    """None: that of the declared task."""
+    run_after: datetime | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """None: the task was not enqueued through Django's tasks."""
+        stored = json.loads(text)
+        if (
+            not isinstance(stored, dict)
+            or not isinstance(stored.get("args"), list)
+            or not isinstance(stored.get("kwargs"), dict)
+        ):
+            return None
+        due = stored.get("run_after")
+        return cls(
+            args=stored["args"],
+            kwargs=stored["kwargs"],
+            backend=stored.get("backend"),
+            run_after=None if due is None else datetime.fromisoformat(due),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Past:
+    """What became of a task's attempts."""
+
+    worker_ids: list[str] = field(default_factory=list)
+    errors: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, store: Store, execution: TaskExecution, *, using: object) -> Self:
+        """As it was when `execution` was read: what its events tell besides came later, and is left out."""
+        if execution.first_started_at is None and execution.status is not TaskStatus.CANCELLED:
+            return cls()
+        try:
+            attempts = store.attempts(execution.id, using=using)
+        except TaskNotFound:  # its events were pruned
+            attempts = []
+        running = execution.status is TaskStatus.RUNNING
+        known = [one for one in attempts if one.lease_token <= execution.lease_token]
+        ended = [one for one in known if not (running and one.lease_token == execution.lease_token)]
+        past = cls(
+            worker_ids=[str(one.worker_id) for one in known if one not in ended or one.outcome not in _UNUSED],
+            errors=[_error_of(one) for one in ended if one.outcome in _FAILED],
+        )
+        if execution.status is TaskStatus.CANCELLED:
+            past.errors.append(_cancelled(store, execution, using=using))
+        return past
+
+
+def result_of(store: Store, execution: TaskExecution, call: Call, task: Any, *, using: object) -> Any:
+    """The result as it stands in the tables; `using` as the store's methods take it."""
+    past = Past.read(store, execution, using=using)
+    result = TaskResult(
+        task=task,
+        id=str(execution.id),
+        status=STATUS[execution.status],
+        enqueued_at=local(execution.created_at),
+        started_at=local(execution.first_started_at),
+        last_attempted_at=local(execution.started_at),
+        finished_at=local(execution.completed_at),
+        args=call.args,
+        kwargs=call.kwargs,
+        backend=task.backend,
+        errors=past.errors,
+        worker_ids=past.worker_ids,
+    )
+    if execution.status is TaskStatus.COMPLETED and execution.result is not None:
+        amend(result, _return_value=json.loads(execution.result))
+    return result
+
+
+def running(claim: Claim, call: Call, task: Any, past: Past) -> Any:
+    """The result of a task whose attempt begins."""
+    return TaskResult(
+        task=task,
+        id=str(claim.id),
+        status=TaskResultStatus.RUNNING,
+        enqueued_at=local(claim.created_at),
+        started_at=local(claim.first_started_at),
+        last_attempted_at=local(claim.started_at),
+        finished_at=None,
+        args=call.args,
+        kwargs=call.kwargs,
+        backend=task.backend,
+        errors=past.errors,
+        worker_ids=past.worker_ids,
+    )
+
+
+def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> Any:
+    """The declared task with what was said otherwise when it was enqueued, whatever the settings say by now."""
+    given = {name: getattr(row, name) for name in ("partition_key", "max_attempts") if hasattr(declared, name)}
+    return changed(
+        declared,
+        queue_name=row.queue,
+        priority=row.priority,
+        backend=call.backend or declared.backend,
+        run_after=local(call.run_after),
+        **given,
+    )
+
+
+def amend(result: Any, **values: Any) -> None:
+    """A TaskResult is frozen, but for its backend."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+def error(kind: str | None, text: str | None) -> Any:
+    """`kind` is the import path of the exception's class; None: the worker itself had to give the task up."""
+    return TaskError(exception_class_path=kind or "outboxq.errors.OutboxqError", traceback=text or "")
+
+
+def cancelled(why: str) -> Any:
+    return error("outboxq.model.Cancel", why)
+
+
+_FAILED = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED, EventType.ABANDONED})
+
+
+def _error_of(attempt: Attempt) -> Any:
+    kind = attempt.exception or ("outboxq.errors.LeaseLost" if attempt.outcome is EventType.ABANDONED else None)
+    return error(kind, attempt.traceback or attempt.error)
+
+
+def _cancelled(store: Store, execution: TaskExecution, *, using: object) -> Any:
+    ends = [one for one in store.history(execution.id, using=using) if _ends(one.event_type)]
+    if not ends:
+        return cancelled("Cancelled")
+    reason = ends[-1].event_data.get("reason")
+    return cancelled(f"{ends[-1].event_type}: {reason}" if reason else str(ends[-1].event_type))
+
+
+def _ends(kind: EventType) -> bool:
+    return kind in {EventType.CANCELLED, EventType.EXPIRED, EventType.DISCARDED}

@@ -1,0 +1,120 @@
+"""How a worker runs a task of `django.tasks`, and whom it tells."""
+
+from __future__ import annotations
+
+import json
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from ...context import TaskContext
+from ...model import Cancel, EventType, Outcome, Retry, Snooze
+from ...outbox import Outbox
+from ...task import Task
+from . import compat
+from .compat import TaskResultStatus, normalize_json, signals
+from .django_task import is_transactional, retry_of, settings_of
+from .results import Call, Past, amend, cancelled, error, running, task_as_enqueued
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DjangoTaskContext(compat.TaskContext):
+    """What a task with `takes_context=True` is given."""
+
+    execution: TaskContext
+    """outboxq's own: `should_stop`, `checkpoint()`, `recovery_attempts` and the like."""
+
+
+class Runner(Task[..., Any]):
+    """The outboxq task that runs a task of Django's. Its name is that one's import path."""
+
+    def __init__(self, declared: Any, *, backend: Any, outbox: Outbox) -> None:
+        self.declared = declared
+        self.backend = backend
+        self.outbox = outbox
+        super().__init__(
+            self._call,
+            name=declared.module_path,
+            settings=settings_of(declared, backend.defaults),
+            retry=retry_of(declared, backend.defaults),
+            holder=outbox,
+            transactional=is_transactional(declared, backend.defaults),
+        )
+        self.__doc__ = declared.func.__doc__
+
+    def _call(
+        self,
+        ctx: TaskContext,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        backend: str | None = None,  # noqa: ARG002 - these two are kept for the result
+        run_after: str | None = None,  # noqa: ARG002
+    ) -> Any:
+        """What is stored are these parameters; Django's function is called with what the first two hold."""
+        result = self._begun(ctx)
+        _result.set(result)
+        signals.task_started.send_robust(self._sender(result.backend), task_result=result)
+        if self.declared.takes_context:
+            args = [DjangoTaskContext(task_result=result, execution=ctx), *args]
+        returned = self.declared.call(*args, **kwargs)
+        return returned if isinstance(returned, Snooze | Cancel | Retry) else normalize_json(returned)
+
+    def ended(self, context: TaskContext, outcome: Outcome) -> None:
+        """Send `task_finished` where this is the end, and not one of several attempts.
+
+        Of a failed task it is sent while its error is being handled, so that receivers find that in `sys.exc_info()`.
+        """
+        result, status = _result.get(), _FINAL.get(outcome.event_type)
+        _result.set(None)
+        if status is None:
+            return
+        if result is None or result.id != str(context.task_id):  # the function was not called
+            result = self._begun(context)
+        amend(result, finished_at=timezone.now(), status=status)
+        if outcome.event_type is EventType.FAILED:
+            result.errors.append(error(outcome.data.get("exception"), outcome.data.get("traceback") or outcome.error))
+        elif outcome.event_type is EventType.CANCELLED:
+            result.errors.append(cancelled(outcome.data.get("reason") or "Cancelled"))
+        else:
+            amend(result, _return_value=None if outcome.result is None else json.loads(outcome.result))
+        try:
+            if context.error is not None and status == TaskResultStatus.FAILED:
+                raise context.error
+        except BaseException:  # noqa: BLE001 - raised above, for those who ask what is being handled
+            self._tell_finished(result)
+        else:
+            self._tell_finished(result)
+
+    def _tell_finished(self, result: Any) -> None:
+        signals.task_finished.send_robust(self._sender(result.backend), task_result=result)
+
+    def _begun(self, context: TaskContext) -> Any:
+        claim = context.claim
+        call = Call.parse(claim.args) or Call(args=[], kwargs={})
+        task, past = task_as_enqueued(self.declared, call, claim), Past()
+        if claim.lease_token > 1:  # it was claimed before
+            with self.backend.reading() as where:
+                store = self.outbox.store
+                past = Past.read(store, store.get(claim.id, using=where), using=where)
+        elif claim.worker_id is not None:
+            past.worker_ids.append(str(claim.worker_id))
+        return running(claim, call, task, past)
+
+    def _sender(self, backend: str) -> type:
+        """The class that the settings name for the alias which was enqueued to."""
+        try:
+            return type(compat.task_backends[backend])
+        except compat.InvalidTaskBackend:  # it is called otherwise by now
+            return type(self.backend)
+
+
+_result: ContextVar[Any] = ContextVar("outboxq_django_result", default=None)
+"""Of the task that this thread runs."""
+
+_FINAL = {
+    EventType.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    EventType.FAILED: TaskResultStatus.FAILED,
+    EventType.CANCELLED: TaskResultStatus.FAILED,
+}

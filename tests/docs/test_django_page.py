@@ -1,0 +1,131 @@
+"""The page about Django, as a project: its files are written, its commands run, on both databases."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "django.md").read_text()
+FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+SETTINGS = """
+SECRET_KEY = "not a secret"
+ROOT_URLCONF = "urls"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {databases}
+INSTALLED_APPS = []
+"""
+
+URLS = """
+from django.urls import path
+from shop.views import place_order
+
+urlpatterns = [path("orders/", place_order, name="place_order")]
+"""
+
+MANAGE = """
+import importlib
+import sys
+
+import django
+from django.core.management import execute_from_command_line
+
+for line in sys.argv[1:]:
+    print("$", line, flush=True)
+    importlib.invalidate_caches()
+    try:
+        if line == "order":
+            from django.test import Client
+
+            given = {"email": "a@example.com", "cents": "5"}
+            print(Client(SERVER_NAME="localhost").post("/orders/", given).json()["order"])
+        else:
+            execute_from_command_line(line.split()[1:])
+    except SystemExit as ended:
+        assert not ended.code, ended.code
+"""
+
+
+def databases(url: str) -> dict[str, object]:
+    """`reports` is the same database: its tasks are only declared."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        default = {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.sqlite3", "TEST": {"NAME": "test.sqlite3"}}
+    else:
+        host = parsed.host or parsed.query.get("host", "")
+        user, password = parsed.username or "", parsed.password or ""
+        default = {"NAME": parsed.database, "USER": user, "PASSWORD": password, "HOST": host, "PORT": parsed.port or ""}
+        default["ENGINE"] = "django.db.backends.postgresql"
+    return {"default": default, "reports": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def site(request, tmp_path) -> Path:
+    """The project, with the files of the page in it."""
+    (tmp_path / "shop").mkdir()
+    url = request.getfixturevalue(f"{request.param}_url")
+    files = {
+        "settings.py": SETTINGS.replace("{databases}", repr(databases(url))),
+        "manage.py": MANAGE,
+        "urls.py": URLS,
+        "shop/__init__.py": "",
+    }
+    for name, source in modules():
+        if "OPTIONS" not in source or request.param == "sqlite":
+            files[name] = files.get(name, "") + source
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def modules() -> list[tuple[str, str]]:
+    """The page's Python by the files that it says; what says none belongs to the tasks."""
+    found = [source for language, source in FENCE.findall(PAGE) if language == "python"]
+    named = [(source.partition("\n")[0].removeprefix("# "), source) for source in found]
+    return [(name if name.endswith(".py") else "shop/tasks.py", source) for name, source in named]
+
+
+def test_the_page_works_from_top_to_bottom(site):
+    commands = [line for language, source in FENCE.findall(PAGE) if language == "sh" for line in source.splitlines()]
+    migrate, worker, *others = commands
+    lines = [
+        "python manage.py makemigrations shop --skip-checks",
+        migrate,
+        "order",
+        worker,
+        *others,
+        "python manage.py test --noinput",
+    ]
+    done = subprocess.run(
+        [sys.executable, "manage.py", *lines],
+        cwd=site,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "settings", "PYTHONWARNINGS": "error"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    _, _, migrated, ordered, worked, status, pruned, tested = done.stdout.split("$ ")
+    assert "outboxq.0001_initial... OK" in migrated
+    assert ordered.endswith("1\n")
+    for task in ("book", "send_receipt"):
+        assert f"shop.tasks.{task}): task_completed" in worked
+    assert [line.split("\t")[0] for line in status.splitlines()[1:]] == ["queue", "ledger", "mail"]
+    assert "0 tasks were deleted" in pruned
+    assert "\nOK\n" in tested
+
+
+def test_every_check_is_on_the_page():
+    written = (ROOT / "outboxq" / "contrib" / "django" / "checks.py").read_text()
+    ids = set(re.findall(r'"outboxq\.([EW]\d+)"', written))
+    assert ids == set(re.findall(r"`(?:outboxq\.)?([EW]\d+)`", PAGE))

@@ -1,0 +1,49 @@
+"""docs/django-tasks.md: its files become a Django project, and its blocks run in it, on both databases."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "django-tasks.md"
+PROJECT = Path(__file__).with_name("django_project.py")
+
+
+@pytest.fixture
+def page(tmp_path):
+    """As the page says that it is to be read on a Django without tasks of its own."""
+    text = PAGE.read_text()
+    if find_spec("django.tasks") is None:
+        text = text.replace("from django.tasks import", "from django_tasks import")
+    copy = tmp_path / PAGE.name
+    copy.write_text(text)
+    return copy
+
+
+def test_the_pages_project_works(database, page, tmp_path):
+    for package in ("project", "shop"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    url = make_url(database.url)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
+        "DJANGO_SETTINGS_MODULE": "project.settings",
+        "GUIDE": str(page),
+        "ENGINE": f"django.db.backends.{'sqlite3' if database.name == 'sqlite' else 'postgresql'}",
+        "NAME": str(url.database),
+        **{name.upper(): str(getattr(url, name) or "") for name in ("username", "password", "host", "port")},
+    }
+    command = [sys.executable, "-W", "error", str(PROJECT)]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.endswith("done\n")

@@ -1,0 +1,108 @@
+"""The pages for frameworks, executed: docs/flask.md and docs/fastapi.md. The first block is a module; commands are run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from flask import Flask
+from sqlalchemy import event
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+from tests.docs.test_guides import ROOT, blocks
+
+
+@pytest.fixture
+def url(database):
+    return make_url(database.url).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def module(database, tmp_path, monkeypatch):
+    """Put the page's module where it can be imported, with this database for the one it names."""
+    names = []
+
+    def write(source: str, **replacements: str) -> None:
+        for old, new in replacements.values():
+            assert source.count(old) == 1
+            source = source.replace(old, new)
+        (name,) = [line.removeprefix("# ").removesuffix(".py") for line in source.splitlines()[:1]]
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        names.append(name)
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def execute(page: Path, rest, names: dict[str, object], command=None) -> None:
+    for language, before, source in rest:
+        if language == "python":
+            exec(compile("\n" * before + source, str(page), "exec"), names)
+        else:
+            command(source)
+
+
+def test_the_page_for_flask_does_what_it_says(url, module):
+    page = ROOT / "docs" / "flask.md"
+    (_, _, source), *rest = blocks(page)
+    module(source, url=('"sqlite:///shop.db"', repr(url)))
+    import app  # the page's
+
+    names: dict[str, object] = {}
+
+    def command(source: str) -> None:
+        """Each with an application of its own, as a process would have."""
+        for line in source.splitlines():
+            told, _, prints = line.partition("  # ")
+            program, *arguments = told.split()
+            made = app.create_app()
+            result = made.test_cli_runner().invoke(args=arguments)
+            assert (program, result.exit_code) == ("flask", 0), result.output
+            assert prints in result.stdout, line
+            close(made)
+
+    def close(made: Flask) -> None:
+        with made.app_context():
+            app.db.engine.dispose()
+
+    execute(page, rest, names, command)
+    with names["app"].app_context():
+        assert app.outbox.store.verify() == []
+        app.db.drop_all()
+    close(names["app"])
+
+
+class Client:
+    """A client of an ASGI application; errors of the application are answers, as a server makes them."""
+
+    def __init__(self, app):
+        self.transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def post(self, path: str) -> httpx.Response:
+        async def send() -> httpx.Response:
+            async with httpx.AsyncClient(transport=self.transport, base_url="http://shop") as client:
+                return await client.post(path)
+
+        return asyncio.run(send())
+
+
+def test_the_page_for_fastapi_does_what_it_says(database, url, module):
+    page = ROOT / "docs" / "fastapi.md"
+    (_, _, source), *rest = blocks(page)
+    plain = f"create_engine({url!r})"
+    made = f"configure_sqlite({plain})" if database.name == "sqlite" else plain
+    module(source, engine=('configure_sqlite(create_engine("sqlite:///shop.db"))', made))
+    import app  # the page's
+
+    execute(page, rest, {"client": Client(app.app), "event": event, "Session": Session})
+    assert app.outbox.store.verify() == []
+    app.Base.metadata.drop_all(app.engine)
+    app.engine.dispose()

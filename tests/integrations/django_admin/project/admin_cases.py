@@ -1,0 +1,617 @@
+"""The admin, asked as a browser would ask it. Run by `test_django_admin.py`, once for each database."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from unittest import mock
+from uuid import UUID, uuid4
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.db import connection, transaction
+from django.test import Client, TestCase, TransactionTestCase
+from django.test.utils import CaptureQueriesContext, override_settings
+from django.urls import path, reverse
+
+from outboxq.contrib.django import outboxes
+from outboxq.contrib.django.admin import TaskExecutionAdmin
+from outboxq.contrib.django.admin_actions import _AT_ONCE, ACTIONS
+from outboxq.contrib.django.admin_list import LOOK, TaskList, first_id
+from outboxq.contrib.django.models import TaskExecution
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
+from outboxq.uuid7 import uuid7
+
+LIST = "/admin/outboxq/taskexecution/"
+QUEUES = "/admin/outboxq/queuesettings/"
+HOSTILE = "<script>alert('x')</script>"
+
+
+def page_of(task_id):
+    return f"{LIST}{task_id}/change/"
+
+
+class Case(TestCase):
+    alias = "default"
+
+    def setUp(self):
+        self.store = outboxes[self.alias].store
+        self.log_in("view_taskexecution", "retry_taskexecution", "cancel_taskexecution", "discard_taskexecution")
+
+    def tearDown(self):
+        assert self.store.verify(using=self.alias) == []
+
+    def log_in(self, *permissions, **fields):
+        user = User.objects.create_user(f"user-{uuid4()}", is_staff=True, **fields)
+        found = Permission.objects.filter(codename__in=permissions)
+        assert len(found) == len(permissions)
+        user.user_permissions.set(found)
+        self.user = user
+        self.client.force_login(user)
+
+    def add(self, **fields):
+        task = NewTask(**{"id": uuid7(), "task_name": "shop.work", "args": "{}", **fields})
+        return self.store.enqueue(task, using=self.alias).id
+
+    def claim(self):
+        (claim,) = self.store.claim_ready_task(1, worker_id=uuid4(), using=self.alias)
+        return claim
+
+    def running(self, **fields):
+        task_id = self.add(**fields)
+        assert self.claim().id == task_id
+        return task_id
+
+    def failed(self, error="ValueError: no", traceback="Traceback …", **fields):
+        task_id = self.add(**fields)
+        data = {"error": error, "exception": "builtins.ValueError", "traceback": traceback}
+        claim = self.claim()
+        assert claim.id == task_id, "another was ready before it"
+        outcome = Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data)
+        self.store.finish([outcome], using=self.alias)
+        return task_id
+
+    def status(self, task_id):
+        return self.store.get(task_id, using=self.alias).status
+
+    def last_event(self, task_id):
+        return self.store.history(task_id, using=self.alias)[-1]
+
+    def listed(self, query="", path=LIST):
+        """The ids that the list shows, in its order."""
+        response = self.client.get(f"{path}{query}")
+        assert response.status_code == 200, (response.status_code, response.headers.get("Location"))
+        return [task.pk for task in response.context["cl"].result_list]
+
+    def tick(self, action, *task_ids, query="", **more):
+        """Run an action of the list; returns what the user is told."""
+        given = {"action": action, "index": 0, "_selected_action": [str(one) for one in task_ids], **more}
+        return self.told(self.client.post(f"{LIST}{query}", given))
+
+    def push(self, action, task_id):
+        """Push a button on a task's page."""
+        return self.told(self.client.post(f"{LIST}{task_id}/act/{action}/"))
+
+    def told(self, response):
+        assert response.status_code == 302, response.status_code
+        self.client.cookies.pop("messages", None)
+        return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+class Lists(Case):
+    def test_the_list_shows_each_task_with_its_state(self):
+        later = self.add(delay=timedelta(days=2), priority=7)
+        failed = self.failed(queue="mail", max_attempts=1)
+        running = self.running()
+        body = self.client.get(LIST).content.decode()
+        assert self.listed() == [running, failed, later]
+        for shown in ("outboxq-ready", "outboxq-failed", "outboxq-running", "1 of 1", "mail", str(later)):
+            assert shown in body
+        due = self.store.explain(later, using="default").sentence.rpartition("at ")[2][:4]
+        tasks = {task.pk: task for task in self.client.get(LIST).context["cl"].result_list}
+        assert tasks[later].available_at.strftime("%Y") == due
+        assert tasks[running].available_at is None
+
+    def test_a_large_table_costs_no_more_queries_than_a_small_one(self):
+        self.failed()
+        self.running()
+        for query in ("", "?status=Ready", "?status=Failed&queue=default", "?status=Completed", "?task_name=shop.work"):
+            self.at_most(11, query)
+        tasks = [NewTask(id=uuid7(), task_name=f"shop.t{n % 300}", args="{}", queue=f"q{n % 300}") for n in range(5000)]
+        self.store.enqueue_many(tasks, using="default")
+        for query in ("", "?p=2", "?status=Ready&queue=q7", "?status=Completed", "?q=shop.t1", "?created=hour"):
+            self.at_most(11, query)
+        assert self.listed() == [task.id for task in tasks[:-101:-1]]
+        response = self.client.get(LIST)
+        assert response.context["cl"].result_count == 5002
+        choices = [len(spec.lookup_choices) for spec in response.context["cl"].filter_specs]
+        assert choices[0] == 5
+        assert choices[1:3] == [100, 100]
+
+    def at_most(self, number, query):
+        few = mock.patch.object(TaskExecutionAdmin, "list_per_page", 10)
+        with few, CaptureQueriesContext(connection) as asked:
+            self.listed(query)
+        assert len(asked) <= number, asked.captured_queries
+
+    def test_filters(self):
+        ready, failed = self.add(queue="mail", priority=-1), self.failed(task_name="shop.pay")
+        completed, cancelled = self.running(queue="mail"), self.add()
+        self.store.cancel(completed, force=True, using="default")
+        self.store.cancel(cancelled, using="default")
+        running = self.running(task_name="shop.run", priority=5)
+        assert self.listed("?status=Ready") == [ready]
+        assert self.listed("?status=Failed") == [failed]
+        assert self.listed("?status=Running") == [running]
+        assert self.listed("?status=Completed") == []
+        assert self.listed("?status=Cancelled") == [cancelled, completed]
+        assert self.listed("?queue=mail") == [completed, ready]
+        assert self.listed("?queue=mail&status=Ready") == [ready]
+        assert self.listed("?queue=mail&status=Failed") == []
+        assert self.listed("?task_name=shop.pay") == [failed]
+        assert self.listed("?task_name=shop.run&status=Failed") == []
+        assert self.listed("?task_name=gone") == []
+        assert len(self.listed("?created=hour")) == 5
+
+    def test_the_time_of_a_filter_is_that_of_the_ids(self):
+        now = datetime.now(UTC)
+        old = {days: self.add(id=at(now - timedelta(days=days))) for days in (0.5, 3, 20, 50)}
+        assert self.listed("?created=hour") == []
+        assert self.listed("?created=day") == [old[0.5]]
+        assert self.listed("?created=week&status=Ready") == [old[0.5], old[3]]
+        assert self.listed("?created=month") == [old[0.5], old[3], old[20]]
+
+    def test_what_is_asked_for_in_vain_is_no_error_of_the_server(self):
+        for query in ("?status=Odd", "?created=year", "?before=x", "?queue=a%00b", "?task_name=%00"):
+            assert self.client.get(LIST + query).headers["Location"] == f"{LIST}?e=1", query
+        for query in ("?args__contains=secret", "?status__in=Ready", "?id__gt=0", "?worker_id=x"):
+            assert self.client.get(LIST + query).status_code == 400, query
+        self.client.get(f"{LIST}?q=%00")
+
+    def test_only_so_many_tasks_are_looked_at_and_from_there_older_ones(self):
+        made = [self.failed(task_name=f"shop.t{n}") if n % 3 == 0 else self.add(priority=-n) for n in range(12)]
+        failed = [task_id for n, task_id in enumerate(made) if n % 3 == 0]
+        with mock.patch.object(TaskList, "look", 2):
+            assert self.walk("") == [made[n : n + 2][::-1] for n in range(10, -1, -2)]
+            assert self.walk("?status=Failed") == [failed[2:][::-1], failed[:2][::-1]]
+            assert [len(page) for page in self.walk("?status=Ready")] == [2, 2, 2, 2]
+            assert self.listed("?task_name=shop.t0") == []
+            assert self.listed(f"?q={made[0]}") == [made[0]]
+        response = self.client.get(f"{LIST}?before={made[2]}")
+        assert [task.pk for task in response.context["cl"].result_list] == [made[1], made[0]]
+        assert 'href="?">Look at the newest' in response.content.decode()
+
+    def walk(self, query):
+        pages = []
+        while query is not None:
+            response = self.client.get(LIST + query)
+            pages.append([task.pk for task in response.context["cl"].result_list])
+            assert len(pages) < 20, "it goes on for ever"
+            query = response.context["cl"].older
+        return [page for page in pages if page]
+
+    def test_search(self):
+        first, second = self.add(task_name="shop.mail.send"), self.add(task_name="shop.100%_sure")
+        assert self.listed(f"?q={first}") == [first]
+        assert self.listed(f"?q={first.hex}") == [first]
+        assert self.listed("?q=shop.mail") == [first]
+        assert self.listed("?q=mail") == []
+        assert self.listed("?q=shop.100%25_") == [second]
+        assert self.listed(f"?q={uuid4()}") == []
+
+
+class Pages(Case):
+    def test_a_page_tells_what_happened_and_why_the_task_does_not_run(self):
+        blocker = self.failed(partition_key="k", on_dead_letter=OnDeadLetter.HOLD, error="ValueError: 1 < 2")
+        task_id = self.add(partition_key="k", args='{"order": 5, "note": "ü"}')
+        response = self.client.get(page_of(task_id))
+        body = response.content.decode()
+        assert "is held by the dead letter" in body
+        assert page_of(blocker) in body
+        assert "&quot;order&quot;: 5" in body
+        assert "ü" in body
+        assert [one.name for one in response.context["offered"]] == ["run_now", "cancel"]
+        response = self.client.get(page_of(blocker))
+        body = response.content.decode()
+        assert [one.event for one in response.context["story"].moments] == [
+            "task_created",
+            "task_claimed",
+            "task_failed",
+        ]
+        assert [one.attempt for one in response.context["story"].moments] == [None, 1, 1]
+        assert "ValueError: 1 &lt; 2" in body
+        assert "Traceback …" in body
+        assert "builtins.ValueError" in body
+        assert "Dead letter" in body
+        assert [one.name for one in response.context["offered"]] == ["retry", "discard"]
+
+    def test_what_comes_from_outside_is_text_and_nothing_else(self):
+        hidden = "\u202egnp.exe\x1b[31m"
+        args = json.dumps({HOSTILE: [HOSTILE, hidden]})
+        task_id = self.failed(
+            task_name=HOSTILE + hidden,
+            queue=HOSTILE,
+            partition_key=HOSTILE,
+            args=args,
+            error=HOSTILE + hidden,
+            traceback=HOSTILE + hidden,
+        )
+        self.add(task_name=HOSTILE, queue=HOSTILE, partition_key=HOSTILE)
+        self.store.pause(HOSTILE, using="default")
+        self.log_in(is_superuser=True)
+        self.push("discard", task_id)
+        history = f"{LIST}{task_id}/history/"
+        for address in (
+            LIST,
+            f"{LIST}?queue={HOSTILE}",
+            f"{LIST}?q={HOSTILE}",
+            page_of(task_id),
+            history,
+            QUEUES,
+            "/admin/",
+        ):
+            body = self.client.get(address).content.decode()
+            assert "<script>alert" not in body, address
+            assert "alert(&#x27;x&#x27;)" in body, address
+            if address in (LIST, page_of(task_id)):
+                assert "\\x1b[31m" in body
+                assert "\\u202egnp" in body
+
+    def test_secrets_are_not_shown(self):
+        args = {
+            "user": {"Password": "geheim", "names": [{"api_key": "geheim"}]},
+            "auth_token": "geheim",
+            "sort_key": "seen",
+        }
+        task_id = self.add(args=json.dumps(args))
+        body = self.client.get(page_of(task_id)).content.decode()
+        assert "geheim" not in body
+        assert body.count("********") == 3
+        assert "seen" in body
+        with mock.patch.object(TaskExecutionAdmin, "hidden", None):
+            assert self.client.get(page_of(task_id)).content.decode().count("geheim") == 3
+        with mock.patch.object(TaskExecutionAdmin, "show_arguments", False):
+            body = self.client.get(page_of(task_id)).content.decode()
+        assert "seen" not in body
+        assert "sort_key" not in body
+
+    def test_a_long_history_is_shown_from_its_end(self):
+        task_id = self.add(delay=timedelta(days=1))
+        for priority in range(1, 6):
+            self.store.set_priority(task_id, priority, using="default")
+        with mock.patch("outboxq.contrib.django.admin_detail._EVENTS", 2):
+            response = self.client.get(page_of(task_id))
+        assert "4 older events are not shown" in response.content.decode()
+        assert [dict(one.notes)["priority"] for one in response.context["story"].moments] == ["4", "5"]
+
+    def test_a_long_text_is_cut(self):
+        body = self.client.get(page_of(self.add(args=json.dumps({"x": "y" * 50_000})))).content.decode()
+        assert len(body) < 60_000
+        assert "characters more" in body
+
+    def test_a_page_that_is_not_there(self):
+        for address in (page_of(uuid4()), page_of("x"), page_of("1"), f"{LIST}{uuid4()}/history/"):
+            assert self.client.get(address).headers["Location"] == "/admin/", address
+
+    def test_arguments_that_somebody_else_wrote_are_no_error_of_the_server(self):
+        task_id = self.add(args="{")
+        assert "(cannot be read: JSONDecodeError)" in self.client.get(page_of(task_id)).content.decode()
+
+    def test_rows_are_not_edited(self):
+        task_id = self.add()
+        body = self.client.get(page_of(task_id)).content.decode()
+        assert 'name="_save"' not in body
+        self.log_in(is_superuser=True)
+        for address in (page_of(task_id), f"{LIST}add/", f"{LIST}{task_id}/delete/"):
+            assert self.client.post(address, {"post": "yes"}).status_code == 403, address
+        assert self.status(task_id) == "Ready"
+
+
+class Actions(Case):
+    def test_a_dead_letter_runs_again(self):
+        one, two = self.failed(), self.failed()
+        assert self.push("retry", one) == [f"Task {one}: to run again, from the first attempt."]
+        assert self.tick("retry", two) == [f"Task {two}: to run again, from the first attempt."]
+        for task_id in (one, two):
+            assert self.status(task_id) == "Ready"
+            assert self.last_event(task_id).event_type is EventType.REQUEUED
+            entry = LogEntry.objects.get(object_id=task_id)
+            assert entry.user == self.user
+            assert "run again" in entry.get_change_message()
+        assert len(LogEntry.objects.all()) == 2
+
+    def test_a_delayed_task_runs_now(self):
+        task_id = self.add(delay=timedelta(days=1))
+        assert self.push("run_now", task_id) == [f"Task {task_id}: due now."]
+        assert self.tick("run_now", task_id) == [f"Task {task_id}: due already."]
+        assert self.claim().id == task_id
+
+    def test_cancelling_says_who_did_it(self):
+        two, one = self.failed(), self.add()
+        self.push("cancel", one)
+        self.push("discard", two)
+        for task_id in (one, two):
+            assert self.status(task_id) == "Cancelled"
+            assert self.last_event(task_id).event_data["reason"] == f"by {self.user.username} in the admin"
+
+    def test_a_running_task_is_asked_and_then_taken_away(self):
+        task_id = self.running()
+        response = self.client.get(page_of(task_id))
+        assert [one.name for one in response.context["offered"]] == ["cancel", "cancel_now"]
+        assert "asked to stop" in self.push("cancel", task_id)[0]
+        assert self.status(task_id) == "Running"
+        assert self.last_event(task_id).event_type is EventType.CANCEL_REQUESTED
+        assert "cancelled" in self.push("cancel_now", task_id)[0]
+        assert self.status(task_id) == "Cancelled"
+
+    def test_what_is_refused_is_said_and_not_done(self):
+        running, failed = self.running(), self.failed()
+        assert self.push("retry", running) == [f"task {running} is Running and cannot be redriven."]
+        assert self.push("run_now", failed) == [f"task {failed} is Failed and cannot be rescheduled."]
+        assert self.push("cancel", failed) == [f"task {failed} is Failed and cannot be cancelled."]
+        assert self.push("discard", running) == [f"task {running} is Running and cannot be discarded."]
+        assert self.push("retry", uuid4()) == ["There is no such task any more."]
+        assert self.tick("retry", "x") == ["What is selected are no tasks. Nothing was changed."]
+        assert self.tick("delete_selected", running) == ["No action selected."]
+        assert not LogEntry.objects.all()
+
+    def test_some_of_many_are_refused(self):
+        failed, ready = [self.failed() for _ in range(3)], [self.add() for _ in range(12)]
+        told = self.tick("retry", *failed, *ready)
+        assert told[0] == "3 of 15 tasks: to run again, from the first attempt."
+        assert len([one for one in told if "is Ready and cannot be redriven" in one]) == 10
+        assert told[-1] == "2 others were refused too."
+        assert len(LogEntry.objects.all()) == 3
+
+    def test_what_is_ticked_is_meant_though_the_list_has_changed(self):
+        task_id = self.failed()
+        self.store.redrive(task_id, using="default")
+        self.claim()
+        assert self.tick("cancel", task_id, query="?status=Failed") == [
+            f"Task {task_id}: asked to stop, and running until it does."
+        ]
+
+    def test_all_that_the_list_means(self):
+        failed, other = [self.failed() for _ in range(3)], self.failed(queue="mail")
+        told = self.tick("retry", failed[0], query="?status=Failed&queue=default", select_across=1)
+        assert told == ["3 of 3 tasks: to run again, from the first attempt."]
+        assert self.status(other) == "Failed"
+
+    def test_a_request_does_only_so_much(self):
+        failed = [self.failed() for _ in range(3)]
+        with mock.patch("outboxq.contrib.django.admin_actions._AT_ONCE", 2):
+            told = self.tick("retry", *failed)
+        assert told == [
+            "2 of 2 tasks: to run again, from the first attempt.",
+            "That were the first 2; do it again for the others.",
+        ]
+        assert sorted(self.status(one) for one in failed) == ["Failed", "Ready", "Ready"]
+
+    def test_looking_changes_nothing_and_acting_is_asked_for_by_a_form(self):
+        task_id = self.add()
+        assert self.client.get(f"{LIST}{task_id}/act/cancel/").status_code == 405
+        assert self.client.post(f"{LIST}{task_id}/act/explode/").status_code == 404
+        strict = Client(enforce_csrf_checks=True)
+        strict.force_login(self.user)
+        given = {"action": "cancel", "index": 0, "_selected_action": [str(task_id)]}
+        assert strict.post(f"{LIST}{task_id}/act/cancel/").status_code == 403
+        assert strict.post(LIST, given).status_code == 403
+        assert self.status(task_id) == "Ready"
+        body = strict.get(page_of(task_id)).content.decode()
+        (token,) = re.findall(r'/act/cancel/"><input type="hidden" name="csrfmiddlewaretoken" value="(\w+)"', body)
+        strict.post(f"{LIST}{task_id}/act/cancel/", {"csrfmiddlewaretoken": token})
+        assert self.status(task_id) == "Cancelled"
+
+
+class Transactions(TransactionTestCase):
+    def test_a_change_that_cannot_be_logged_is_not_made(self):
+        user = User.objects.create_superuser("root")
+        self.client.force_login(user)
+        store = outboxes["default"].store
+        with transaction.atomic():
+            task_id = store.enqueue(NewTask(id=uuid7(), task_name="shop.work", args="{}"), using="default").id
+        full = mock.patch.object(TaskExecutionAdmin, "log_change", side_effect=RuntimeError("the log is full"))
+        with full, self.assertRaisesMessage(RuntimeError, "the log is full"):
+            self.client.post(f"{LIST}{task_id}/act/cancel/")
+        assert self.status(task_id) == "Ready"
+        assert self.client.post(f"{LIST}{task_id}/act/cancel/").status_code == 302
+        assert self.status(task_id) == "Cancelled"
+
+    def status(self, task_id):
+        with transaction.atomic():
+            return outboxes["default"].store.get(task_id, using="default").status
+
+
+class Permissions(Case):
+    def test_a_stranger_is_sent_to_the_door(self):
+        task_id = self.add()
+        for address in (LIST, page_of(task_id), QUEUES):
+            assert Client().get(address).headers["Location"].startswith("/admin/login/"), address
+        assert Client().post(f"{LIST}{task_id}/act/cancel/").headers["Location"].startswith("/admin/login/")
+        assert self.status(task_id) == "Ready"
+
+    def test_staff_without_a_permission_sees_nothing(self):
+        task_id = self.add()
+        for permissions in ((), ("cancel_taskexecution",)):
+            self.log_in(*permissions)
+            for address in (LIST, page_of(task_id), f"{LIST}{task_id}/history/", QUEUES):
+                assert self.client.get(address).status_code == 403, address
+            assert self.client.post(f"{LIST}{task_id}/act/cancel/").status_code == 403
+            assert LIST not in self.client.get("/admin/").content.decode()
+        assert self.status(task_id) == "Ready"
+
+    def test_who_may_view_does_nothing(self):
+        ready, failed = self.add(), self.failed(priority=10)
+        self.log_in("view_taskexecution")
+        assert self.listed() == [failed, ready]
+        for task_id in (ready, failed):
+            response = self.client.get(page_of(task_id))
+            assert response.status_code == 200
+            assert "/act/" not in response.content.decode()
+            for action in ("retry", "run_now", "cancel", "cancel_now", "discard"):
+                assert self.client.post(f"{LIST}{task_id}/act/{action}/").status_code == 403
+        assert 'name="action"' not in self.client.get(LIST).content.decode()
+        self.client.post(LIST, {"action": "cancel", "index": 0, "_selected_action": [str(ready)]})
+        assert [self.status(one) for one in (ready, failed)] == ["Ready", "Failed"]
+
+    def test_each_permission_is_for_its_own(self):
+        ready, failed = self.add(delay=timedelta(days=1)), self.failed()
+        self.log_in("view_taskexecution", "retry_taskexecution")
+        assert self.client.post(f"{LIST}{ready}/act/cancel/").status_code == 403
+        assert self.client.post(f"{LIST}{failed}/act/discard/").status_code == 403
+        assert self.tick("cancel", ready) == ["No action selected."]
+        assert "due now" in self.tick("run_now", ready)[0]
+        self.log_in("view_taskexecution", "cancel_taskexecution")
+        assert self.client.post(f"{LIST}{failed}/act/retry/").status_code == 403
+        assert "cancelled" in self.push("cancel", ready)[0]
+
+
+GIVEN = {
+    "queue": "mail",
+    "paused": "on",
+    "concurrency_limit": "3",
+    "rate_limit": "",
+    "rate_seconds": "",
+    "fair": "on",
+}
+
+
+class Queues(Case):
+    def setUp(self):
+        super().setUp()
+        self.log_in("view_queuesettings", "change_queuesettings")
+
+    def settings(self):
+        return {one.queue: one for one in self.store.queue_settings(using="default")}
+
+    def test_a_queue_is_limited_and_paused_and_set_free(self):
+        self.client.post(f"{QUEUES}add/", GIVEN)
+        found = self.settings()["mail"]
+        assert (found.paused_at is not None, found.concurrency, found.rate, found.fair) == (True, 3, None, True)
+        change = f"{QUEUES}mail/change/"
+        assert self.client.get(change).context["adminform"].form["paused"].initial is True
+        given = {"rate_limit": "10", "rate_seconds": "60"}
+        assert self.client.post(change, given).status_code == 302
+        found = self.settings()["mail"]
+        assert (found.paused_at, found.concurrency, found.rate, found.fair) == (
+            None,
+            None,
+            (10, timedelta(minutes=1)),
+            False,
+        )
+        assert self.client.post(change, {"fair": "on"}).status_code == 302
+        assert self.settings() == {}
+        assert [entry.object_repr for entry in LogEntry.objects.all()] == ["mail"] * 3
+
+    def test_what_cannot_be_is_said_in_the_form(self):
+        wrong = (
+            {"queue": ""},
+            {"queue": "a\0b"},
+            {"concurrency_limit": "0"},
+            {"rate_limit": "5"},
+            {"rate_seconds": "5"},
+            {"rate_limit": "5", "rate_seconds": "0"},
+            {"rate_limit": str(2**31), "rate_seconds": "1"},
+            {"rate_limit": "5", "rate_seconds": "nan"},
+            {"rate_limit": "5", "rate_seconds": "1e10"},
+        )
+        for given in wrong:
+            response = self.client.post(f"{QUEUES}add/", {**GIVEN, **given})
+            assert response.status_code == 200, given
+            assert response.context["errors"], given
+        assert self.settings() == {}
+
+    def test_pause_and_resume_in_the_list(self):
+        self.store.limit("mail", concurrency=2, using="default")
+        for action, is_paused in (("pause", True), ("resume", False)):
+            self.client.post(QUEUES, {"action": action, "index": 0, "_selected_action": ["mail"]})
+            assert (self.settings()["mail"].paused_at is not None) is is_paused
+        assert len(LogEntry.objects.all()) == 2
+        assert self.client.get(QUEUES).status_code == 200
+
+    def test_who_may_view_changes_nothing(self):
+        self.store.pause("mail", using="default")
+        self.log_in("view_queuesettings")
+        assert "mail" in self.client.get(QUEUES).content.decode()
+        assert self.client.get(f"{QUEUES}mail/change/").status_code == 200
+        for address in (f"{QUEUES}mail/change/", f"{QUEUES}add/", f"{QUEUES}mail/delete/"):
+            assert self.client.post(address, {"fair": "on"}).status_code == 403, address
+        self.client.post(QUEUES, {"action": "resume", "index": 0, "_selected_action": ["mail"]})
+        assert self.settings()["mail"].paused_at is not None
+
+
+class OtherDatabase(Case):
+    databases = frozenset({"default", "other"})
+    alias = "other"
+
+    def test_the_admin_of_another_outbox_reads_and_writes_there(self):
+        here = NewTask(id=uuid7(), task_name="shop.here", args="{}")
+        outboxes["default"].store.enqueue(here, using="default")
+        task_id = self.failed(args='{"a": "shown"}')
+        tasks = "/other/outboxq/taskexecution/"
+        assert self.listed(path=tasks) == [task_id]
+        assert self.listed("?status=Failed&queue=default", path=tasks) == [task_id]
+        assert self.listed() == [here.id]
+        body = self.client.get(f"{tasks}{task_id}/change/").content.decode()
+        assert "shown" not in body
+        act = f"{tasks}{task_id}/act/retry/"
+        assert act in body
+        response = self.client.post(act)
+        assert response.headers["Location"] == f"{tasks}{task_id}/change/"
+        assert self.status(task_id) == "Ready"
+        assert len(LogEntry.objects.using("default").all()) == 1
+
+
+class Documented(Case):
+    """docs/django-admin.md does what it says."""
+
+    PAGE = (Path(__file__).parents[4] / "docs" / "django-admin.md").read_text()
+
+    def test_its_class_takes_the_place_of_ours(self):
+        (code,) = re.findall(r"^```python\n(.*?)^```$", self.PAGE, re.DOTALL | re.MULTILINE)
+        ours = admin.site._registry[TaskExecution]
+        urls = ModuleType("urls_of_the_page")
+        try:
+            exec(compile(code, "docs/django-admin.md", "exec"), {"__name__": "shop.admin"})
+            urls.urlpatterns = [path("admin/", admin.site.urls)]
+        finally:
+            admin.site._registry[TaskExecution] = ours
+        task_id = self.add(args='{"iban": "geheim", "api_key": "seen"}')
+        with override_settings(ROOT_URLCONF=urls):
+            body = self.client.get(page_of(task_id)).content.decode()
+        assert "geheim" not in body
+        assert "seen" in body
+
+    def test_its_permissions_and_actions_are_there(self):
+        named = set(re.findall(r"`outboxq\.(\w+_\w+)`", self.PAGE))
+        own = Permission.objects.filter(content_type__app_label="outboxq", codename__in=named)
+        assert named == {one.codename for one in own}
+        for action in ACTIONS:
+            row = f"| {action.button} | {', '.join(sorted(action.statuses))}"
+            (line,) = [line for line in self.PAGE.splitlines() if line.startswith(row)]
+            assert line.endswith(f"| `outboxq.{action.permission}_taskexecution` |")
+        assert f"{LOOK:_}".replace("_", " ") in self.PAGE
+        assert f"at most {_AT_ONCE:_}".replace("_", " ") in self.PAGE
+
+
+class Pieces(TestCase):
+    def test_the_admin_is_there(self):
+        assert reverse("admin:outboxq_taskexecution_changelist") == LIST
+        assert {model.__name__ for model in admin.site._registry} >= {"TaskExecution", "QueueSettings"}
+
+    def test_the_first_id_of_a_moment(self):
+        before, moment = datetime.now(UTC), first_id(datetime.now(UTC) + timedelta(milliseconds=1))
+        assert first_id(before) < moment < uuid7().__class__(int=uuid7().int + (1000 << 80))
+        assert first_id(datetime(1960, 1, 1, tzinfo=UTC)).int == 0
+
+    def test_every_status_has_an_action_or_is_an_end(self):
+        offered = set().union(*(action.statuses for action in ACTIONS))
+        assert offered == {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}
+
+
+def at(moment):
+    """An id of that time."""
+    return UUID(int=first_id(moment).int | (uuid7().int & ((1 << 80) - 1)))

@@ -1,0 +1,86 @@
+"""A Django project in processes of its own: its settings are global to a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import make_url
+
+PROJECT = Path(__file__).parent / "project"
+ROOT = Path(__file__).parents[3]
+
+
+def django_database(url: str) -> dict[str, Any]:
+    """A URL as one of DATABASES."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        options = {"transaction_mode": "IMMEDIATE", "timeout": 30, "init_command": "PRAGMA journal_mode=WAL;"}
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": parsed.database, "OPTIONS": options}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parsed.database,
+        "USER": parsed.username or "",
+        "PASSWORD": parsed.password or "",
+        "HOST": parsed.host or parsed.query.get("host", ""),
+        "PORT": parsed.port or parsed.query.get("port", ""),
+    }
+
+
+class Project:
+    """Its commands on one database."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.name = make_url(url).get_backend_name()
+        self.databases = {"default": django_database(url), "other": django_database("sqlite:///:memory:")}
+        self.settings: dict[str, Any] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {
+            "SHOP_DATABASES": json.dumps(self.databases),
+            "SHOP_SETTINGS": json.dumps(self.settings),
+            "DJANGO_SETTINGS_MODULE": "project_settings",
+            "PYTHONPATH": os.pathsep.join([str(PROJECT), str(ROOT)]),
+            "PYTHONWARNINGS": "error",
+        }
+        return {**os.environ, **own}
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=PROJECT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            **options,
+        )
+
+    def python(self, *arguments: str, fails: int = 0, seconds: float = 100) -> str:
+        """What it printed, on both streams."""
+        process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            printed, _ = process.communicate(timeout=seconds)
+        finally:
+            process.kill()
+        assert process.returncode == fails, printed
+        return printed
+
+    def manage(self, *arguments: str, fails: int = 0) -> str:
+        return self.python("manage.py", *arguments, fails=fails)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def project(request: pytest.FixtureRequest) -> Project:
+    return Project(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def make_project() -> type[Project]:
+    return Project

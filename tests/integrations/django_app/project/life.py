@@ -1,0 +1,204 @@
+"""The tables' life under `manage.py`: taken over, removed, made, checked. Begins with tables that `outboxq upgrade` made."""
+
+import io
+from contextlib import redirect_stderr, suppress
+from datetime import UTC, datetime, timedelta
+from unittest import mock
+
+import django
+
+django.setup()
+
+from django.core.management import CommandError, call_command  # noqa: E402
+from django.db import connection, connections, transaction  # noqa: E402
+from django.test import override_settings  # noqa: E402
+from shop import tasks  # noqa: E402
+from sqlalchemy.pool import NullPool  # noqa: E402
+
+from outboxq import ConfigurationError, SchemaOutOfDate  # noqa: E402
+from outboxq.contrib.django import DjangoOutbox, outbox  # noqa: E402
+from outboxq.contrib.django.engine import engine_of  # noqa: E402
+from outboxq.contrib.django.fields import table  # noqa: E402
+from outboxq.contrib.django.models import OutboxEntry, TaskExecution  # noqa: E402
+from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
+from outboxq.tables import VERSION_TABLE, metadata  # noqa: E402
+
+
+class Nowhere:
+    """A router that keeps outboxq out of `other`."""
+
+    def allow_migrate(self, db, app_label, **hints):
+        return False if (db, app_label) == ("other", "outboxq") else None
+
+
+class OfOthers:
+    """A router that writes orders to `other`."""
+
+    def db_for_write(self, model, **hints):
+        return "other"
+
+
+def tables(alias="default"):
+    return set(connections[alias].introspection.table_names()) & {*metadata.tables, VERSION_TABLE}
+
+
+def said(*arguments, **options):
+    """What `check` says, by ids."""
+    heard = io.StringIO()
+    try:
+        call_command("check", *arguments, stderr=heard, **options)
+    except CommandError as error:
+        heard.write(str(error))
+    return sorted(word.strip("():") for word in heard.getvalue().split() if word.startswith("(outboxq."))
+
+
+def migrate(*arguments, **options):
+    call_command("migrate", *arguments, verbosity=0, **options)
+
+
+def refuses(command, sentence, **options):
+    with redirect_stderr(io.StringIO()):
+        try:
+            call_command(command, **options)
+        except CommandError as error:
+            assert sentence in str(error), error  # noqa: PT017
+        else:
+            raise AssertionError((command, options))
+
+
+ALL = {*metadata.tables, VERSION_TABLE}
+
+assert tables() == ALL
+before = outbox.store.ensure_current()
+migrate()  # takes them over
+assert tables() == ALL
+tasks.send.enqueue(1)
+assert TaskExecution.objects.get().task_name == "shop.tasks.send"
+call_command("makemigrations", "--check", "--dry-run")
+
+migrate("outboxq", "zero")
+assert tables() <= {VERSION_TABLE}
+assert said("--database", "default") == ["outboxq.W003"]  # Django itself says what is not migrated
+with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
+    try:
+        tasks.send.enqueue(1)
+    except SchemaOutOfDate as error:
+        assert "manage.py migrate" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError
+
+migrate()
+assert tables() == ALL
+assert outbox.store.verify() == []
+handle = tasks.send.enqueue(1)
+assert outbox.worker(queues=["mail"]).run(burst=True) == 0
+assert TaskExecution.objects.get(pk=handle.id).status == "Completed"
+assert said("--database", "default") == ["outboxq.W003"]
+call_command("flush", interactive=False, verbosity=0)
+assert TaskExecution.objects.count() == 0
+outbox.store.ensure_current()
+
+# checks
+with connection.cursor() as cursor:
+    cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0000'")
+assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
+refuses("outboxq_worker", "exit code 4", burst=True)
+with connection.cursor() as cursor:
+    cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+assert said("--database", "default") == ["outboxq.W003"]
+
+if connection.vendor == "sqlite":
+    for mode, complaints in (("exclusive", []), ("DEFERRED", ["outboxq.W001"]), (None, ["outboxq.W001"])):
+        with mock.patch.dict(connection.settings_dict["OPTIONS"], transaction_mode=mode):
+            assert said() == [*complaints, "outboxq.W003"]
+with override_settings(OUTBOXQ={"SCHEME": "x"}):
+    assert said() == ["outboxq.E001"]
+with override_settings(DATABASE_ROUTERS=[OfOthers()]):
+    assert said() == ["outboxq.W003"]  # of the default database now
+with override_settings(DATABASE_ROUTERS=[Nowhere()]):
+    assert said() == ["outboxq.E003"]
+    migrate(database="other")
+    assert tables("other") == set()
+with mock.patch.dict(_DRIVERS):
+    del _DRIVERS["sqlite"]
+    assert set(said()) == {"outboxq.E002"}
+migrate("outboxq", "zero", database="other")
+with override_settings(MIGRATION_MODULES={"outboxq": None, "shop": None}):
+    migrate(database="other", run_syncdb=True)
+assert tables("other") == ALL  # also where tests run no migrations
+tasks.elsewhere.enqueue()
+
+# commands
+printed = io.StringIO()
+call_command("outboxq_status", by="task", stdout=printed)
+assert printed.getvalue().startswith("queue\ttask\tready")
+printed = io.StringIO()
+call_command("outboxq_prune", older_than="0s", dry_run=True, stdout=printed)
+assert printed.getvalue() == "0 tasks would be deleted with their events\n"
+tasks.send.enqueue(7)
+call_command("outboxq_worker", queues=["mail"], burst=True, concurrency=1, log_level="ERROR")
+assert tasks.seen[-1:] == [7]
+refuses("outboxq_worker", "is not in the range", concurrency=0)
+refuses("outboxq_worker", "from the command line", processes=2)
+refuses("outboxq_worker", "exit code 2", database="nowhere", burst=True)
+refuses("outboxq_worker", "exit code 2", database="other", burst=True)  # in memory
+refuses("outboxq_prune", "Missing option '--older-than'")
+
+# settings: USE_TZ is False here, and the clock on the wall in India
+moment = datetime(2030, 1, 1, 12, tzinfo=UTC)
+later = tasks.send.using(run_after=moment).enqueue(8)
+with transaction.atomic():
+    (event,) = outbox.store.history(later.id, using="default")
+    assert OutboxEntry.objects.get(task_execution_id=later.id).available_at == moment
+    assert TaskExecution.objects.get(pk=later.id).created_at == event.created_at
+    assert abs(event.created_at - datetime.now(UTC)) < timedelta(minutes=1)
+    assert OutboxEntry.objects.filter(available_at__range=(moment, moment)).count() == 1
+    assert OutboxEntry.objects.filter(available_at__gt=datetime(2030, 1, 1, 17, 31)).count() == 0  # noqa: DTZ001
+    assert OutboxEntry.objects.filter(available_at__gt=datetime(2030, 1, 1, 17, 29)).count() == 1  # noqa: DTZ001
+
+with override_settings(OUTBOXQ={"SCHEMA": "apart"}):
+    apart = DjangoOutbox("default")
+    apart.task(tasks.send.function, name="send")
+    send = next(iter(apart.tasks))
+    if connection.vendor == "postgresql":
+        with transaction.atomic():
+            bring_to("head", connection)
+        send.enqueue(9)
+        assert apart.worker().run(burst=True) == 0
+        assert tasks.seen[-1] == 9
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM {connection.ops.quote_name(table('task_executions'))}")
+            assert cursor.fetchone() == (1,)
+    else:
+        with transaction.atomic(), suppress(ConfigurationError):
+            send.enqueue(9)
+            raise AssertionError
+
+
+def asked(sql, **changes):
+    """With these changes in the settings, by an engine of ours."""
+    with mock.patch.dict(connection.settings_dict, changes), engine_of("default", poolclass=NullPool).connect() as own:
+        return own.exec_driver_sql(sql).scalar(), getattr(own.connection.dbapi_connection, "prepare_threshold", None)
+
+
+if connection.vendor == "postgresql":
+    with connection.cursor() as cursor:
+        cursor.execute('DROP ROLE IF EXISTS "odd \\role"')
+        cursor.execute('CREATE ROLE "odd \\role"')
+    options = {
+        "assume_role": "odd \\role",
+        "application_name": "shop",
+        "isolation_level": 4,
+        "server_side_binding": True,
+    }
+    assert asked("SELECT current_user", OPTIONS=options) == ("odd \\role", 5)
+    assert asked("SHOW application_name", OPTIONS=options) == ("shop", 5)
+    assert asked("SELECT 1", DISABLE_SERVER_SIDE_CURSORS=True) == (1, None)
+    assert asked("SELECT 1", OPTIONS={"prepare_threshold": 2}) == (1, 2)
+    with connection.cursor() as cursor:
+        cursor.execute('DROP ROLE "odd \\role"')
+else:
+    name = connection.settings_dict["NAME"]
+    assert asked("SELECT count(*) > 0 FROM task_executions", NAME=f"file:{name}?mode=ro") == (1, None)
+connections.close_all()
+print("to the end")

@@ -1,0 +1,315 @@
+"""Run by `manage.py test`: the default database is a file or on the server, so that workers may run; `other` is in memory."""
+# ruff: noqa: PT027 - unittest runs it
+
+from datetime import UTC, datetime, timedelta
+from unittest import mock
+
+from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection, transaction
+from django.db.transaction import TransactionManagementError
+from django.test import TestCase, TransactionTestCase, override_settings
+from django.test.utils import CaptureQueriesContext
+
+from outboxq import ConfigurationError, DuplicateTask, InvalidCall, InvalidTarget, InvalidTransition
+from outboxq.contrib.django import outbox, outboxes
+from outboxq.contrib.django.models import ExecutionEvent, OutboxEntry, TaskExecution, TaskSubscription
+from outboxq.tables import metadata
+from outboxq.uuid7 import uuid7
+from shop import rounds, tasks
+from shop.models import Booking, Order
+
+
+def counts(using="default"):
+    return tuple(model.objects.using(using).count() for model in (TaskExecution, ExecutionEvent, OutboxEntry))
+
+
+def work(**options):
+    """A worker in this process until nothing is left to do; the tasks by their names."""
+    tasks.seen.clear()
+    assert outbox.worker(concurrency=1, **options).run(burst=True) == 0
+    return {one.task_name.rpartition(".")[2]: one for one in TaskExecution.objects.all()}
+
+
+class InsideATest(TestCase):
+    """Twice the same: what the first one wrote is gone when the second one begins."""
+
+    databases = frozenset({"default", "other"})
+
+    def test_what_is_enqueued_is_there_until_the_test_ends(self):
+        assert counts() == (0, 0, 0)
+        tasks.send.enqueue(1)
+        with transaction.atomic():
+            tasks.send.using("default", delay=60).enqueue(2)
+        assert counts() == (2, 2, 2)
+
+    test_and_gone_in_the_next = test_what_is_enqueued_is_there_until_the_test_ends
+
+    def test_an_error_of_ours_leaves_the_block_as_it_was(self):
+        tasks.send.using(idempotency_key="k").enqueue(1)
+        for error, enqueue in (
+            (InvalidCall, lambda: tasks.send.enqueue(1, 2)),
+            (DuplicateTask, lambda: tasks.send.using(idempotency_key="k", on_conflict="raise").enqueue(1)),
+        ):
+            with transaction.atomic():
+                Order.objects.create()
+                with self.assertRaises(error):
+                    enqueue()
+                assert not connection.needs_rollback
+        assert Order.objects.count() == 2
+
+    def test_a_broken_block_takes_no_task(self):
+        with transaction.atomic():
+            transaction.set_rollback(True)
+            with self.assertRaises(TransactionManagementError):
+                tasks.send.enqueue(1)
+            transaction.set_rollback(False)
+        assert counts() == (0, 0, 0)
+
+    def test_a_task_belongs_to_its_own_database(self):
+        assert outboxes["other"] is tasks.elsewhere.holder
+        tasks.elsewhere.enqueue()
+        assert (counts(), counts("other")) == ((0, 0, 0), (1, 1, 1))
+        with self.assertRaisesMessage(InvalidTarget, "declare it on outboxes[alias]"):
+            tasks.send.using("other").enqueue(1)
+        with self.assertRaisesMessage(ConfigurationError, "nowhere"):
+            outboxes["nowhere"]
+
+    def test_a_database_in_memory_has_no_worker(self):
+        tasks.elsewhere.enqueue()
+        with self.assertRaisesMessage(ConfigurationError, "in-memory SQLite database"):
+            outboxes["other"].worker()
+
+    def test_enqueuing_needs_no_engine(self):
+        with mock.patch("outboxq.contrib.django.store.engine_of") as engine_of:
+            tasks.send.enqueue(1)
+            outbox.emit("order.paid", {"id": 1})
+            outbox.store.get(TaskExecution.objects.first().id, using="default")
+        assert not engine_of.called
+
+    def test_an_event_finds_those_whom_migrate_made_known(self):
+        assert list(outbox.emit("order.paid", {"id": 1}).handles) == ["shop.tasks.count_order"]
+
+    def test_a_transactional_task_inside_the_tests_transaction_is_a_savepoint(self):
+        store, host = outbox.store, outbox.host
+        with self.assertRaises(ZeroDivisionError), host.unit(store, within="default"):
+            Order.objects.create()
+            1 / 0  # noqa: B018
+        with host.unit(store, within=connection) as unit:
+            Order.objects.create()
+            assert unit.target == connection
+            with self.assertRaisesMessage(InvalidTarget, "use the ORM"):
+                unit.session  # noqa: B018
+        assert Order.objects.count() == 1
+        with self.assertRaisesMessage(InvalidTarget, "pass the alias 'default'"), host.unit(store, within="other"):
+            raise AssertionError
+
+    def test_our_rows_are_for_reading(self):
+        before = datetime.now(UTC) - timedelta(seconds=1)
+        later = tasks.send.using(delay=60).enqueue(2)
+        sooner = tasks.send.enqueue(1)
+        row = TaskExecution.objects.get(pk=sooner.id)
+        assert (row.status, row.queue, row.created_at.tzinfo) == ("Ready", "mail", UTC)
+        assert before <= row.created_at == outbox.store.get(sooner.id, using="default").created_at
+        assert TaskExecution.objects.filter(created_at__gt=before, created_at__lte=row.created_at).count() == 2
+        due = OutboxEntry.objects.filter(available_at__gt=datetime.now(UTC))
+        assert [one.task_execution_id for one in due] == [later.id]
+        for refused in (row.save, row.delete):
+            with self.assertRaisesMessage(InvalidTransition, "outboxes[alias].store"):
+                refused()
+
+    def test_the_ranges_of_time_are_those_of_the_rows(self):
+        """Text on SQLite: compared as text, and so written alike."""
+        handle = tasks.send.using(run_after=datetime(2030, 1, 1, 12, tzinfo=UTC)).enqueue(1)
+        for first, last, found in ((11, 13, 1), (12, 12, 1), (13, 14, 0), (10, 11, 0)):
+            times = [datetime(2030, 1, 1, hour, tzinfo=UTC) for hour in (first, last)]
+            assert OutboxEntry.objects.filter(available_at__range=times, task_execution_id=handle.id).count() == found
+
+
+class Committed(TransactionTestCase):
+    """Real commits, of real workers; `flush` cleans up after each test."""
+
+    def setUp(self):
+        for table in metadata.sorted_tables:  # what a flush left of the test before
+            if table.name != "task_subscriptions":
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SELECT count(*) FROM {table.name}")
+                    assert cursor.fetchone() == (0,), table.name
+        assert TaskSubscription.objects.count() == 1
+        with transaction.atomic():
+            outbox.store.ensure_current_on_django()
+
+    test_flush = test_is_followed_by_another = lambda self: self.fill()
+
+    def fill(self):
+        """A row in every table that outboxq has."""
+        store, worker = outbox.store, uuid7()
+        with transaction.atomic():
+            options = {"queue": "full", "partition_key": "p", "idempotency_key": "k"}
+            first = tasks.send.using(**options).enqueue(1)
+            tasks.send.using(delay=60).enqueue(1)
+            (claim,) = store.claim_ready_task(1, worker_id=worker, queues=["full"], using="default")
+            store.pause("mail", using="default")
+        outbox.worker(queues=["nothing"]).run(burst=True)
+        with transaction.atomic():
+            store.cancel(first.id, force=True, using="default")
+            failing = tasks.send.enqueue(1)
+            store.resume("mail", using="default")
+        assert claim.id == first.id
+        assert failing.created
+
+    def test_outside_a_block_it_is_committed_at_once(self):
+        with CaptureQueriesContext(connection) as queries:
+            handle = tasks.send.enqueue(1)
+        assert not connection.in_atomic_block
+        assert outbox.store.get(handle.id).task_name == "shop.tasks.send"  # on another connection
+        if connection.vendor == "sqlite":
+            assert queries[0]["sql"] == "BEGIN IMMEDIATE"
+
+    def test_both_are_rolled_back_or_neither_is(self):
+        with self.assertRaises(ZeroDivisionError), transaction.atomic():
+            Order.objects.create()
+            tasks.send.enqueue(1)
+            1 / 0  # noqa: B018
+        assert (counts(), Order.objects.count()) == ((0, 0, 0), 0)
+
+    def test_a_savepoint_takes_back_its_own(self):
+        with transaction.atomic():
+            kept = tasks.send.enqueue(1)
+            with self.assertRaises(ZeroDivisionError), transaction.atomic():
+                tasks.send.enqueue(2)
+                1 / 0  # noqa: B018
+        assert counts() == (1, 1, 1)
+        assert TaskExecution.objects.get().id == kept.id
+
+    def test_without_autocommit_it_waits_for_the_commit(self):
+        transaction.set_autocommit(False)
+        try:
+            tasks.send.enqueue(1)
+            transaction.rollback()
+            tasks.send.enqueue(2)
+            transaction.commit()
+        finally:
+            transaction.set_autocommit(True)
+        assert counts() == (1, 1, 1)
+
+    def test_a_request_is_one_transaction(self):
+        with mock.patch.dict(connection.settings_dict, {"ATOMIC_REQUESTS": True}):
+            with self.assertRaisesMessage(ValueError, "refused"):
+                self.client.get("/place/-1/")
+            assert (counts(), Order.objects.count()) == ((0, 0, 0), 0)
+            task = self.client.get("/place/7/").json()["task"]
+        assert (str(TaskExecution.objects.get().id), Order.objects.count()) == (task, 1)
+
+    async def test_an_async_view_enqueues_in_a_thread(self):
+        await self.async_client.get("/async/1/")
+        assert await sync_to_async(counts)() == (1, 1, 1)
+        with self.assertRaises(SynchronousOnlyOperation):
+            await self.async_client.get("/async/-1/")
+
+    def test_a_worker_runs_what_was_committed(self):
+        tasks.send.enqueue(1)
+        outbox.emit("order.paid", {"id": 2})
+        done = work()
+        assert (done["send"].status, done["send"].result) == ("Completed", '"sent 1"')
+        assert sorted(map(str, tasks.seen)) == ["1", "{'id': 2}"]
+        assert outbox.store.verify() == []
+
+    def test_a_task_sees_the_row_it_was_enqueued_with(self):
+        """Short of `rounds.py`, which a campaign runs."""
+        found = rounds.run(200, delay=0.002)
+        assert found == {"refused": 66, "seen": 134, "missed": 0, "of refused": 0}
+
+    def test_a_transactional_task_is_committed_with_what_it_wrote(self):
+        for then in ("return", "raise", "cancel", "savepoint"):
+            tasks.book.enqueue(len(then), then=then)
+        with self.assertLogs("outboxq.worker"):
+            work()
+        assert set(Booking.objects.values_list("order", flat=True)) == {len("return"), len("savepoint")}
+        assert sorted(tasks.seen) == [len("return"), len("savepoint")]
+        found = dict(TaskExecution.objects.filter(task_name="shop.tasks.book").values_list("args", "status"))
+        assert sorted(found.values()) == ["Cancelled", "Completed", "Completed", "Failed"]
+        assert outbox.store.verify() == []
+
+    def test_a_callback_that_fails_after_the_commit_changes_nothing(self):
+        tasks.book.enqueue(1, then="callback")
+        with self.assertLogs("outboxq.worker", "ERROR") as logs:
+            done = work()
+        assert "on_commit callback failed after its task was committed" in logs.output[0]
+        assert (done["book"].status, done["book"].last_error) == ("Completed", None)
+        assert len(logs.output) == 1
+
+    def test_a_transactional_task_commits_without_autocommit_too(self):
+        with mock.patch.dict(connection.settings_dict, {"AUTOCOMMIT": False}):
+            with transaction.atomic():
+                tasks.book.enqueue(1)
+            done = work()
+        assert (done["book"].status, Booking.objects.count()) == ("Completed", 1)
+
+    def test_a_django_task_has_no_session_of_sqlalchemys(self):
+        tasks.reach_for_sqlalchemy.enqueue()
+        with self.assertLogs("outboxq.worker", "ERROR"):
+            done = work()
+        assert "use the ORM" in done["reach_for_sqlalchemy"].last_error
+
+    def test_on_sqlite_the_unit_begins_as_a_writer(self):
+        with CaptureQueriesContext(connection) as queries, outbox.host.unit(outbox.store):
+            Order.objects.count()
+        begun = [one["sql"] for one in queries if one["sql"].startswith("BEGIN")]
+        assert begun[:1] == ["BEGIN IMMEDIATE" if connection.vendor == "sqlite" else "BEGIN"]
+        assert getattr(connection, "transaction_mode", None) in {None, "IMMEDIATE"}
+
+    def test_a_unit_is_never_inside_another_transaction(self):
+        with transaction.atomic(), self.assertRaisesMessage(RuntimeError, "durable"), outbox.host.unit(outbox.store):
+            raise AssertionError
+
+    def test_a_broken_connection_is_not_met_by_the_next_task(self):
+        for _ in range(3):
+            tasks.open_connection.enqueue()
+            tasks.use_connection.enqueue()
+        assert outbox.worker(concurrency=1, queues=["connections"]).run(burst=True) == 0
+        assert set(TaskExecution.objects.values_list("status", "attempt")) == {("Completed", 1)}
+
+    def test_the_store_follows_a_changed_name(self):
+        before = outbox.store
+        assert outbox.store is before
+        with mock.patch.dict(connection.settings_dict, {"NAME": "another"}):
+            assert outbox.store is not before
+
+    def test_a_connection_of_another_kind_is_known_by_its_database(self):
+        """A Session beside Django's ORM, in the same database."""
+        before = outbox.store.bound_engine
+        with before.connect() as foreign, foreign.begin():
+            foreign.exec_driver_sql("BEGIN IMMEDIATE" if connection.vendor == "sqlite" else "BEGIN")
+            tasks.send.using(foreign.connection.dbapi_connection).enqueue(1)
+            foreign.exec_driver_sql("ROLLBACK")
+        assert counts() == (0, 0, 0)
+
+    def test_an_own_transaction_said_aloud(self):
+        tasks.send.using(outbox).enqueue(1)
+        assert counts() == (1, 1, 1)
+
+    @override_settings(OUTBOXQ={"SCHEME": 1})
+    def test_an_unknown_setting_is_refused(self):
+        with self.assertRaisesMessage(ConfigurationError, "SCHEME"):
+            type(outbox)("default")
+
+    def test_every_model_is_one_of_our_tables(self):
+        ours = {model._meta.db_table: model for model in apps.get_app_config("outboxq").get_models()}
+        assert ours.keys() == metadata.tables.keys()
+        for name, table in metadata.tables.items():
+            fields = {field.column: field for field in ours[name]._meta.fields if field.column}
+            assert fields.keys() == set(table.columns.keys()) - {"xact_id"}  # of a type that Django does not know
+            assert {n for n, f in fields.items() if f.null} == {c.key for c in table.columns if c.nullable} - {
+                "xact_id"
+            }
+            keys = {field.column for field in ours[name]._meta.pk_fields}
+            assert keys == {column.key for column in table.primary_key}
+            unique = {n for n, f in fields.items() if f.unique and not f.primary_key}
+            assert unique == {
+                column.key
+                for one in table.constraints
+                if type(one).__name__ == "UniqueConstraint"
+                for column in one.columns
+            }

@@ -1,0 +1,90 @@
+import os
+import signal
+import threading
+
+from django.db import connections, transaction
+
+from outboxq import Cancel, RetryPolicy, TaskContext
+from outboxq.contrib.django import outbox, outboxes
+from shop.models import Booking, Order
+
+seen = []
+"""What ran in this process."""
+
+
+@outbox.task(queue="mail")
+def send(order: int) -> str:
+    seen.append(order)
+    return f"sent {order}"
+
+
+@outbox.task(transactional=True, retry=RetryPolicy.never())
+def book(order: int, then: str = "return") -> None:
+    Booking.objects.create(order=order)
+    send.enqueue(order)
+    if then == "raise":
+        raise ValueError("no")
+    if then == "cancel":
+        raise Cancel("no")
+    if then == "callback":
+        transaction.on_commit(lambda: 1 / 0)
+    if then == "savepoint":
+        try:
+            with transaction.atomic():
+                Booking.objects.create(order=order)
+                raise KeyError(order)
+        except KeyError:
+            pass
+
+
+@outbox.task(retry=RetryPolicy.never(), transactional=True)
+def reach_for_sqlalchemy(ctx: TaskContext) -> None:
+    ctx.session.execute("SELECT 1")
+
+
+@outbox.task(lease=1, transactional=True, queue="deadly")
+def book_once(ctx: TaskContext, order: int) -> None:
+    """Every fifteenth takes its process with it, the first time, right before the commit."""
+    Booking.objects.create(order=order)
+    send.enqueue(order)
+    if order % 15 == 7 and ctx.recovery_attempts == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@outbox.task(lease=1, transactional=True, queue="deadly")
+def book_slowly(order: int) -> None:
+    """So that a worker that is killed has some under way."""
+    Booking.objects.create(order=order)
+    send.enqueue(order)
+    threading.Event().wait(0.01)
+
+
+@outbox.task(queue="orders")
+def look(order: int) -> bool:
+    """Whether the business row is there."""
+    return Order.objects.filter(number=order).exists()
+
+
+@outbox.task(queue="connections")
+def open_connection() -> int:
+    """Breaks the connection for the next task of this thread, as a server that restarts does."""
+    connection = connections["default"]
+    connection.ensure_connection()
+    connection.connection.close()
+    connection.errors_occurred = True
+    return threading.get_ident()
+
+
+@outbox.task(queue="connections")
+def use_connection() -> int:
+    return Order.objects.count()
+
+
+@outbox.task(subscribe="order.*")
+def count_order(payload: dict) -> None:
+    seen.append(payload)
+
+
+@outboxes["other"].task(name="shop.elsewhere")
+def elsewhere() -> None:
+    seen.append("elsewhere")

@@ -1,0 +1,8 @@
+"""`migrate` and the other commands, on tables of every age."""
+
+from __future__ import annotations
+
+
+def test_the_tables_live_and_die_by_manage_py(project):
+    project.settings = {"USE_TZ": False, "TIME_ZONE": "Asia/Kolkata"}
+    assert project.python("life.py").endswith("to the end\n")

@@ -1,0 +1,128 @@
+"""Real `manage.py outboxq_worker` processes that die while they commit, and orders beside a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from outboxq.model import NewTask, TaskStatus
+from outboxq.uuid7 import uuid7
+from tests.conftest import Database
+from tests.waiting import until
+
+KEY = {"sqlite": "integer PRIMARY KEY AUTOINCREMENT", "postgresql": "bigserial PRIMARY KEY"}
+
+
+@pytest.fixture
+def shop(database, make_project):
+    database.run(f'CREATE TABLE shop_booking (id {KEY[database.name]}, "order" integer NOT NULL)')
+    return make_project(database.url)
+
+
+@contextmanager
+def workers(project, log: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    with log.open("a") as output:
+        process = project.start("manage.py", "outboxq_worker", *options, stdout=output, stderr=output)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def enqueue(database: Database, name: str, orders: range) -> None:
+    database.store.enqueue_many(
+        [
+            NewTask(
+                id=uuid7(),
+                task_name=f"shop.tasks.{name}",
+                args=json.dumps({"order": order}),
+                queue="deadly",
+                lease=timedelta(seconds=1),
+            )
+            for order in orders
+        ]
+    )
+
+
+def left(database: Database) -> int:
+    return sum(one.ready + one.delayed + one.running for one in database.store.stats())
+
+
+def assert_each_once(database: Database, orders: int) -> None:
+    booked = Counter(order for (order,) in database.rows('SELECT "order" FROM shop_booking'))
+    assert booked == Counter(range(orders))
+    ended = Counter(database.rows("SELECT task_name, status FROM task_executions"))
+    done = TaskStatus.COMPLETED.value
+    assert {name: number for (name, status), number in ended.items() if status == done} == {
+        next(name for name, _ in ended if "book" in name): orders,
+        "shop.tasks.send": orders,
+    }
+    assert len(ended) == 2, ended
+
+
+def test_what_a_dying_worker_had_booked_is_booked_once(database, shop, tmp_path):
+    enqueue(database, "book_once", range(20))
+    log = tmp_path / "workers.log"
+    with workers(shop, log, "-c", "2", "--skip-checks") as process:
+        assert process.wait(60) == -signal.SIGKILL, log.read_text()
+    assert database.rows('SELECT count(*) FROM shop_booking WHERE "order" = 7') == [(0,)]
+    with workers(shop, log, "-c", "2", "--skip-checks") as process:
+        until(lambda: left(database) == 0 or process.poll() is not None, seconds=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0, log.read_text()
+    assert_each_once(database, 20)
+    assert database.rows("SELECT max(recovery_attempts) FROM task_executions") == [(1,)]
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_each_effect_exactly_once_while_workers_are_killed(database, shop, tmp_path):
+    seconds, orders = int(os.environ.get("OUTBOXQ_SECONDS", "60")), int(os.environ.get("OUTBOXQ_TASKS", "4000"))
+    enqueue(database, "book_slowly", range(orders))
+    log, kills, chance = tmp_path / "workers.log", 0, random.Random()
+    with workers(shop, log, "--processes", "3", "-c", "4") as process:
+        deadline = time.monotonic() + seconds
+        while left(database) and process.poll() is None:
+            if time.monotonic() < deadline:
+                for pid in chance.sample(children(process.pid), k=min(1, len(children(process.pid)))):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        kills += 1
+            with suppress(AssertionError):
+                until(lambda: left(database) == 0, seconds=chance.uniform(0.5, 3), every=0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()[-5000:]
+    print(f"{database.name}: {orders} tasks, {kills} kills")
+    assert kills > 5
+    assert_each_once(database, orders)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_every_committed_order_is_seen_and_no_refused_one(project):
+    rounds = int(os.environ.get("OUTBOXQ_ROUNDS", "20000"))
+    project.manage("migrate")
+    # One writer at a time on SQLite, first come not first served: who waits for four others may wait too long.
+    threads, delay = ("1", "0.004") if project.name == "sqlite" else ("4", "0.02")
+    printed = project.python("-m", "shop.rounds", str(rounds), threads, delay, seconds=3000)
+    print(project.url.partition(":")[0], printed)
+    refused = rounds // 3
+    expected = {"refused": refused, "seen": rounds - refused, "missed": 0, "of refused": 0}
+    assert printed.endswith(f"{expected}\n")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one started."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -1,0 +1,1 @@
+"""No app: its tasks may be imported because OPTIONS says so."""

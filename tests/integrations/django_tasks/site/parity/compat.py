@@ -1,0 +1,12 @@
+"""`from django.tasks import …`, by whichever name it has here."""
+
+from importlib import import_module
+
+from outboxq.contrib.django.compat import PACKAGE
+
+_tasks = import_module(PACKAGE)
+task = _tasks.task
+default_task_backend = _tasks.default_task_backend
+DUMMY = f"{PACKAGE}.backends.dummy.DummyBackend"
+IMMEDIATE = f"{PACKAGE}.backends.immediate.ImmediateBackend"
+LOGGER = PACKAGE

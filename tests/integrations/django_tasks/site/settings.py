@@ -1,0 +1,14 @@
+"""A project whose tasks are run by outboxq; its database comes from the test that starts it."""
+
+import json
+import os
+
+SECRET_KEY = "of tests"
+USE_TZ = True
+INSTALLED_APPS = ["outboxq.contrib.django", "parity"]
+DATABASES = {"default": json.loads(os.environ["TASKS_DATABASE"])}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+BACKEND = "outboxq.contrib.django.OutboxqBackend"
+TASKS = {
+    "default": {"BACKEND": BACKEND, "QUEUES": ["default", "queue-1", "mail"], "OPTIONS": {"modules": ["elsewhere"]}}
+}

@@ -1,0 +1,68 @@
+"""Django's own test runner runs the cases in `site/parity`, in a project of its own, on each database."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from tests import postgres
+
+SITE = Path(__file__).parent / "site"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def django_database(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, object]:
+    """DATABASES["default"], whose test database Django makes by itself."""
+    if request.param == "sqlite":
+        pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF"
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(tmp_path / "shop.db"),
+            "OPTIONS": {"transaction_mode": "IMMEDIATE", "init_command": pragmas},
+            "TEST": {"NAME": str(tmp_path / "test.db")},
+        }
+    cluster: postgres.Cluster = request.getfixturevalue("cluster")
+    url = make_url(cluster.create_database())
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": url.database,
+        "TEST": {"NAME": f"{url.database}_test"},
+        "HOST": url.host or url.query.get("host"),
+        "PORT": url.port or url.query.get("port", ""),
+        "USER": url.username,
+        "PASSWORD": url.password or "",
+    }
+
+
+def run(database: dict[str, object], *arguments: str) -> str:
+    """What a program says in the project."""
+    environment = os.environ | {
+        "TASKS_DATABASE": json.dumps(database),
+        "DJANGO_SETTINGS_MODULE": "settings",
+        "PYTHONPATH": os.pathsep.join([str(SITE), str(Path.cwd())]),
+    }
+    command = [sys.executable, "-W", "error", *arguments]
+    done = subprocess.run(command, env=environment, cwd=SITE, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr + done.stdout
+
+
+def test_the_cases_of_djangos_tests_and_ours_pass(django_database: dict[str, object]) -> None:
+    said = run(django_database, "-m", "django", "test", "parity", "--pattern", "cases_*.py", "--noinput")
+    ran = re.search(r"Ran (\d+) tests.*\n\nOK\n", said)
+    assert ran is not None, said
+    assert int(ran[1]) >= 60  # nothing was overlooked
+    assert "skipped" not in said
+
+
+def test_a_worker_process_runs_what_another_process_enqueued(django_database: dict[str, object]) -> None:
+    """It has imported nothing but the `tasks.py` of the apps: `elsewhere.jobs` it finds by the task's name."""
+    said = run(django_database, str(SITE / "two_processes.py"))
+    assert json.loads(said.splitlines()[-1]) == [42, 1, 2, "from a module that is no app"]
