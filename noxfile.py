@@ -1,5 +1,5 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `mutants`, `plans`, `bench`, `bench_worker`, `bench_keyed`,
-`bench_history`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `examples`, `mutants`, `plans`, `bench`, `bench_worker`,
+`bench_keyed`, `bench_history`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy --strict on the package, and on what its users see."""
+    """mypy --strict on the package, and on what its users see; pyright on the latter."""
     session.install("-e", ".[types,pydantic,django]")
     session.run("mypy")
+    session.run("python", "-m", "pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 
 
 @nox.session(python=PYTHONS)
@@ -34,6 +35,14 @@ def tests(session: nox.Session, database: str) -> None:
     """The tests on one Python and one database."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "--database", database, *session.posargs)
+
+
+@nox.session(python=["3.11", "3.12"])
+def django(session: nox.Session) -> None:
+    """What is Django's, on Django 5.2 with the backport of its tasks, and on Django 6."""
+    session.install("-e", ".[test]", "django>=5.2,<6" if session.python == "3.11" else "django>=6,<7")
+    folders = [f"tests/integrations/django_{part}" for part in ("app", "tasks", "admin")]
+    session.run("python", "-m", "pytest", *folders, "tests/docs/test_django_tasks_page.py", *session.posargs)
 
 
 @nox.session
@@ -55,6 +64,13 @@ def faults(session: nox.Session) -> None:
     """8 processes × 20 000 tasks on each database, with kills; keys beside their model; and the other long runs."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests", *session.posargs)
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """The three shops, each on both databases: orders over HTTP for 30 seconds, a worker killed each second."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "tests.integrations.examples.load", *session.posargs)
 
 
 @nox.session

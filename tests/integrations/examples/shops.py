@@ -1,0 +1,188 @@
+"""The shops of `examples/`, started as their READMEs say, and always ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.faults.workers import Process
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[3]
+LEASE = 2.0
+
+# Reads until its pipe closes, that is until whoever writes to it is gone, however that happened.
+_GUARD = """
+import os, signal, sys
+alive = set()
+for line in sys.stdin:
+    what, pid = line.split()
+    (alive.add if what == "born" else alive.discard)(int(pid))
+for pid in alive:
+    os.killpg(pid, signal.SIGKILL)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """What its README says, as arguments of Python."""
+
+    name: str
+    prepare: tuple[str, ...]
+    """Several commands are separated by `&&`."""
+    serve: tuple[str, ...]
+    """`{port}` is the port."""
+    work: tuple[str, ...]
+    test: tuple[str, ...] = ("-m", "pytest", "-q")
+
+    @property
+    def directory(self) -> Path:
+        return ROOT / "examples" / self.name
+
+
+SHOPS = {
+    shop.name: shop
+    for shop in (
+        Shop(
+            name="fastapi_shop",
+            prepare=("create_tables.py",),
+            serve=("-m", "uvicorn", "app:app", "--port", "{port}", "--log-level", "warning"),
+            work=("-m", "outboxq", "worker", "tasks:outbox"),
+        ),
+        Shop(
+            name="flask_shop",
+            prepare=("-m", "flask", "--app", "shop", "create-tables"),
+            serve=("-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--threads", "8", "shop:create_app()"),
+            work=("-m", "flask", "--app", "shop", "outboxq", "worker"),
+        ),
+        Shop(
+            name="django_shop",
+            prepare=("manage.py", "migrate"),
+            serve=("-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--workers", "2", "--threads", "4", "shop.wsgi"),
+            work=("manage.py", "outboxq_worker"),
+            test=("-W", "error", "manage.py", "test"),
+        ),
+    )
+}
+
+
+class Premises:
+    """A copy of a shop in a directory of its own, with its processes: all of them end with it."""
+
+    def __init__(self, shop: Shop, directory: Path, url: str) -> None:
+        self.shop = shop
+        self.url = url
+        self.port = 0
+        self._home = directory / shop.name
+        self._logs = directory
+        self._children: list[Child] = []
+        shutil.copytree(shop.directory, self._home, ignore=shutil.ignore_patterns("__pycache__", "*.db*", ".*"))
+
+    def __enter__(self) -> Self:
+        self._guard = subprocess.Popen(
+            [sys.executable, "-S", "-c", _GUARD], stdin=subprocess.PIPE, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for child in self._children:
+            child.end()
+            self._tell("gone", child)
+            if error is not None:
+                error.add_note(f"{child.log.name} ends with:\n{child.text()[-2000:]}")
+        self._guard.communicate(timeout=10)
+        assert self._guard.returncode == 0
+
+    def prepare(self) -> None:
+        commands = " ".join(self.shop.prepare).split(" && ")
+        for number, command in enumerate(commands):
+            child = self._start(f"prepare-{number}", command.split())
+            assert self.wait(child) == 0, child.text()
+
+    def serve(self) -> Child:
+        """A server that answers."""
+        self.port = _free_port()
+        server = self._start("server", [word.format(port=self.port) for word in self.shop.serve])
+        until(lambda: self._answers(server), seconds=60)
+        return server
+
+    def work(self) -> Child:
+        """A worker process, which is still starting."""
+        return self._start(f"worker-{len(self._children)}", [*self.shop.work])
+
+    def test(self) -> Child:
+        """The shop's own tests."""
+        return self._start("test", [*self.shop.test])
+
+    def wait(self, child: Child, seconds: float = 60) -> int:
+        code = child.wait(seconds)
+        self._tell("gone", child)
+        return code
+
+    def _start(self, name: str, arguments: list[str]) -> Child:
+        hidden = ("OUTBOXQ", "PYTHONPATH", "DJANGO")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        environment |= {"SHOP_DATABASE_URL": self.url, "SHOP_LEASE": str(LEASE), "PYTHONDONTWRITEBYTECODE": "1"}
+        child = Child([sys.executable, *arguments], self._home, self._logs / f"{name}.log", environment)
+        self._children.append(child)
+        self._tell("born", child)
+        return child
+
+    def _tell(self, what: str, child: Child) -> None:
+        assert self._guard.stdin is not None
+        self._guard.stdin.write(f"{what} {child.pid}\n".encode())
+        self._guard.stdin.flush()
+
+    def _answers(self, server: Child) -> bool:
+        assert server.poll() is None, server.text()
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", "/orders/00000000-0000-0000-0000-000000000000")
+            return connection.getresponse().status == 404
+        except ConnectionError:
+            return False
+        finally:
+            connection.close()
+
+
+class Child(Process):
+    """A process and whatever it starts."""
+
+    def __init__(self, command: list[str], directory: Path, log: Path, environment: dict[str, str]) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.poll()
+
+    def end(self) -> None:
+        if self.poll() is None:  # as long as it is not waited for, its number, and its group's, is nobody else's
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.wait(10)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,35 @@
+"""What the READMEs of `examples/` promise."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.integrations.examples.shops import SHOPS, Premises
+
+of_each_shop = pytest.mark.parametrize("shop", SHOPS.values(), ids=lambda shop: shop.name)
+
+
+@of_each_shop
+def test_a_shops_own_tests_pass(shop, tmp_path):
+    with Premises(shop, tmp_path, f"sqlite:///{tmp_path}/shop.db") as premises:
+        tests = premises.test()
+        assert premises.wait(tests) == 0, tests.text()
+        assert re.search("^(5 passed|Ran 5 tests)", tests.text(), re.MULTILINE), tests.text()
+
+
+@of_each_shop
+def test_its_commands_are_those_of_its_readme(shop):
+    """But for `python -m`, the port, and how much a server says."""
+    readme = (shop.directory / "README.md").read_text()
+    for command in (shop.prepare, shop.serve, shop.work):
+        words = " ".join(command).replace("--bind 127.0.0.1:{port} ", "").split(" --port ")[0].removeprefix("-m ")
+        assert words in readme.replace("'", ""), f"{readme}\n{words}"
+
+
+@of_each_shop
+def test_its_readme_speaks_of_its_files(shop):
+    named = re.findall(r"^\* `([\w/]+\.py)`", (shop.directory / "README.md").read_text(), re.MULTILINE)
+    assert named
+    assert [name for name in named if not (shop.directory / name).is_file()] == []

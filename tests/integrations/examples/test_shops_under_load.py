@@ -1,0 +1,33 @@
+"""Each shop of `examples/` for a few seconds; `nox -s examples` has half a minute for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import DATABASES
+from tests.integrations.examples.load import run
+from tests.integrations.examples.shops import SHOPS
+
+
+@pytest.fixture(params=DATABASES)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Of a database without any tables."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/shop.db"
+    else:
+        cluster = request.getfixturevalue("cluster")
+        url = cluster.create_database()
+        yield url
+        cluster.drop_database(url)
+
+
+@pytest.mark.parametrize("shop", SHOPS.values(), ids=lambda shop: shop.name)
+def test_every_accepted_order_is_booked_once_and_no_refused_one_while_workers_are_killed(shop, empty_url, tmp_path):
+    report = run(shop, empty_url, tmp_path, seconds=2.5, rate=50)
+    assert report.complaints == []
+    assert report.kills == 2
+    assert report.accepted > 10
+    assert report.refused > 2
