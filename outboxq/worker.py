@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import queue
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypedDict
 from uuid import UUID, uuid4
@@ -185,7 +186,7 @@ class Worker:
         stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
         SchemaOutOfDate.
         """
-        with obeyed(stop=lambda: self._bell.put(None), abandon=self._abandon):
+        with obeyed(stop=lambda: self._bell.put(None), abandon=self._abandon), _uncollected():
             self.start(burst=burst)
             while self._waits():
                 pass
@@ -353,6 +354,19 @@ class Worker:
                     f"the lease of task {task.name} ({task.settings.lease}) must be longer than two heartbeats "
                     f"({2 * heartbeat}), or one late beat loses it"
                 )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
+    which took a third of a busy worker's CPU.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _end_process_after(seconds: float) -> threading.Timer:
