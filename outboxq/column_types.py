@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Enum, Integer, Text
+from sqlalchemy import ARRAY, BigInteger, DateTime, Dialect, Enum, Integer, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from .errors import InvalidArgument
@@ -18,8 +20,8 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = DateTime(timezone=True)
     cache_ok = True
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return None if value is None else value.astimezone(UTC)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002 - without the stock one's detours
+        return _in_utc
 
 
 class IsoDateTime(TypeDecorator[datetime]):
@@ -34,8 +36,8 @@ class IsoDateTime(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         return None if value is None else iso(value)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return None if value is None else datetime.fromisoformat(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002
+        return _from_iso
 
 
 class Xid8(UserDefinedType[int]):
@@ -54,6 +56,44 @@ class Xid(UserDefinedType[int]):
 
     def get_col_spec(self, **_: Any) -> str:
         return "xid"
+
+
+class Packed(TypeDecorator[Sequence[Any]]):
+    """PostgreSQL's array of scalars, as the text that the server reads.
+
+    psycopg looks at each element to find the array's type and whether it needs quotes: ten times what this takes.
+    """
+
+    impl = ARRAY
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Any:  # noqa: ARG002
+        return _packed
+
+
+def _packed(values: Sequence[Any] | None) -> str | None:
+    return None if values is None else "{" + ",".join([_element(value) for value in values]) + "}"
+
+
+def _element(value: Any) -> str:
+    """Any kind in quotes, but for those that cannot be mistaken."""
+    if value is None:
+        return "NULL"
+    kind = type(value)
+    if kind is UUID:
+        return value.hex  # type: ignore[no-any-return]
+    if kind is int or kind is float or kind is bool:
+        return str(value)
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _in_utc(value: datetime | None) -> datetime | None:
+    return None if value is None else value.astimezone(UTC)
+
+
+def _from_iso(value: str | None) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)
 
 
 def iso(moment: datetime) -> str:

@@ -6,22 +6,23 @@ catches an error of the database, which would leave an aborted transaction behin
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction
-from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from .context import TaskContext
-from .dialects import Dialect, dialect_for
+from .dialects import Begin, Dialect, dialect_for, real_path
 from .errors import InvalidTarget
 from .tables import task_executions
 
@@ -141,6 +142,66 @@ class SqlalchemyTarget(Target):
 
     def _raw(self) -> object:
         return self.connection.connection.driver_connection
+
+
+class OwnTarget(SqlalchemyTarget):
+    """A connection for a transaction of our own: through the driver's cursor, past layers that cost more than a claim of one.
+
+    Errors come out as SQLAlchemy's all the same, and it is told of a connection that is lost. Who listens to its cursors, as
+    tracing does, or has it echo, is to see our statements too: then they take the long way.
+    """
+
+    def __init__(self, connection: Connection, schema: str | None) -> None:
+        super().__init__(connection, schema)
+        heard = connection.dispatch
+        self._is_heard = connection.engine.echo or heard.before_cursor_execute or heard.after_cursor_execute
+
+    def begin(self, begin: Begin) -> None:
+        with self._errors(self.dialect.begin[begin]) as raw:
+            self.dialect.start(raw, begin, self.connection.exec_driver_sql if self._is_heard else raw.execute)
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        if self._is_heard:
+            return super().execute(sql, parameters)
+        with self._errors(sql) as raw:
+            if isinstance(raw, sqlite3.Connection):
+                return raw.execute(sql, parameters).fetchall()
+            text, names = _numbered(sql)
+            with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
+                cursor.execute(text, [parameters[name] for name in names])
+                return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def _errors(self, sql: str) -> Iterator[Any]:
+        raw: Any = self._raw()
+        try:
+            yield raw
+        except (psycopg.Error, sqlite3.Error) as error:
+            lost = self.connection.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
+            if lost:
+                with suppress(DBAPIError):
+                    self.connection.exec_driver_sql("SELECT 1")
+            base = psycopg.Error if isinstance(error, psycopg.Error) else sqlite3.Error
+            raise DBAPIError.instance(
+                sql,
+                None,
+                error,
+                base,
+                hide_parameters=True,
+                connection_invalidated=lost,
+                dialect=self.connection.dialect,
+            ) from error
+
+
+@lru_cache(maxsize=1024)
+def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
+    """The text as the server reads it, and the names of its parameters in order. psycopg would do it anew at each call."""
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
+
+    return re.sub(r"%(?:\((\w+)\)s|%)", number, sql).encode(), tuple(names)
 
 
 class PsycopgTarget(Target):
@@ -275,7 +336,7 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
 def _sqlite_file(raw: sqlite3.Connection) -> str | None:
     for _, name, file in _fetch(raw, "PRAGMA database_list", {}):
         if name == "main":
-            return str(Path(file).resolve()) if file else None
+            return real_path(file) if file else None
     return None
 
 

@@ -10,8 +10,19 @@ from ..errors import ConfigurationError, UnsupportedDatabase
 from .base import Begin, Dialect
 from .catalogue import Statements
 from .prepared import Execute, Prepared, Row
+from .sqlite_engine import real_path
 
-__all__ = ["Begin", "Dialect", "Execute", "Prepared", "Row", "Statements", "check_schema_name", "dialect_for"]
+__all__ = [
+    "Begin",
+    "Dialect",
+    "Execute",
+    "Prepared",
+    "Row",
+    "Statements",
+    "check_schema_name",
+    "dialect_for",
+    "real_path",
+]
 
 SQLITE_MINIMUM = (3, 35)
 

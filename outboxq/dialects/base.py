@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection, Engine, FromClause, Select
 from sqlalchemy import Dialect as SqlalchemyDialect
+from sqlalchemy import Engine, FromClause, Select
 from sqlalchemy.engine import URL
 
 from ..errors import ConfigurationError
@@ -103,9 +103,9 @@ class Dialect(ABC):
         """The statements of `statements/sleeping.py`, by name; none where the database cannot notify."""
         return {}
 
-    def start(self, connection: Connection, begin: Begin) -> None:
-        """Begin a transaction of our own on a connection that is in none."""
-        connection.exec_driver_sql(self.begin[begin])
+    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+        """Begin a transaction of our own on a driver's connection that is in none, which `execute` speaks to."""
+        execute(self.begin[begin])
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Make an engine's connections fit for us."""

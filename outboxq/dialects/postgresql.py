@@ -8,11 +8,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    ARRAY,
     BigInteger,
     Boolean,
     ColumnElement,
-    Connection,
     FromClause,
     Select,
     Table,
@@ -32,7 +30,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from ..column_types import Instant, Xid, Xid8
+from ..column_types import Instant, Packed, Xid, Xid8
 from ..errors import UnsupportedDatabase
 from ..statements import claim, keyed, sleeping
 from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
@@ -92,7 +90,7 @@ class PostgresGrammar:
         return cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext  # type: ignore[no-any-return]
 
     def rows(self, name: str, columns: Columns) -> FromClause:
-        arrays = [bindparam(f"{name}_{key}", type_=ARRAY(kind), required=True) for key, kind in columns.items()]
+        arrays = [bindparam(f"{name}_{key}", type_=Packed(kind), required=True) for key, kind in columns.items()]
         named = [column(key, kind) for key, kind in columns.items()]
         unnested = func.unnest(*arrays).table_valued(*named, with_ordinality="ordinal").render_derived(name="batch")
         return select(*unnested.c).cte(name)
@@ -261,12 +259,11 @@ class PostgresDialect(Dialect):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    def start(self, connection: Connection, begin: Begin) -> None:
-        raw: Any = connection.connection.dbapi_connection
+    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object]) -> None:
         # Several commands cannot be prepared, and a host may have asked for everything to be.
         threshold, raw.prepare_threshold = raw.prepare_threshold, None
         try:
-            super().start(connection, begin)
+            super().start(raw, begin, execute)
         finally:
             raw.prepare_threshold = threshold
 
@@ -320,7 +317,7 @@ def _cte(statement: Statement, name: str) -> Any:
 
 def _outcome(transition: Transition, relations: Relations) -> Select[Any]:
     returned = relations[transition.returns or ""]
-    columns, rows = {c.key: c for c in returned.c}, returned
+    columns, rows = {key: returned.c[key] for key in transition.tells or returned.c.keys()}, returned
     for name in transition.completed_by:
         other = relations[name]
         columns |= {c.key: c for c in other.c if c.key != "id"}

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from uuid import UUID, SafeUUID
 
 from sqlalchemy import Dialect as SqlalchemyDialect
-from sqlalchemy import Float, Select
+from sqlalchemy import Float, Select, Uuid
+from sqlalchemy.types import TypeEngine
 
 from ..statements.grammar import Statement
 
@@ -39,12 +41,8 @@ class Prepared:
                 self._encoders[name] = encode
         columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
         self.columns = {str(column.key): column.type for column in columns}
-        self._decoders = tuple(
-            (position, decode)
-            for position, kind in enumerate(self.columns.values())
-            if not isinstance(kind, Float)  # a float in every driver; SQLAlchemy would ask for the driver's type code
-            and (decode := kind.dialect_impl(dialect).result_processor(dialect, None)) is not None
-        )
+        self._decoders = [_decoder(kind, dialect) for kind in self.columns.values()]
+        self._read = self.reader(self.columns)
 
     @property
     def names(self) -> frozenset[str]:
@@ -66,12 +64,36 @@ class Prepared:
         return self.read(execute(self.sql, self.bind(values)))
 
     def read(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
-        return [dict(zip(self.columns, self._decode(row), strict=True)) for row in rows]
+        return self._read(rows)
 
-    def _decode(self, row: tuple[Any, ...]) -> Iterable[Any]:
-        if not self._decoders:
-            return row
-        values = list(row)
-        for position, decode in self._decoders:
-            values[position] = decode(values[position])
-        return values
+    def reader(self, names: Iterable[str]) -> Callable[[Iterable[tuple[Any, ...]]], list[Row]]:
+        """What makes these columns of the rows into values; nothing is spent on the others."""
+        positions = {name: position for position, name in enumerate(self.columns)}
+        wanted = [(name, positions[name], self._decoders[positions[name]]) for name in names]
+
+        def read(row: tuple[Any, ...]) -> Row:
+            return {
+                name: row[position] if decode is None or row[position] is None else decode(row[position])
+                for name, position, decode in wanted
+            }
+
+        return lambda rows: [read(row) for row in rows]
+
+
+def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
+    """Of a value that is not NULL."""
+    if isinstance(kind, Float):
+        return None  # a float in every driver; SQLAlchemy would ask for the driver's type code
+    processor = kind.dialect_impl(dialect).result_processor(dialect, None)
+    return _uuid if isinstance(kind, Uuid) and processor is not None else processor
+
+
+_UNKNOWN = SafeUUID.unknown
+
+
+def _uuid(text: str) -> UUID:
+    """What `UUID(text)` does in a quarter of the time, for the 32 digits that are stored here; as psycopg does."""
+    made = UUID.__new__(UUID)
+    object.__setattr__(made, "int", int(text, 16))
+    object.__setattr__(made, "is_safe", _UNKNOWN)
+    return made

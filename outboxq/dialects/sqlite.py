@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -36,12 +34,12 @@ from sqlalchemy.exc import DBAPIError
 from ..column_types import Instant
 from ..errors import ConfigurationError
 from ..statements import claim
-from ..statements.grammar import Columns, Grammar, Statement, Transition
+from ..statements.grammar import Columns, Statement, Transition
 from ..tables import task_outbox
 from . import sqlite_engine
 from .base import Begin, Dialect
 from .plan import Plan
-from .prepared import Execute, Prepared, Row
+from .script import Encoder, Script, packed
 
 
 class SqliteGrammar:
@@ -74,14 +72,18 @@ class SqliteGrammar:
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Text)
 
-    def rows(self, name: str, columns: Columns) -> FromClause:
-        """`name` as rows of a JSON array of arrays, bound as the parameter `name`; `ordinal` counts them."""
+    def rows(self, name: str, columns: Columns, only: Container[str] | None = None) -> FromClause:
+        """`name` as rows of a JSON array of arrays, bound as the parameter `name`; `ordinal` counts them.
+
+        `only` those columns that are read: each is taken from each row.
+        """
         batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued(
             "key", "value", name=f"{name}_rows"
         )
         cells = [
             func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
             for position, (key, kind) in enumerate(columns.items())
+            if only is None or key in only
         ]
         # Materialized, it is given an automatic index; as a view of json_each() each look-up would parse the whole batch again.
         return select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
@@ -150,11 +152,11 @@ class SqliteDialect(Dialect):
     _grammar = SqliteGrammar()
 
     @property
-    def grammar(self) -> Grammar:
+    def grammar(self) -> SqliteGrammar:
         return self._grammar
 
     def compile(self, transition: Transition) -> Plan:
-        return Script(self, transition)
+        return Script(transition, self.grammar, prepare=self.prepare, encoders=self.encoders(transition.given))
 
     def take_from_one(self, found: FromClause) -> Statement:
         return self.take_from(found)
@@ -173,12 +175,11 @@ class SqliteDialect(Dialect):
         return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken())
 
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        encoders = [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
-        cells = [
-            [value if encode is None else encode(value) for value, encode in zip(row, encoders, strict=True)]
-            for row in rows
-        ]
-        return {name: json.dumps(cells)}
+        return {name: packed(rows, self.encoders(columns))}
+
+    def encoders(self, columns: Columns) -> list[Encoder | None]:
+        """What makes Python's values into SQLite's, for each column that needs it."""
+        return [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
 
     def find_table(self, name: str) -> Select[Any]:
         schema = table("sqlite_master", column("type"), column("name"))
@@ -188,7 +189,7 @@ class SqliteDialect(Dialect):
         return select(literal_column("1").label("found")).where(literal_column("0"))
 
     def database_name(self, url: URL) -> str | None:
-        return str(Path(url.database).resolve()) if url.database and not url.database.startswith("file:") else None
+        return sqlite_engine.real_path(url.database) if url.database and not url.database.startswith("file:") else None
 
     def own_url(self, url: URL) -> URL:
         if url.database in (None, "", ":memory:"):
@@ -212,55 +213,3 @@ class SqliteDialect(Dialect):
 
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-
-
-class Script:
-    """A transition as one statement after the other, each given the rows that the earlier ones returned."""
-
-    def __init__(self, dialect: SqliteDialect, transition: Transition) -> None:
-        self._transition = transition
-        self._pack = dialect.pack
-        self._steps: dict[str, Prepared] = {}
-        self._passed: dict[str, list[int]] = {}
-        relations: dict[str, FromClause] = {}
-        if transition.given:
-            relations["given"] = dialect.grammar.rows("given", transition.given)
-        for name, build in transition.steps.items():
-            self._steps[name] = step = dialect.prepare(build(relations))
-            passed = transition.passes.get(name, tuple(step.columns))
-            self._passed[name] = [position for position, key in enumerate(step.columns) if key in passed]
-            relations[name] = dialect.grammar.rows(
-                name, {key: step.columns[key] for key in step.columns if key in passed}
-            )
-        self._read = {name for step in self._steps.values() for name in step.names & self._steps.keys()}
-
-    @property
-    def sql(self) -> str:
-        return ";\n\n".join(f"-- {name}\n{step.sql}" for name, step in self._steps.items())
-
-    def run(
-        self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
-    ) -> list[Row]:
-        bound = dict(values)
-        if rows is not None:
-            bound |= self._pack("given", self._transition.given, rows)
-        outcome: dict[str, list[Row]] = {}
-        asked = {self._transition.returns, *self._transition.completed_by}
-        for name, step in self._steps.items():
-            found = list(execute(step.sql, step.bind(bound)))
-            if name in self._read:
-                bound[name] = json.dumps([[row[position] for position in self._passed[name]] for row in found])
-            if name in asked:
-                outcome[name] = step.read(found)
-        return self._complete(outcome)
-
-    def _complete(self, outcome: Mapping[str, list[Row]]) -> list[Row]:
-        if self._transition.returns is None:
-            return []
-        found = {row["id"]: row for row in outcome[self._transition.returns]}
-        for name in self._transition.completed_by:
-            nothing = dict.fromkeys(self._steps[name].columns)
-            known = {row["id"]: row for row in outcome[name]}
-            for key, row in found.items():
-                row |= {**(known.get(key) or nothing), "id": key}
-        return list(found.values())

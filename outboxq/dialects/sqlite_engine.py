@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import tenacity
@@ -44,3 +46,9 @@ def _begin(connection: Any) -> None:
     # SQLAlchemy gives the driver its own way of beginning back after every AUTOCOMMIT use of a pooled connection.
     connection.connection.dbapi_connection.isolation_level = None
     connection.exec_driver_sql("BEGIN DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "BEGIN IMMEDIATE")
+
+
+@lru_cache(maxsize=64)
+def real_path(file: str) -> str:
+    """By which two connections to one file are known to be to the same database."""
+    return str(Path(file).resolve())

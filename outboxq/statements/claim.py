@@ -34,7 +34,7 @@ from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases, task_outbox
 from . import follow, limits
 from .fanout import matches
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
 
 limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
@@ -82,6 +82,7 @@ def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, give
             "expired_event": lambda r: _expired_event(g, r),
         },
         passes={"claimed": ("id", "pipeline_execution_id", "queue", "attempt", "lease_token", "lease_expires_at")},
+        when={"expired": When("taken", "expires_at"), "expired_event": When("expired", "id")},
         returns="taken",
         completed_by=("claimed",),
     )

@@ -11,7 +11,7 @@ from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases
 from . import follow, limits
 from .claim import worker_id
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
 
 HELD: Columns = {"id": Uuid(), "lease_token": BigInteger()}
 END: Columns = {
@@ -41,7 +41,14 @@ def end(g: Grammar) -> Transition:
             "key_held": lambda r: follow.key_held(g, r["ended"].c),
             "key_freed": lambda r: follow.key_freed(g, r["ended"].c),
         },
+        when={
+            "entry": When("ended", "status", frozenset({TaskStatus.READY})),
+            "letter": When("ended", "status", frozenset({TaskStatus.FAILED})),
+            "key_held": When("ended", "partition_key"),
+            "key_freed": When("ended", "partition_key"),
+        },
         returns="ended",
+        tells=("id", "queue", "partition_key", "limits"),
     )
 
 

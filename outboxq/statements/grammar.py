@@ -24,6 +24,15 @@ Relations = Mapping[str, Any]
 Statement = Select[Any] | Insert | Update | Delete
 
 
+@dataclass(frozen=True, slots=True)
+class When:
+    """Some row of the step `rows` has one of `values` in its `column`; no values: anything but NULL."""
+
+    rows: str
+    column: str
+    values: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Transition:
     """A chain of statements that happens as one."""
@@ -36,8 +45,12 @@ class Transition:
     """The columns of the batch it is given; the relation `given`."""
     passes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What later steps read of a step that returns more than that."""
+    when: Mapping[str, When] = field(default_factory=dict)
+    """Steps whose own WHERE lets nothing through but for such rows; one run by itself is spared where there are none."""
     returns: str | None = None
     """The step whose rows are the outcome; None: nobody asks."""
+    tells: tuple[str, ...] | None = None
+    """What is asked of its columns; None: all of them."""
     completed_by: tuple[str, ...] = ()
     """Further steps, whose columns of the same `id` complete each row of the outcome; None where they have no such row."""
 

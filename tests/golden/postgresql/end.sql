@@ -86,7 +86,5 @@ FROM (SELECT ended.id AS id
 FROM ended
 WHERE ended.partition_key IS NOT NULL AND NOT (ended.status = 'Failed' AND ended.on_dead_letter = 'hold')) AS
     freeing))))
-  SELECT ended.id, ended.pipeline_execution_id, ended.task_name, ended.queue, ended.priority, ended.partition_key,
-      ended.position, ended.event_type, ended.expires_at, ended.on_dead_letter, ended.status, ended.attempt,
-      ended.limits
+  SELECT ended.id, ended.queue, ended.partition_key, ended.limits
 FROM ended

@@ -1,7 +1,7 @@
 -- held
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[1]') AS lease_token, json_extract(given_rows.value, '$[2]') AS lease_seconds
+    '$[1]') AS lease_token
 FROM json_each(:given) AS given_rows)
   SELECT task_leases.task_execution_id AS id
 FROM task_leases JOIN given ON task_leases.task_execution_id = given.id
@@ -12,7 +12,7 @@ ORDER BY task_leases.task_execution_id;
 -- beaten
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[1]') AS lease_token, json_extract(given_rows.value, '$[2]') AS lease_seconds
+    '$[2]') AS lease_seconds
 FROM json_each(:given) AS given_rows),
 held AS MATERIALIZED
 (SELECT held_rows."key" AS ordinal, json_extract(held_rows.value, '$[0]') AS id
@@ -29,8 +29,7 @@ RETURNING task_execution_id AS id, lease_expires_at;
 
 -- request
 WITH beaten AS MATERIALIZED
-(SELECT beaten_rows."key" AS ordinal, json_extract(beaten_rows.value, '$[0]') AS id, json_extract(beaten_rows.value,
-    '$[1]') AS lease_expires_at
+(SELECT beaten_rows."key" AS ordinal, json_extract(beaten_rows.value, '$[0]') AS id
 FROM json_each(:beaten) AS beaten_rows)
   SELECT task_executions.id, task_executions.cancel_requested_at
 FROM task_executions

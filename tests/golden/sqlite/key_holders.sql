@@ -20,9 +20,7 @@ FROM found);
 
 -- task
 WITH holder AS MATERIALIZED
-(SELECT holder_rows."key" AS ordinal, json_extract(holder_rows.value, '$[0]') AS id, json_extract(holder_rows.value,
-    '$[1]') AS scope, json_extract(holder_rows.value, '$[2]') AS "key", json_extract(holder_rows.value, '$[3]') AS
-    expired, json_extract(holder_rows.value, '$[4]') AS until_finished
+(SELECT holder_rows."key" AS ordinal, json_extract(holder_rows.value, '$[0]') AS id
 FROM json_each(:holder) AS holder_rows)
   SELECT task_executions.id, task_executions.status
 FROM task_executions

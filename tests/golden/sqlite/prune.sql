@@ -18,9 +18,7 @@ RETURNING id, queue, partition_key, status;
 
 -- claim_events
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id,
-    json_extract(executions_rows.value, '$[1]') AS queue, json_extract(executions_rows.value, '$[2]') AS partition_key,
-    json_extract(executions_rows.value, '$[3]') AS status
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IN (SELECT executions.id
@@ -28,9 +26,7 @@ FROM executions) AND execution_events.event_type = 'task_claimed';
 
 -- end_events
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id,
-    json_extract(executions_rows.value, '$[1]') AS queue, json_extract(executions_rows.value, '$[2]') AS partition_key,
-    json_extract(executions_rows.value, '$[3]') AS status
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IN (SELECT executions.id
@@ -38,9 +34,7 @@ FROM executions) AND execution_events.event_type != 'task_claimed' AND execution
 
 -- other_events
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id,
-    json_extract(executions_rows.value, '$[1]') AS queue, json_extract(executions_rows.value, '$[2]') AS partition_key,
-    json_extract(executions_rows.value, '$[3]') AS status
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IN (SELECT executions.id
@@ -48,9 +42,7 @@ FROM executions) AND execution_events.lease_token IS NULL;
 
 -- keys
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id,
-    json_extract(executions_rows.value, '$[1]') AS queue, json_extract(executions_rows.value, '$[2]') AS partition_key,
-    json_extract(executions_rows.value, '$[3]') AS status
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM idempotency_keys
 WHERE idempotency_keys.task_execution_id IN (SELECT executions.id
@@ -58,9 +50,7 @@ FROM executions);
 
 -- letters
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id,
-    json_extract(executions_rows.value, '$[1]') AS queue, json_extract(executions_rows.value, '$[2]') AS partition_key,
-    json_extract(executions_rows.value, '$[3]') AS status
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM dead_letters
 WHERE dead_letters.task_execution_id IN (SELECT executions.id
@@ -68,9 +58,7 @@ FROM executions);
 
 -- claims
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id,
-    json_extract(executions_rows.value, '$[1]') AS queue, json_extract(executions_rows.value, '$[2]') AS partition_key,
-    json_extract(executions_rows.value, '$[3]') AS status
+(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM partition_claims
 WHERE partition_claims.task_execution_id IN (SELECT executions.id

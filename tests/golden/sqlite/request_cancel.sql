@@ -1,7 +1,6 @@
 -- asked
 WITH given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[1]') AS data
+(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id
 FROM json_each(:given) AS given_rows)
   UPDATE task_executions
 SET cancel_requested_at=:now, updated_at=:now

@@ -3,8 +3,7 @@ WITH event_types AS MATERIALIZED
 (SELECT event_types_rows."key" AS ordinal, json_extract(event_types_rows.value, '$[0]') AS event_type
 FROM json_each(:event_types) AS event_types_rows),
 given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS queue, json_extract(given_rows.value,
-    '$[1]') AS "after", json_extract(given_rows.value, '$[2]') AS upto
+(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS queue
 FROM json_each(:given) AS given_rows),
 oldest AS
 (SELECT given.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first
