@@ -83,15 +83,42 @@ def target_of(using: object, *, schema: str | None = None) -> Target:
 
 
 class SqlalchemyTarget(Target):
-    """A SQLAlchemy Connection. Ours are made with `check` already known to hold."""
+    """A SQLAlchemy Connection. Ours are made with `check` already known to hold.
+
+    Statements go to the driver's cursor, past layers that cost more than a claim of one. SQLAlchemy is told what it must know:
+    its errors come out, a lost connection is seen, a transaction is begun by itself. And whoever listens to its cursors, as
+    tracing does, or has it echo, is to see our statements too: then they take the long way.
+    """
 
     def __init__(self, connection: Connection, schema: str | None) -> None:
         super().__init__(dialect_for(connection.dialect.name, schema=schema))
         self.connection = connection
+        heard, drivers = connection.dispatch, psycopg.Connection | sqlite3.Connection
+        self._takes_the_long_way = bool(
+            connection.engine.echo
+            or heard.before_cursor_execute
+            or heard.after_cursor_execute
+            or connection.dialect.dispatch.handle_error
+            or not isinstance(self._raw(), drivers)
+        )
+
+    def begin(self, begin: Begin) -> None:
+        """A transaction of our own, on a connection that is in none."""
+        with self._errors(self.dialect.begin[begin]) as raw:
+            execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
+            self.dialect.start(raw, begin, execute)
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        result = self.connection.exec_driver_sql(sql, dict(parameters))
-        return result.all() if result.returns_rows else []  # type: ignore[return-value]  # a Row is a tuple
+        if self._takes_the_long_way or not self.connection.in_transaction():
+            result = self.connection.exec_driver_sql(sql, dict(parameters))
+            return result.all() if result.returns_rows else []  # type: ignore[return-value]  # a Row is a tuple
+        with self._errors(sql) as raw:
+            if isinstance(raw, sqlite3.Connection):
+                return _fetch(raw, sql, parameters)
+            text, names = _numbered(sql)
+            with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
+                cursor.execute(text, [parameters[name] for name in names])
+                return cursor.fetchall() if cursor.description else []
 
     def check(self) -> None:
         raw = self._raw()
@@ -140,37 +167,6 @@ class SqlalchemyTarget(Target):
             return _sqlite_file(raw)
         return raw.info.dbname if isinstance(raw, PSYCOPG) else None
 
-    def _raw(self) -> object:
-        return self.connection.connection.driver_connection
-
-
-class OwnTarget(SqlalchemyTarget):
-    """A connection for a transaction of our own: through the driver's cursor, past layers that cost more than a claim of one.
-
-    Errors come out as SQLAlchemy's all the same, and it is told of a connection that is lost. Who listens to its cursors, as
-    tracing does, or has it echo, is to see our statements too: then they take the long way.
-    """
-
-    def __init__(self, connection: Connection, schema: str | None) -> None:
-        super().__init__(connection, schema)
-        heard = connection.dispatch
-        self._is_heard = connection.engine.echo or heard.before_cursor_execute or heard.after_cursor_execute
-
-    def begin(self, begin: Begin) -> None:
-        with self._errors(self.dialect.begin[begin]) as raw:
-            self.dialect.start(raw, begin, self.connection.exec_driver_sql if self._is_heard else raw.execute)
-
-    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        if self._is_heard:
-            return super().execute(sql, parameters)
-        with self._errors(sql) as raw:
-            if isinstance(raw, sqlite3.Connection):
-                return raw.execute(sql, parameters).fetchall()
-            text, names = _numbered(sql)
-            with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
-                cursor.execute(text, [parameters[name] for name in names])
-                return cursor.fetchall() if cursor.description else []
-
     @contextmanager
     def _errors(self, sql: str) -> Iterator[Any]:
         raw: Any = self._raw()
@@ -191,6 +187,9 @@ class OwnTarget(SqlalchemyTarget):
                 connection_invalidated=lost,
                 dialect=self.connection.dialect,
             ) from error
+
+    def _raw(self) -> object:
+        return self.connection.connection.driver_connection
 
 
 @lru_cache(maxsize=1024)

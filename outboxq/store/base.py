@@ -22,7 +22,7 @@ from ..dialects import Begin, Dialect, dialect_for
 from ..engine import reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
 from ..payload import sanitize
-from ..target import OwnTarget, Target, target_of
+from ..target import SqlalchemyTarget, Target, target_of
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -123,7 +123,7 @@ class Transactions:
     def _transaction(self, begin: Begin) -> Iterator[Target]:
         engine = self.bound_engine
         with engine.connect().execution_options(**self.dialect.connection_options) as connection, connection.begin():
-            target = OwnTarget(connection, self.schema)
+            target = SqlalchemyTarget(connection, self.schema)
             # The engine may be the host's, with its own idea of how a transaction begins.
             if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                 target.execute("ROLLBACK", {})
