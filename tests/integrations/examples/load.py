@@ -18,6 +18,7 @@ from pathlib import Path
 from sqlalchemy import Engine, text
 
 from outboxq.engine import make_engine
+from outboxq.model import MAX_RECOVERIES
 from tests import postgres
 from tests.integrations.examples import audit
 from tests.integrations.examples.customers import Customers
@@ -123,18 +124,22 @@ class Killer:
     def _kill(self, worker: Child, *, patience: float) -> None:
         """While it holds a task, if that happens soon; but none that died with its workers so often that it would be given up."""
         deadline = time.monotonic() + patience
-        while not self._is_caught(worker) and time.monotonic() < deadline:
+        while True:
+            worker.send(signal.SIGSTOP)
+            held, recovered = self._held_by(worker)
+            if recovered < MAX_RECOVERIES and (held or time.monotonic() > deadline):
+                break
             worker.send(signal.SIGCONT)
             time.sleep(0.005)
         worker.send(signal.SIGKILL)
         assert self._premises.wait(worker) == -signal.SIGKILL, worker.text()
         self.kills += 1
 
-    def _is_caught(self, worker: Child) -> bool:
-        worker.send(signal.SIGSTOP)
+    def _held_by(self, worker: Child) -> tuple[int, int]:
+        """How many tasks, and how often one of them was recovered already, at most."""
         with self._engine.connect() as connection:
             held, recovered = connection.execute(_HELD, {"label": f"%:{worker.pid}"}).one()
-        return bool(held and recovered < 3)
+        return held, recovered
 
 
 def _wait_for_workers(engine: Engine, customers: Customers) -> None:

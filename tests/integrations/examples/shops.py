@@ -8,9 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,7 +40,6 @@ class Shop:
 
     name: str
     prepare: tuple[str, ...]
-    """Several commands are separated by `&&`."""
     serve: tuple[str, ...]
     """`{port}` is the port."""
     work: tuple[str, ...]
@@ -95,19 +95,19 @@ class Premises:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for child in self._children:
-            child.end()
-            self._tell("gone", child)
-            if error is not None:
-                error.add_note(f"{child.log.name} ends with:\n{child.text()[-2000:]}")
-        self._guard.communicate(timeout=10)
+        try:
+            for child in self._children:
+                child.end()
+                self._tell("gone", child)
+                if error is not None:
+                    error.add_note(f"{child.log.name} ends with:\n{child.text()[-2000:]}")
+        finally:
+            self._guard.communicate(timeout=10)  # it ends those that could not be ended here
         assert self._guard.returncode == 0
 
     def prepare(self) -> None:
-        commands = " ".join(self.shop.prepare).split(" && ")
-        for number, command in enumerate(commands):
-            child = self._start(f"prepare-{number}", command.split())
-            assert self.wait(child) == 0, child.text()
+        child = self._start("prepare", self.shop.prepare)
+        assert self.wait(child) == 0, child.text()
 
     def serve(self) -> Child:
         """A server that answers."""
@@ -118,21 +118,22 @@ class Premises:
 
     def work(self) -> Child:
         """A worker process, which is still starting."""
-        return self._start(f"worker-{len(self._children)}", [*self.shop.work])
+        return self._start(f"worker-{len(self._children)}", self.shop.work)
 
     def test(self) -> Child:
         """The shop's own tests."""
-        return self._start("test", [*self.shop.test])
+        return self._start("test", self.shop.test)
 
     def wait(self, child: Child, seconds: float = 60) -> int:
         code = child.wait(seconds)
         self._tell("gone", child)
         return code
 
-    def _start(self, name: str, arguments: list[str]) -> Child:
+    def _start(self, name: str, arguments: Sequence[str]) -> Child:
         hidden = ("OUTBOXQ", "PYTHONPATH", "DJANGO")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         environment |= {"SHOP_DATABASE_URL": self.url, "SHOP_LEASE": str(LEASE), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["GUNICORN_CMD_ARGS"] = "--no-control-socket"  # which would be one of the user's, in his home
         child = Child([sys.executable, *arguments], self._home, self._logs / f"{name}.log", environment)
         self._children.append(child)
         self._tell("born", child)
@@ -149,7 +150,7 @@ class Premises:
         try:
             connection.request("GET", "/orders/00000000-0000-0000-0000-000000000000")
             return connection.getresponse().status == 404
-        except ConnectionError:
+        except (OSError, HTTPException):
             return False
         finally:
             connection.close()

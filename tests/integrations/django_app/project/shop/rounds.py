@@ -40,6 +40,7 @@ def run(rounds, *, delay, threads=1):
         try:
             for number in range(first, rounds + 1, threads):
                 place(number, delay)
+                threading.Event().wait(random.uniform(0, delay))  # on SQLite, the worker's turn
         finally:
             connections.close_all()
 
