@@ -33,12 +33,13 @@ from sqlalchemy.exc import DBAPIError
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..errors import UnsupportedDatabase
 from ..statements import claim, keyed, sleeping
-from ..statements.grammar import Columns, Grammar, Relations, Statement, Transition
+from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
 from .base import Begin, Dialect
+from .one_statement import OneStatement
 from .partitioning import Partitioning
 from .plan import Plan
-from .prepared import Execute, Prepared, Row
+from .prepared import Prepared
 
 # Deadlock, serialization failure, lock not available, statement timeout, and the server going away.
 _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"})
@@ -94,6 +95,14 @@ class PostgresGrammar:
         named = [column(key, kind) for key, kind in columns.items()]
         unnested = func.unnest(*arrays).table_valued(*named, with_ordinality="ordinal").render_derived(name="batch")
         return select(*unnested.c).cte(name)
+
+    def row(self, name: str, columns: Columns) -> FromClause:
+        """A batch of one, each column a parameter: neither side need take arrays apart."""
+        values = [
+            cast(bindparam(f"{name}_{key}", type_=kind, required=True), kind).label(key)
+            for key, kind in columns.items()
+        ]
+        return select(*values, literal_column("1", BigInteger).label("ordinal")).cte(name)
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         # As an array of known rows, not a join: the plan is an index look-up even where it was made, and kept, while the
@@ -168,21 +177,11 @@ class PostgresDialect(Dialect):
     _grammar = PostgresGrammar()
 
     @property
-    def grammar(self) -> Grammar:
+    def grammar(self) -> PostgresGrammar:
         return self._grammar
 
     def compile(self, transition: Transition) -> Plan:
-        relations: dict[str, Any] = {}
-        if transition.given:
-            relations["given"] = self._grammar.rows("given", transition.given)
-        *inner, (last, build_last) = transition.steps.items()
-        for name, build in inner:
-            relations[name] = _cte(build(relations), name)
-        ctes = [relations[name] for name, _ in inner]
-        if transition.returns is None:
-            return OneStatement(self, transition, build_last(relations).add_cte(*ctes))
-        relations[last] = _cte(build_last(relations), last)
-        return OneStatement(self, transition, _outcome(transition, relations).add_cte(*ctes, relations[last]))
+        return OneStatement(transition, self._grammar, prepare=self.prepare, pack=self.pack)
 
     def take_from_one(self, found: FromClause) -> Statement:
         """Walk the priorities of one queue, highest first, and lock lazily: no entry more than :limit is locked."""
@@ -290,39 +289,6 @@ class PostgresDialect(Dialect):
         if error.connection_invalidated or (state is None and type(error.orig).__name__ == "OperationalError"):
             return True
         return state is not None and (state in _TRANSIENT_STATES or state.startswith(_NO_CONNECTION))
-
-
-class OneStatement:
-    """A transition as one statement of data-modifying CTEs."""
-
-    def __init__(self, dialect: PostgresDialect, transition: Transition, statement: Statement) -> None:
-        self._prepared: Prepared = dialect.prepare(statement)
-        self._given = transition.given
-        self._pack = dialect.pack
-        self.sql = self._prepared.sql
-
-    def run(
-        self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
-    ) -> list[Row]:
-        if rows is not None:
-            values = {**values, **self._pack("given", self._given, rows)}
-        return self._prepared.run(execute, values)
-
-
-def _cte(statement: Statement, name: str) -> Any:
-    relation = statement.cte(name)
-    # The planner may fold a plain SELECT into its reader and evaluate it more than once, LIMIT and locks included.
-    return relation.prefix_with("MATERIALIZED") if isinstance(statement, Select) else relation
-
-
-def _outcome(transition: Transition, relations: Relations) -> Select[Any]:
-    returned = relations[transition.returns or ""]
-    columns, rows = {key: returned.c[key] for key in transition.tells or returned.c.keys()}, returned
-    for name in transition.completed_by:
-        other = relations[name]
-        columns |= {c.key: c for c in other.c if c.key != "id"}
-        rows = rows.outerjoin(other, other.c.id == returned.c.id)
-    return select(*columns.values()).select_from(rows)
 
 
 def _best_first(pairs: FromClause) -> FromClause:

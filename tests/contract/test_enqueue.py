@@ -358,7 +358,7 @@ def test_a_batch_is_as_many_statements_as_one_task(database: Database) -> None:
         one = list(seen)
         seen.clear()
         database.store.enqueue_many([task() for _ in range(500)], using=it)
-        assert seen == one
+        assert len(seen) == len(one)
     if database.name == "postgresql":
         assert len(one) == 1
 

@@ -304,7 +304,8 @@ class Grown:
             catalogue.listed["failed"],
             *(catalogue.explaining[name] for name in ("entry", "holder", "head", "ahead")),
         ):
-            self._prepare(prepared.sql)
+            for sql in prepared.sql.split(";\n\n-- for one row\n"):
+                self._prepare(sql)
 
     def _prepare(self, sql: str) -> None:
         order = self.order[sql] = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))

@@ -100,4 +100,108 @@ FROM expired)
       claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token,
       claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_seconds,
       claimed.lease_expires_at
+FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id;
+
+-- for one row
+WITH given AS
+(SELECT CAST(%(given_queue)s::VARCHAR AS TEXT) AS queue, CAST(%(given_partition_key)s::VARCHAR AS TEXT) AS
+    partition_key, 1 AS ordinal),
+clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
+event_types AS
+(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
+FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+heads AS MATERIALIZED
+(SELECT head.id AS id
+FROM given
+JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
+    head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
+    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.created_at AS created_at
+FROM task_outbox AS head_entry
+WHERE head_entry.queue = given.queue AND head_entry.partition_key = given.partition_key
+ORDER BY head_entry.priority DESC, head_entry.position
+  LIMIT %(param_1)s::INTEGER) AS head ON true
+WHERE head.available_at <= (SELECT clock.now
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE head.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
+    '*' AND substr(head.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1))))),
+locked AS MATERIALIZED
+(SELECT entry.id AS id
+FROM task_outbox AS entry
+WHERE entry.id = any(array((SELECT heads.id
+FROM heads))) FOR UPDATE OF entry SKIP LOCKED),
+taken AS
+(DELETE FROM task_outbox
+WHERE task_outbox.id = any(array((SELECT locked.id
+FROM locked)))
+RETURNING task_outbox.task_execution_id AS id, task_outbox.available_at, task_outbox.id AS entry_id,
+    task_outbox.expires_at, (SELECT keyed.id
+FROM task_outbox AS keyed
+WHERE keyed.partition_key IS NOT NULL
+  LIMIT %(param_2)s::INTEGER) IS NOT NULL OR (SELECT mine.queue
+FROM queue_settings AS mine
+WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
+  LIMIT %(param_3)s::INTEGER) IS NOT NULL AS besides),
+claimed AS
+(UPDATE task_executions
+SET status='Running', lease_token=(task_executions.lease_token + %(lease_token_1)s::BIGINT),
+    worker_id=%(worker_id)s::UUID, retry_at=NULL, first_started_at=coalesce(task_executions.first_started_at, (SELECT
+    clock.now
+FROM clock)), started_at=(SELECT clock.now
+FROM clock), updated_at=(SELECT clock.now
+FROM clock)
+WHERE task_executions.id = any(array((SELECT in_time.id
+FROM (SELECT taken.id AS id
+FROM taken
+WHERE taken.expires_at IS NULL OR CAST(taken.expires_at AS TIMESTAMP WITH TIME ZONE) > (SELECT clock.now
+FROM clock)) AS in_time))) AND task_executions.status = 'Ready'
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
+    task_executions.priority, task_executions.event_type, task_executions.partition_key, task_executions.args,
+    task_executions.headers, task_executions.attempt, task_executions.max_attempts, task_executions.recovery_attempts,
+    task_executions.lease_token, task_executions.timeout_seconds, task_executions.created_at,
+    task_executions.first_started_at, task_executions.started_at, coalesce(%(lease_seconds)s,
+    task_executions.lease_seconds) AS lease_seconds, (SELECT clock.now
+FROM clock) + coalesce(%(lease_seconds)s, task_executions.lease_seconds) * interval '1 second' AS lease_expires_at),
+lease AS
+(INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) SELECT claimed.id AS id,
+    claimed.queue AS queue, claimed.lease_token AS lease_token, %(worker_id)s::UUID AS anon_1, claimed.lease_expires_at
+    AS lease_expires_at
+FROM claimed
+WHERE claimed.id IS NOT NULL
+ON CONFLICT (task_execution_id) DO UPDATE
+SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at =
+    excluded.lease_expires_at),
+event AS
+(INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
+    created_at) SELECT claimed.pipeline_execution_id AS pipeline_execution_id, claimed.id AS id, 'task_claimed',
+    CAST(jsonb_strip_nulls(jsonb_build_object('attempt', claimed.attempt)) AS TEXT) AS jsonb_strip_nulls_1,
+    %(worker_id)s::UUID AS anon_1, claimed.lease_token AS lease_token, (SELECT clock.now
+FROM clock) AS anon_2
+FROM claimed),
+expired AS
+(UPDATE task_executions
+SET status='Cancelled', retry_at=NULL, completed_at=(SELECT clock.now
+FROM clock), updated_at=(SELECT clock.now
+FROM clock)
+WHERE task_executions.id = any(array((SELECT late.id
+FROM (SELECT taken.id AS id
+FROM taken
+WHERE CAST(taken.expires_at AS TIMESTAMP WITH TIME ZONE) <= (SELECT clock.now
+FROM clock)) AS late))) AND task_executions.status = 'Ready'
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.expires_at),
+expired_event AS
+(INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
+    created_at) SELECT expired.pipeline_execution_id AS pipeline_execution_id, expired.id AS id, 'task_expired',
+    CAST(jsonb_strip_nulls(jsonb_build_object('expires_at', expired.expires_at)) AS TEXT) AS jsonb_strip_nulls_2,
+    %(worker_id)s::UUID AS anon_1, NULL AS anon_3, (SELECT clock.now
+FROM clock) AS anon_4
+FROM expired)
+  SELECT taken.id, taken.available_at, taken.entry_id, taken.expires_at, taken.besides, claimed.pipeline_execution_id,
+      claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
+      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token,
+      claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_seconds,
+      claimed.lease_expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

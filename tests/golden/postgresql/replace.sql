@@ -65,4 +65,69 @@ FROM replaced JOIN given ON replaced.id = given.holder)
   SELECT replaced.id, replaced.pipeline_execution_id, replaced.task_name, replaced.queue, replaced.priority,
       replaced.partition_key, replaced.position, replaced.event_type, replaced.expires_at, replaced.on_dead_letter,
       replaced.status, replaced.attempt, replaced.recovery_attempts, gone.left_queue, gone.left_key
+FROM replaced LEFT OUTER JOIN gone ON gone.id = replaced.id;
+
+-- for one row
+WITH given AS
+(SELECT CAST(%(given_id)s::UUID AS UUID) AS id, CAST(%(given_pipeline_execution_id)s::UUID AS UUID) AS
+    pipeline_execution_id, CAST(%(given_task_name)s::VARCHAR AS TEXT) AS task_name, CAST(%(given_queue)s::VARCHAR AS
+    TEXT) AS queue, CAST(%(given_priority)s::SMALLINT AS SMALLINT) AS priority, CAST(%(given_args)s::VARCHAR AS TEXT) AS
+    args, CAST(%(given_headers)s::VARCHAR AS TEXT) AS headers, CAST(%(given_max_attempts)s::INTEGER AS INTEGER) AS
+    max_attempts, CAST(%(given_lease_seconds)s AS DOUBLE PRECISION) AS lease_seconds, CAST(%(given_timeout_seconds)s AS
+    DOUBLE PRECISION) AS timeout_seconds, CAST(%(given_available_at)s::TIMESTAMP WITH TIME ZONE AS TIMESTAMP WITH TIME
+    ZONE) AS available_at, CAST(%(given_delay_seconds)s AS DOUBLE PRECISION) AS delay_seconds,
+    CAST(%(given_partition_key)s::VARCHAR AS TEXT) AS partition_key, CAST(%(given_on_dead_letter)s::VARCHAR AS TEXT) AS
+    on_dead_letter, CAST(%(given_event_type)s::VARCHAR AS TEXT) AS event_type, CAST(%(given_expires_at)s::TIMESTAMP WITH
+    TIME ZONE AS TIMESTAMP WITH TIME ZONE) AS expires_at, CAST(%(given_expires_seconds)s AS DOUBLE PRECISION) AS
+    expires_seconds, CAST(%(given_idempotency_key)s::VARCHAR AS TEXT) AS idempotency_key, CAST(%(given_unique_seconds)s
+    AS DOUBLE PRECISION) AS unique_seconds, CAST(%(given_until_finished)s AS BOOLEAN) AS until_finished,
+    CAST(%(given_holder)s::UUID AS UUID) AS holder, 1 AS ordinal),
+waiting AS MATERIALIZED
+(SELECT task_outbox.task_execution_id AS id
+FROM task_outbox
+WHERE task_outbox.task_execution_id = any(array((SELECT given.holder
+FROM given)))
+ORDER BY task_outbox.task_execution_id FOR UPDATE),
+gone AS
+(DELETE FROM task_outbox
+WHERE task_outbox.task_execution_id = any(array((SELECT waiting.id
+FROM waiting)))
+RETURNING task_outbox.task_execution_id AS id, task_outbox.queue AS left_queue, task_outbox.partition_key AS left_key),
+clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
+replaced AS
+(UPDATE task_executions
+SET queue=given.queue, event_type=given.event_type, partition_key=given.partition_key, priority=given.priority,
+    args=given.args, headers=given.headers, attempt=1, max_attempts=given.max_attempts, recovery_attempts=0,
+    lease_seconds=given.lease_seconds, timeout_seconds=given.timeout_seconds, on_dead_letter=given.on_dead_letter,
+    expires_at=coalesce(given.expires_at, (SELECT clock.now
+FROM clock) + given.expires_seconds * interval '1 second'), retry_at=NULL, updated_at=(SELECT clock.now
+FROM clock) FROM given
+WHERE task_executions.id = any(array((SELECT gone.id
+FROM gone))) AND task_executions.id = given.holder AND task_executions.status = 'Ready'
+RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.expires_at, task_executions.on_dead_letter, task_executions.status, task_executions.attempt,
+    task_executions.recovery_attempts),
+entry AS
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
+    available_at, created_at) SELECT replaced.id AS id, replaced.queue AS queue, replaced.priority AS priority,
+    replaced.partition_key AS partition_key, replaced.position AS position, replaced.event_type AS event_type,
+    replaced.expires_at AS expires_at, CAST(coalesce(given.available_at, (SELECT clock.now
+FROM clock) + given.delay_seconds * interval '1 second') AS TIMESTAMP WITH TIME ZONE) AS coalesce_1, (SELECT clock.now
+FROM clock) AS anon_1
+FROM replaced JOIN given ON replaced.id = given.holder
+WHERE replaced.status = 'Ready'),
+event AS
+(INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
+    created_at) SELECT replaced.pipeline_execution_id AS pipeline_execution_id, replaced.id AS id, 'task_replaced',
+    CAST(jsonb_strip_nulls(jsonb_build_object('available_at', coalesce(given.available_at, (SELECT clock.now
+FROM clock) + given.delay_seconds * interval '1 second'), 'attempt', replaced.attempt, 'recovery_attempts',
+    replaced.recovery_attempts, 'request', given.id)) AS TEXT) AS jsonb_strip_nulls_1, NULL AS anon_2, NULL AS anon__1,
+    (SELECT clock.now
+FROM clock) AS anon_3
+FROM replaced JOIN given ON replaced.id = given.holder)
+  SELECT replaced.id, replaced.pipeline_execution_id, replaced.task_name, replaced.queue, replaced.priority,
+      replaced.partition_key, replaced.position, replaced.event_type, replaced.expires_at, replaced.on_dead_letter,
+      replaced.status, replaced.attempt, replaced.recovery_attempts, gone.left_queue, gone.left_key
 FROM replaced LEFT OUTER JOIN gone ON gone.id = replaced.id

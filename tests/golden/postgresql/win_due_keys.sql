@@ -58,4 +58,66 @@ ORDER BY locked.queue, locked.partition_key
 ON CONFLICT DO NOTHING
 RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won)
   SELECT hop.id, hop.queue, hop.partition_key, hop.n, hop.free, won.won
+FROM hop LEFT OUTER JOIN won ON won.id = hop.id;
+
+-- for one row
+WITH clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
+event_types AS
+(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
+FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+given AS
+(SELECT CAST(%(given_queue)s::VARCHAR AS TEXT) AS queue, CAST(%(given_after)s::VARCHAR AS TEXT) AS after,
+    CAST(%(given_upto)s::VARCHAR AS TEXT) AS upto, 1 AS ordinal),
+oldest AS
+(SELECT given.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first
+FROM given
+JOIN LATERAL (SELECT due_entry.id AS id, due_entry.task_execution_id AS task_execution_id, due_entry.queue AS queue,
+    due_entry.priority AS priority, due_entry.partition_key AS partition_key, due_entry.position AS position,
+    due_entry.event_type AS event_type, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
+    due_entry.created_at AS created_at
+FROM task_outbox AS due_entry
+WHERE due_entry.queue = given.queue AND due_entry.partition_key IS NOT NULL AND due_entry.available_at <= (SELECT
+    clock.now
+FROM clock)
+ORDER BY due_entry.available_at, due_entry.id
+  LIMIT %(budget)s::INTEGER) AS due ON true GROUP BY given.queue, due.partition_key),
+hop AS MATERIALIZED
+(SELECT due_keys.task_execution_id AS id, due_keys.queue AS queue, due_keys.partition_key AS partition_key, due_keys.n
+    AS n, due_keys.available_at <= (SELECT clock.now
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
+    = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM partition_claims AS claims
+WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL AS free
+FROM (SELECT oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS partition_key,
+    head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY oldest.first,
+    oldest.partition_key) AS n
+FROM oldest
+JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
+    head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
+    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.created_at AS created_at
+FROM task_outbox AS head_entry
+WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
+ORDER BY head_entry.priority DESC, head_entry.position
+  LIMIT %(param_1)s::INTEGER) AS head ON true) AS due_keys),
+won AS
+(INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT locked.queue AS queue,
+    locked.partition_key AS partition_key, locked.id AS id, false AS anon_1
+FROM (SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
+FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id
+FROM hop
+WHERE hop.free
+ORDER BY hop.n, hop.queue
+  LIMIT %(budget)s::INTEGER) AS unclaimed
+WHERE pg_try_advisory_xact_lock(hashtextextended(concat_ws(chr(31), 'outboxq', unclaimed.queue,
+    unclaimed.partition_key), 0))
+  LIMIT %(limit)s::BIGINT) AS locked
+ORDER BY locked.queue, locked.partition_key
+ON CONFLICT DO NOTHING
+RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won)
+  SELECT hop.id, hop.queue, hop.partition_key, hop.n, hop.free, won.won
 FROM hop LEFT OUTER JOIN won ON won.id = hop.id

@@ -61,4 +61,69 @@ ORDER BY locked.queue, locked.partition_key
 ON CONFLICT DO NOTHING
 RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won)
   SELECT hop.id, hop.queue, hop.partition_key, hop.n, hop.free, won.won
+FROM hop LEFT OUTER JOIN won ON won.id = hop.id;
+
+-- for one row
+WITH RECURSIVE clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
+event_types AS
+(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
+FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+given AS
+(SELECT CAST(%(given_queue)s::VARCHAR AS TEXT) AS queue, CAST(%(given_after)s::VARCHAR AS TEXT) AS after,
+    CAST(%(given_upto)s::VARCHAR AS TEXT) AS upto, 1 AS ordinal),
+keys(queue, upto, task_execution_id, partition_key, available_at, event_type, n) AS
+(SELECT given.queue AS queue, given.upto AS upto, head.task_execution_id AS task_execution_id, head.partition_key AS
+    partition_key, head.available_at AS available_at, head.event_type AS event_type, 1 AS n
+FROM given
+JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
+    head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
+    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.created_at AS created_at
+FROM task_outbox AS head_entry
+WHERE head_entry.queue = given.queue AND head_entry.partition_key > given.after
+ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
+  LIMIT %(param_1)s::INTEGER) AS head ON true
+WHERE given.upto IS NULL OR head.partition_key <= given.upto
+UNION ALL SELECT keys.queue AS queue, keys.upto AS upto, following.task_execution_id AS task_execution_id,
+    following.partition_key AS partition_key, following.available_at AS available_at, following.event_type AS
+    event_type, keys.n + 1 AS anon_1
+FROM keys
+JOIN LATERAL (SELECT following_entry.id AS id, following_entry.task_execution_id AS task_execution_id,
+    following_entry.queue AS queue, following_entry.priority AS priority, following_entry.partition_key AS
+    partition_key, following_entry.position AS position, following_entry.event_type AS event_type,
+    following_entry.available_at AS available_at, following_entry.expires_at AS expires_at, following_entry.created_at
+    AS created_at
+FROM task_outbox AS following_entry
+WHERE following_entry.queue = keys.queue AND following_entry.partition_key > keys.partition_key
+ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
+  LIMIT %(param_2)s::INTEGER) AS following ON true
+WHERE keys.n < %(budget)s::INTEGER AND (keys.upto IS NULL OR following.partition_key <= keys.upto)),
+hop AS MATERIALIZED
+(SELECT keys.task_execution_id AS id, keys.queue AS queue, keys.partition_key AS partition_key, keys.n AS n,
+    keys.available_at <= (SELECT clock.now
+FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
+FROM event_types
+WHERE keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
+    '*' AND substr(keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
+    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM partition_claims AS claims
+WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key) IS NULL AS free
+FROM keys),
+won AS
+(INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT locked.queue AS queue,
+    locked.partition_key AS partition_key, locked.id AS id, false AS anon_2
+FROM (SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
+FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id
+FROM hop
+WHERE hop.free
+ORDER BY hop.n, hop.queue
+  LIMIT %(budget)s::INTEGER) AS unclaimed
+WHERE pg_try_advisory_xact_lock(hashtextextended(concat_ws(chr(31), 'outboxq', unclaimed.queue,
+    unclaimed.partition_key), 0))
+  LIMIT %(limit)s::BIGINT) AS locked
+ORDER BY locked.queue, locked.partition_key
+ON CONFLICT DO NOTHING
+RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won)
+  SELECT hop.id, hop.queue, hop.partition_key, hop.n, hop.free, won.won
 FROM hop LEFT OUTER JOIN won ON won.id = hop.id
