@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from inspect import isfunction
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
 from .context import TaskContext
@@ -190,9 +191,12 @@ class Registry:
         self._tasks: dict[str, Task[..., Any]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
-        """Raises ConfigurationError for a name that is taken."""
+        """Raises ConfigurationError for a name that is taken.
+
+        A module that is run again (its first import failed half-way, it is reloaded) declares its tasks anew.
+        """
         known = self._tasks.get(task.name)
-        if known is not None:
+        if known is not None and not _is_again(known.function, task.function):
             raise ConfigurationError(
                 f"two tasks are called {task.name!r}: {_where(known.function)} and {_where(task.function)}; give one name="
             )
@@ -286,6 +290,15 @@ def _call(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Map
     if isinstance(call, str | bytes) or not isinstance(call, Sequence):
         raise InvalidCall("a call is a tuple of positional arguments or a mapping of keyword arguments; write (value,)")
     return tuple(call), {}
+
+
+def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
+    """The same function, from another run of its module; a second one of the same name in one run has another line."""
+    if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
+        return False
+    same = (before.__module__, before.__qualname__) == (now.__module__, now.__qualname__)
+    again = before.__globals__ is not now.__globals__ or before.__code__.co_firstlineno == now.__code__.co_firstlineno
+    return same and again and before is not now
 
 
 def _where(function: Callable[..., object]) -> str:

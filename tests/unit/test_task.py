@@ -392,3 +392,28 @@ def test_ids_of_a_family_leave_room_to_count():
     assert families == sorted(set(families))
     assert {one.int & FAMILY for one in families} == {0}
     assert {one.version for one in families} == {7}
+
+
+MODULE = """
+@outbox.task
+def send():
+    pass
+"""
+
+
+def run_module(outbox, text=MODULE):
+    """As an import does: in a namespace of its own."""
+    exec(compile(text, "shop/tasks.py", "exec"), {"__name__": "shop.tasks", "outbox": outbox})
+
+
+def test_a_module_that_is_imported_again_after_its_import_failed_declares_its_tasks_anew():
+    outbox = Outbox()
+    with pytest.raises(ImportError):
+        run_module(outbox, MODULE + "import nothing_of_that_name")
+    run_module(outbox)
+    assert [task.name for task in outbox.tasks] == ["shop.tasks.send"]
+
+
+def test_two_functions_of_one_name_in_one_module_are_two_tasks_of_one_name():
+    with pytest.raises(ConfigurationError, match="two tasks are called 'shop.tasks.send'"):
+        run_module(Outbox(), MODULE + MODULE)
