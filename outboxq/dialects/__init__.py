@@ -27,12 +27,16 @@ __all__ = [
 SQLITE_MINIMUM = (3, 35)
 
 
-@lru_cache(maxsize=64)
 def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None = None) -> Dialect:
-    """The dialect of a database, its statements compiled once per schema and parameter style.
+    """The dialect of a database, its statements compiled once per schema and parameter style (PostgreSQL has one).
 
     Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later.
     """
+    return _dialect_for(name, schema, None if name == "postgresql" else paramstyle)
+
+
+@lru_cache(maxsize=64)  # by position: the cache takes an argument that is left out for another one than its default
+def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Dialect:
     check_schema_name(schema)
     if name == "postgresql":
         from sqlalchemy.dialects.postgresql import psycopg
