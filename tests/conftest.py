@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +22,10 @@ from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.reuse import Reused
+
+# Hundreds of Python processes are started here: what one has compiled serves the others, whatever the environment prefers.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 DATABASES = ("sqlite", "postgresql")
 
@@ -167,8 +174,8 @@ def sqlite(sqlite_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def postgresql(postgresql_url: str) -> Iterator[Database]:
-    yield from _checked(Database("postgresql", postgresql_url))
+def postgresql(postgresql_url: str, reused_postgresql: Reused) -> Iterator[Database]:
+    yield from _checked(Database("postgresql", postgresql_url), reused_postgresql)
 
 
 @pytest.fixture(params=DATABASES)
@@ -177,10 +184,12 @@ def database(request: pytest.FixtureRequest) -> Database:
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 
 
-def _checked(database: Database) -> Iterator[Database]:
+def _checked(database: Database, reused: Reused | None = None) -> Iterator[Database]:
+    """On a connection that has planned the checks before, if there is one: twenty-five queries over every table."""
     yield database
     try:
         if not database.corrupted:
-            assert database.store.verify() == []
+            with reused.snapshot(database.url) if reused else nullcontext() as using:
+                assert database.store.verify(using=using) == []
     finally:
         database.close()

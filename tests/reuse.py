@@ -1,11 +1,16 @@
 """One PostgreSQL database for many tests: emptied after each, replaced only by a test that changed more than rows.
 
-Making one takes 0.25 s here, emptying one 5 ms, and there are more than a thousand tests.
+Making one takes 0.25 s here, emptying one 5 ms, and there are more than a thousand tests. What looks into it and empties it is
+one connection for all of them: a new one would first read what the server knows of every table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
+from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from outboxq.tables import metadata
@@ -31,6 +36,10 @@ SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
 """
 
 
+OTHERS = "datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'outboxq-tests-reuse'"
+"""Whom a test finds in pg_stat_activity, when it counts the connections of its database: nobody of ours."""
+
+
 class Reused:
     """The database that tests of one process share, one after the other."""
 
@@ -39,45 +48,86 @@ class Reused:
         self._template = template
         self._url: str | None = None
         self._shape: object = None
+        self._tables: set[str] = set()
+        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
 
     def take(self) -> str:
         if self._url is None:
             self._url = self._cluster.create_database(template=self._template)
-            with self._connect() as connection:
-                self._shape = _shape(connection)
+            self._shape = _shape(self._connected())
+            self._tables = _tables(self._connected())
         return self._url
+
+    @contextmanager
+    def snapshot(self, url: str) -> Iterator[psycopg.Connection[tuple[object, ...]] | None]:
+        """Our connection in a transaction that sees one moment; None if the URL is that of another database."""
+        if url != self._url:
+            yield None
+            return
+        connection = self._connected()
+        with connection.transaction():
+            yield connection
 
     def give_back(self) -> None:
         """Empty it; drop it if anything but rows is not as it was."""
         if self._url is None:
             return
         try:
-            with self._connect() as connection:
-                connection.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                )
-                if _shape(connection) == self._shape:
-                    _empty(connection)
-                    return
+            connection = self._connected()
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            connection.execute("SET lock_timeout = '5s'")
+            if _shape(connection) != self._shape:
+                _drop_tables(connection, besides=self._tables)
+            if _shape(connection) == self._shape:
+                _empty(connection)
+                return
         except psycopg.Error:
             pass  # a test that took the database apart that far gets no second use of it
         self.drop()
 
     def drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         if self._url is not None:
             self._cluster.drop_database(self._url)
             self._url = None
 
-    def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
+    def _connected(self) -> psycopg.Connection[tuple[object, ...]]:
+        """A new one if a test has ended the last one, as some end everybody's."""
+        if self._connection is not None:
+            try:
+                self._connection.execute("SELECT 1")
+            except psycopg.Error:
+                self._connection.close()
+            else:
+                return self._connection
         assert self._url is not None
         url = make_url(self._url).set(drivername="postgresql").render_as_string(hide_password=False)
-        return psycopg.connect(url, autocommit=True)
+        self._connection = psycopg.connect(url, autocommit=True, application_name="outboxq-tests-reuse")
+        self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return self._connection
 
 
 def _shape(connection: psycopg.Connection[tuple[object, ...]]) -> object:
     row = connection.execute(_SHAPE.encode()).fetchone()
     return row and row[0]
+
+
+def _tables(connection: psycopg.Connection[tuple[object, ...]]) -> set[str]:
+    found = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+    )
+    return {str(name) for (name,) in found}
+
+
+def _drop_tables(connection: psycopg.Connection[tuple[object, ...]], *, besides: set[str]) -> None:
+    """Those of the test: most that change more than rows have only made a table of their own."""
+    for name in _tables(connection) - besides:
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(sql.Identifier("public", name)))
 
 
 def _empty(connection: psycopg.Connection[tuple[object, ...]]) -> None:
@@ -86,4 +136,4 @@ def _empty(connection: psycopg.Connection[tuple[object, ...]]) -> None:
         f"ALTER SEQUENCE {name} RESTART"
         for name in ("task_position", "task_outbox_id_seq", "execution_events_sequence_num_seq")
     )
-    connection.execute(f"SET lock_timeout = '5s'; {tables}; {sequences}".encode())
+    connection.execute(f"{tables}; {sequences}".encode())

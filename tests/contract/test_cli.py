@@ -21,6 +21,7 @@ from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.tables import VERSION_TABLE
 from tests.contract.helpers import everything, types
+from tests.reuse import OTHERS
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -48,6 +49,15 @@ def directory(tmp_path, monkeypatch):
     for name in ("OUTBOXQ_DATABASE_URL", "OUTBOXQ_SCHEMA"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def importable(directory, monkeypatch):
+    """A module `app` that the command finds in this process too."""
+    (directory / "app.py").write_text(APPLICATION)
+    monkeypatch.syspath_prepend(str(directory))
+    yield
+    sys.modules.pop("app", None)
 
 
 @dataclass
@@ -207,20 +217,24 @@ def test_a_worker_without_a_database_makes_the_embedded_file(directory):
         ("app/main.py", "'app/main.py' is not the name of a module"),
     ],
 )
-def test_an_application_that_is_not_there_is_told_in_a_sentence(app, words, sqlite_url):
-    with process("worker", app, url=sqlite_url) as worker:
-        assert worker.wait(40) == 2
-    (line,) = log().splitlines()
+def test_an_application_that_is_not_there_is_told_in_a_sentence(app, words, importable, sqlite_url):
+    line = sentence(outboxq("worker", app, url=sqlite_url, exit_code=2))
     assert words in line
     assert "APP is written module:outbox" in line
 
 
-@pytest.mark.parametrize("missing", ["nosuch", "ap", "app_"])
-def test_an_import_that_fails_inside_the_application_keeps_its_traceback(missing, sqlite_url):
-    with process("worker", "app:outbox", url=sqlite_url, application=f"import {missing}\n") as worker:
+def test_an_import_that_fails_inside_the_application_keeps_its_traceback(sqlite_url):
+    with process("worker", "app:outbox", url=sqlite_url, application="import nosuch\n") as worker:
         assert worker.wait(40) == 1
     assert "Traceback" in log()
-    assert log().splitlines()[-1] == f"ModuleNotFoundError: No module named '{missing}'"
+    assert log().splitlines()[-1] == "ModuleNotFoundError: No module named 'nosuch'"
+
+
+@pytest.mark.parametrize("missing", ["ap", "app_"])
+def test_a_missing_module_of_nearly_the_same_name_is_not_taken_for_the_application(missing, importable, sqlite_url):
+    Path("app.py").write_text(f"import {missing}\n")
+    with pytest.raises(ModuleNotFoundError, match=f"^No module named '{missing}'$"):
+        outboxq("worker", "app:outbox", url=sqlite_url)
 
 
 @pytest.mark.parametrize("option", [("--log-level", "loud"), ("--drain-timeout", "soon"), ("-c", "0")])
@@ -255,6 +269,7 @@ def test_another_schema_is_refused(database, version, advice):
     for command in (*ASKING, ("demo",)):
         said = sentence(outboxq(*command, url=database.url, exit_code=4))
         assert said.endswith(f"the database has the outboxq schema {version}; this release needs 0001; {advice}")
+    database.run(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
 
 
 def test_a_worker_refuses_a_database_without_our_tables(empty):
@@ -494,10 +509,7 @@ def test_the_module_can_be_run_as_a_program(sqlite_url):
 def test_the_commands_leave_no_connection_open(postgresql):
     for command in (("status",), ("verify",), ("upgrade",)):
         outboxq(*command, url=postgresql.url)
-    others = postgresql.rows(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    )
-    until(lambda: others == [(0,)])
+    until(lambda: postgresql.rows(f"SELECT count(*) FROM pg_stat_activity WHERE {OTHERS}") == [(0,)])
 
 
 def test_a_store_made_for_a_command_is_of_the_schema(cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ from outboxq.store.base import REVISION
 from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 from tests.contract.test_schema import ear
+from tests.faults.workers import Forked, Nursery
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 VARIABLE = "OUTBOXQ_DATABASE_URL"
@@ -100,21 +103,45 @@ def python(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
     )
 
 
-def alembic(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = python("-m", "alembic", *arguments, **environment)
-    assert done.returncode == 0, done.stderr
-    return done
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
-def background(script: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), *arguments],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def background(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., Forked]]:
+    """A script in a process of its own, which does not outlive the test."""
+    started: list[Forked] = []
+
+    def start(script: str, *arguments: str) -> Forked:
+        plan = {"kind": "script", "text": textwrap.dedent(script), "arguments": arguments}
+        started.append(Forked(nursery, tmp_path / f"script-{len(started)}.log", plan))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.end()
+
+
+@pytest.fixture
+def alembic(nursery: Nursery, tmp_path: Path) -> Callable[..., str]:
+    """The alembic command in a process that has imported everything already; what it said."""
+    numbers = itertools.count()
+
+    def run(*arguments: str, cwd: Path = ROOT, fails: bool = False, **environment: str) -> str:
+        known = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        plan = {"arguments": arguments, "cwd": str(cwd), "environment": {**known, **environment}}
+        log = tmp_path / f"alembic-{next(numbers)}.log"
+        process = Forked(nursery, log, {"kind": "module", "name": "alembic", **plan})
+        try:
+            assert (process.wait() != 0) is fails, process.text()
+        finally:
+            process.end()
+        return process.text()
+
+    return run
 
 
 def shape(database: Empty, schema: str = "public") -> set[tuple[str, ...]]:
@@ -157,8 +184,9 @@ def differences(database: Empty) -> list[object]:
 # From the shell
 
 
-def test_the_alembic_command_upgrades_downgrades_and_upgrades_again(empty):
-    alembic("upgrade", "head", **{VARIABLE: empty.url})
+def test_the_alembic_command_upgrades_downgrades_and_upgrades_again(empty, alembic):
+    done = python("-m", "alembic", "upgrade", "head", **{VARIABLE: empty.url})
+    assert done.returncode == 0, done.stderr
     assert empty.tables() == OURS
     first = shape(empty)
     alembic("downgrade", "base", **{VARIABLE: empty.url})
@@ -168,32 +196,30 @@ def test_the_alembic_command_upgrades_downgrades_and_upgrades_again(empty):
     Store(empty.engine).ensure_current()
 
 
-def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, tmp_path):
+def test_the_alembic_command_takes_a_url_that_beats_the_environment(empty, alembic, tmp_path):
     alembic("-x", f"url={empty.url}", "upgrade", "head", **{VARIABLE: f"sqlite:///{tmp_path / 'other.db'}"})
     assert empty.tables() == OURS
     assert not (tmp_path / "other.db").exists()
 
 
-def test_alembic_check_finds_nothing_to_do_and_says_nothing_else(empty):
+def test_alembic_check_finds_nothing_to_do_and_says_nothing_else(empty, alembic):
     migrations.upgrade(empty.url)
-    done = alembic("check", **{VARIABLE: empty.url})
-    assert "No new upgrade operations detected" in done.stdout + done.stderr
+    assert "No new upgrade operations detected" in alembic("check", **{VARIABLE: empty.url})
 
 
-def test_the_alembic_command_takes_a_schema(postgresql_empty):
+def test_the_alembic_command_takes_a_schema(postgresql_empty, alembic):
     for command in (["upgrade", "head"], ["check"]):
         alembic("-x", f"url={postgresql_empty.url}", "-x", "schema=tasks", *command)
     assert postgresql_empty.tables("tasks") == OURS
     assert postgresql_empty.tables() == set()
 
 
-def test_the_alembic_command_prints_sql_without_a_database(empty):
-    done = alembic("upgrade", "head", "--sql", **{VARIABLE: empty.url})
-    assert "CREATE TABLE task_outbox" in done.stdout
+def test_the_alembic_command_prints_sql_without_a_database(empty, alembic):
+    assert "CREATE TABLE task_outbox" in alembic("upgrade", "head", "--sql", **{VARIABLE: empty.url})
     assert empty.tables() == set()
 
 
-def test_a_password_with_percent_signs_survives_the_alembic_command(postgresql_empty):
+def test_a_password_with_percent_signs_survives_the_alembic_command(postgresql_empty, alembic):
     url = make_url(postgresql_empty.url).set(password=PASSWORD).render_as_string(hide_password=False)
     alembic("upgrade", "head", **{VARIABLE: url})
     alembic("-x", f"url={url}", "current")
@@ -371,15 +397,17 @@ def test_the_hosts_search_path_and_dialect_are_as_before(postgresql_empty):
 
 
 @pytest.mark.parametrize("schema", ["Tasks", "a-b", "a b", "1a", "", "a;drop table x", 'a"b', "a" * 49, "ä", "a\n"])
-def test_a_schema_that_would_need_quoting_is_refused(postgresql_empty, schema):
+def test_a_schema_that_would_need_quoting_is_refused(cluster, schema):
+    engine = make_engine(cluster.url)
     for attempt in (
-        lambda: migrations.upgrade(postgresql_empty.url, schema=schema),
-        lambda: migrations.current(postgresql_empty.url, schema=schema),
-        lambda: migrations.sql(postgresql_empty.url, schema=schema),
-        lambda: Store(postgresql_empty.engine, schema=schema).ensure_current(),
+        lambda: migrations.upgrade(cluster.url, schema=schema),
+        lambda: migrations.current(cluster.url, schema=schema),
+        lambda: migrations.sql(cluster.url, schema=schema),
+        lambda: Store(engine, schema=schema).ensure_current(),
     ):
         with pytest.raises(ConfigurationError, match="is not a plain lower-case name"):
             attempt()
+    engine.dispose()
 
 
 def test_the_longest_schema_has_a_channel_that_can_be_listened_to(postgresql_empty):
@@ -401,24 +429,24 @@ def test_sqlite_refuses_a_schema(sqlite_empty):
 # At once, half-way, and in the way
 
 
-def test_four_processes_upgrade_an_empty_database_at_once(empty):
+def test_four_processes_upgrade_an_empty_database_at_once(empty, background, tmp_path):
     script = """
         import sys
+        from pathlib import Path
         from outboxq import migrations
-        import alembic.command
+        from tests.waiting import until
         print("ready", flush=True)
-        sys.stdin.readline()
+        until(Path(sys.argv[2]).exists, every=0.001)
         migrations.upgrade(sys.argv[1])
+        print("upgraded", flush=True)
     """
-    processes = [background(script, empty.url) for _ in range(4)]
+    processes = [background(script, empty.url, str(tmp_path / "go")) for _ in range(4)]
     for process in processes:
-        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        until(lambda: process.text() == "ready\n")  # noqa: B023
+    (tmp_path / "go").touch()
     for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        _, complaint = process.communicate(timeout=60)
-        assert process.returncode == 0, complaint
+        assert process.wait() == 0, process.text()
+        assert process.text() == "ready\nupgraded\n"
     assert empty.tables() == OURS
     assert migrations.current(empty.url) == REVISION
 
@@ -426,8 +454,9 @@ def test_four_processes_upgrade_an_empty_database_at_once(empty):
 @pytest.mark.parametrize(
     "last", ["CREATE TABLE outboxq_alembic_version", "CREATE TABLE execution_events", "INSERT INTO"]
 )
-def test_a_migration_killed_half_way_leaves_nothing(empty, last):
+def test_a_migration_killed_half_way_leaves_nothing(empty, background, last):
     script = """
+        import signal
         import sys
         from sqlalchemy import event
         from outboxq import migrations
@@ -439,16 +468,15 @@ def test_a_migration_killed_half_way_leaves_nothing(empty, last):
         def stop(connection, cursor, statement, *rest):
             if sys.argv[2] in statement:
                 print("half way", flush=True)
-                sys.stdin.read()
+                signal.pause()
 
         migrations.upgrade(engine)
     """
-    with background(script, empty.url, last) as process:
-        assert process.stdout.readline() == "half way\n", process.stderr.read()
-        assert empty.tables() == set()
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGKILL
+    process = background(script, empty.url, last)
+    until(lambda: process.text() == "half way\n")
+    assert empty.tables() == set()
+    process.send(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     assert empty.tables() == set()
     migrations.upgrade(empty.url)
     assert empty.tables() == OURS
@@ -456,15 +484,13 @@ def test_a_migration_killed_half_way_leaves_nothing(empty, last):
 
 
 @pytest.mark.parametrize("by", ["engine", "url in the shell"])
-def test_a_failing_migration_leaves_nothing_behind(empty, by):
+def test_a_failing_migration_leaves_nothing_behind(empty, alembic, by):
     empty.run("CREATE TABLE queue_settings (in_the_way integer)")
     if by == "engine":
         with pytest.raises(Exception, match="already exists"):
             migrations.upgrade(empty.engine)
     else:
-        done = python("-m", "alembic", "upgrade", "head", **{VARIABLE: empty.url})
-        assert done.returncode != 0
-        assert "already exists" in done.stderr
+        assert "already exists" in alembic("upgrade", "head", fails=True, **{VARIABLE: empty.url})
     assert empty.tables() == {"queue_settings"}
     empty.run("DROP TABLE queue_settings")
     migrations.upgrade(empty.url)
@@ -526,34 +552,28 @@ def host(tmp_path: Path, empty: Empty) -> Path:
     return project
 
 
-def test_a_hosts_migration_calls_ours_and_goes_on(host, empty):
-    done = python("-m", "alembic", "upgrade", "head", cwd=host)
-    assert done.returncode == 0, done.stderr
+def test_a_hosts_migration_calls_ours_and_goes_on(host, empty, alembic):
+    alembic("upgrade", "head", cwd=host)
     assert empty.tables() == {*OURS, "orders", "parcels", "alembic_version"}
     Store(empty.engine).ensure_current()
-    done = python("-m", "alembic", "downgrade", "base", cwd=host)
-    assert done.returncode == 0, done.stderr
+    alembic("downgrade", "base", cwd=host)
     assert empty.tables() == {"alembic_version", "outboxq_alembic_version"}
 
 
-def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty):
+def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty, alembic):
     version = host / "migrations" / "versions" / "host1.py"
     version.write_text(version.read_text().replace("VALUES (1)", "VALUES (nonsense)"))
-    done = python("-m", "alembic", "upgrade", "head", cwd=host)
-    assert done.returncode != 0
-    assert "nonsense" in done.stderr
+    assert "nonsense" in alembic("upgrade", "head", cwd=host, fails=True)
     # On SQLite, Alembic itself writes what comes before ours without a transaction.
     assert empty.tables() <= {"alembic_version", "orders"}
 
 
-def test_a_hosts_autogenerate_leaves_our_tables_alone_if_it_is_told_of_them(host, empty):
-    assert python("-m", "alembic", "upgrade", "head", cwd=host).returncode == 0
-    told = python("-m", "alembic", "-x", "ours=no", "check", cwd=host)
-    assert told.returncode == 0, told.stderr
-    untold = python("-m", "alembic", "check", cwd=host)
-    assert untold.returncode != 0
-    assert "remove_table" in untold.stderr + untold.stdout
-    assert "task_outbox" in untold.stderr + untold.stdout
+def test_a_hosts_autogenerate_leaves_our_tables_alone_if_it_is_told_of_them(host, empty, alembic):
+    alembic("upgrade", "head", cwd=host)
+    alembic("-x", "ours=no", "check", cwd=host)
+    untold = alembic("check", cwd=host, fails=True)
+    assert "remove_table" in untold
+    assert "task_outbox" in untold
 
 
 def test_our_names_are_told_apart_from_the_hosts():
@@ -675,7 +695,6 @@ def test_threads_may_upgrade_at_once(tmp_path):
     assert [migrations.current(url) for url in urls] == ["0001"] * 4
 
 
-def test_the_alembic_commands_schema_is_in_the_name_of_the_channel(cluster):
-    command = [sys.executable, "-m", "alembic", "-x", "url=postgresql+psycopg://x/y", "-x", "schema=elsewhere"]
-    done = subprocess.run([*command, "upgrade", "head", "--sql"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "outboxq_notify('task_ready_elsewhere')" in done.stdout
+def test_the_alembic_commands_schema_is_in_the_name_of_the_channel(alembic):
+    said = alembic("-x", "url=postgresql+psycopg://x/y", "-x", "schema=elsewhere", "upgrade", "head", "--sql")
+    assert "outboxq_notify('task_ready_elsewhere')" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import sys
 import types
@@ -681,6 +682,20 @@ def test_the_same_file_by_another_name_is_the_same_database(sqlite: Database, tm
         sqlite.store.enqueue(task(), using=it)
         it.commit()
     assert sqlite.counts() == (1, 1, 1)
+
+
+def test_a_file_named_from_where_the_process_is_now(
+    migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same name is another file elsewhere."""
+    for place in ("here", "there"):
+        (tmp_path / place).mkdir()
+        shutil.copy(migrated_sqlite, tmp_path / place / "shop.db")
+        monkeypatch.chdir(tmp_path / place)
+        engine = create_engine("sqlite:///shop.db")
+        with engine.connect() as connection:
+            Store(engine).enqueue(task(), using=connection)
+        engine.dispose()
 
 
 def test_another_kind_of_database_is_refused(sqlite: Database, postgresql: Database) -> None:

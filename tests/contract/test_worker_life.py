@@ -32,6 +32,7 @@ from outboxq import (
 from outboxq.failpoints import Failpoint
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
+from tests.reuse import OTHERS
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -473,8 +474,7 @@ def test_no_transaction_is_open_while_a_plain_handler_runs(database, work, outbo
 
 def backends(database):
     """The connections of this database but the one that asks."""
-    sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    return {pid for (pid,) in database.rows(sql)}
+    return {pid for (pid,) in database.rows(f"SELECT pid FROM pg_stat_activity WHERE {OTHERS}")}
 
 
 @on_postgresql

@@ -22,6 +22,7 @@ from outboxq.store import Sleeping, Store
 from outboxq.target import target_of
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
+from tests.reuse import OTHERS
 from tests.sleeper import Claimer, Sleeper, ear
 from tests.waiting import until
 
@@ -662,8 +663,7 @@ def test_nor_does_one_that_was_busy(postgresql, start):
 
 def backends(postgresql):
     return postgresql.rows(
-        "SELECT pid, state, backend_xmin FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        f"SELECT pid, state, backend_xmin FROM pg_stat_activity WHERE {OTHERS} AND backend_type = 'client backend'"
     )
 
 

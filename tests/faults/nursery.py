@@ -1,4 +1,4 @@
-"""Forks processes that have imported everything already, so that a test may have a hundred of them.
+"""Forks processes that have imported everything and compiled a worker's statements, so that a test may have a hundred of them.
 
 Takes one JSON value a line and answers each with one: a plan, with the pid of a process that now runs it; a pid, with its exit
 code, or null while it lives. Kills what it started when nobody speaks to it any more.
@@ -6,12 +6,16 @@ code, or null while it lives. Kills what it started when nobody speaks to it any
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
-from typing import Any
+from functools import cached_property
+from typing import Any, NoReturn
 
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite.pysqlite  # noqa: F401 - imported for the children
@@ -19,15 +23,21 @@ import sqlalchemy.dialects.sqlite.pysqlite  # noqa: F401 - imported for the chil
 import outboxq.cli.worker
 import outboxq.distributor.listener
 import outboxq.worker  # noqa: F401
+from outboxq.dialects import catalogue, dialect_for
 from tests.faults import run_worker
 
 
 def serve() -> dict[str, Any] | None:
     """In each child, the plan it is to run; None in the nursery, at its end."""
     alive: set[int] = set()
+    ready: set[str] = set()
     while line := sys.stdin.readline():
         asked = json.loads(line)
         if isinstance(asked, dict):
+            database = asked.get("url", "").partition(":")[0].partition("+")[0]
+            if database and database not in ready:
+                compile_statements(database)
+                ready.add(database)
             if not (pid := os.fork()):
                 _leave_home(asked.pop("log"))
                 return asked
@@ -44,6 +54,16 @@ def serve() -> dict[str, Any] | None:
     return None
 
 
+def compile_statements(database: str) -> None:
+    """What every worker would compile for itself at its first task: a quarter of a second of each."""
+    statements = dialect_for(database, schema=None).statements  # as a store asks for it: the cache tells the two apart
+    for room in (catalogue.Working, catalogue.Reading):
+        for name, found in vars(room).items():
+            if isinstance(found, cached_property):
+                getattr(statements, name)
+    gc.freeze()
+
+
 def _leave_home(log: str) -> None:
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -52,5 +72,20 @@ def _leave_home(log: str) -> None:
         os.dup2(new, own)
 
 
+def end_as_python_does(code: int) -> NoReturn:
+    """But for the last sweep over what the nursery has imported: each process would first make a copy of all of it."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__" and (plan := serve()) is not None:
-    run_worker.run(plan)
+    is_command = plan["kind"] == "cli"  # how that ends, to the last signal, is what test_shutdown is about
+    try:
+        run_worker.run(plan)
+    except SystemExit as ending:
+        if not is_command and (ending.code is None or isinstance(ending.code, int)):
+            end_as_python_does(ending.code or 0)
+        raise

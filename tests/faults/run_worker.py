@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import random
+import runpy
 import signal
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -109,11 +111,30 @@ def _order(connection: Connection, number: int, vain: bool) -> str:
     return task_id
 
 
-KINDS = {"worker": worker, "cli": cli, "producer": producer}
+def module(name: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> NoReturn:
+    """`python -W error -m name arguments`, as a user starts it."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    warnings.simplefilter("error")
+    sys.argv = [name, *arguments]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    sys.exit(0)
+
+
+def script(text: str, arguments: list[str]) -> NoReturn:
+    """`python -c text arguments`."""
+    sys.argv = ["-c", *arguments]
+    exec(text, {"__name__": "__main__"})
+    sys.exit(0)
+
+
+KINDS = {"worker": worker, "cli": cli, "producer": producer, "module": module, "script": script}
 
 
 def run(plan: dict[str, Any]) -> None:
-    app.outbox.bind(plan.pop("url"))
+    if "url" in plan:
+        app.outbox.bind(plan.pop("url"))
     KINDS[plan.pop("kind")](**plan)
 
 

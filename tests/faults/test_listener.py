@@ -28,6 +28,7 @@ from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.pooler import Pooler
 from tests.proxy import Proxy
+from tests.reuse import OTHERS
 from tests.sleeper import Claimer, Sleeper
 from tests.waiting import until
 
@@ -464,5 +465,5 @@ def test_close_beside_a_break_leaves_no_thread_and_no_connection(postgresql, sta
         assert not distributor._listener.is_alive()
         assert not distributor.health.listening
     postgresql.engine.dispose()
-    mine = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-    until(lambda: postgresql.rows(f"SELECT count(*) FROM pg_stat_activity WHERE {mine}") == [(0,)])
+    others = f"SELECT count(*) FROM pg_stat_activity WHERE {OTHERS} AND backend_type = 'client backend'"
+    until(lambda: postgresql.rows(others) == [(0,)])
