@@ -50,7 +50,7 @@ class TaskContext:
         self.holder = holder
         """The outbox whose task this is."""
         self.error: BaseException | None = None
-        """What the handler raised, if it did."""
+        """What the handler raised, or why its result cannot be stored."""
         self.max_attempts = max_attempts
         """The attempt after which a failure is final; None: the policy's `stop` alone decides."""
 

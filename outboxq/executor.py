@@ -39,6 +39,7 @@ def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome
     try:
         return _run(claim, task, context, began)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
+        context.error = error
         return _dead(claim, _describe(error))
     finally:
         current.reset(token)
@@ -55,7 +56,7 @@ def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float)
         result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
         if isinstance(result, Snooze | Cancel | Retry):
             raise result  # returned or raised, it means the same
-        return _completed(claim, task, result)
+        return _completed(claim, task, result, context)
     except Snooze as asked:
         return _snoozed(claim, asked)
     except Cancel as asked:
@@ -83,11 +84,12 @@ UNKNOWN = "unknown task"
 STOPPED = "the worker stopped"
 
 
-def _completed(claim: Claim, task: Task[..., Any], result: object) -> Outcome:
+def _completed(claim: Claim, task: Task[..., Any], result: object, context: TaskContext) -> Outcome:
     try:
         stored = dump_result(result, name=task.name)
     except PayloadError as error:
         # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
+        context.error = error
         return _dead(claim, _describe(error))
     return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
 

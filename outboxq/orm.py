@@ -26,9 +26,11 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    bindparam,
     event,
     func,
     inspect,
+    literal_column,
     or_,
     select,
 )
@@ -321,7 +323,8 @@ class _Argument(FunctionElement[Any]):
     inherit_cache = True
 
     def __init__(self, args: ColumnElement[str], name: str) -> None:
-        super().__init__(args, name)
+        # A literal, since PostgreSQL does not see that two parameters are the same: in a column and in GROUP BY.
+        super().__init__(args, bindparam("argument", name, type_=Text(), unique=True, literal_execute=True))
 
 
 @compiles(_Argument)
@@ -338,7 +341,7 @@ def _argument_of_jsonb(element: _Argument, compiler: SQLCompiler, **how: Any) ->
 @compiles(_Argument, "sqlite")
 def _argument_of_text(element: _Argument, compiler: SQLCompiler, **how: Any) -> str:
     args, name = element.clauses
-    return compiler.process(sql_cast(func.json_extract(args, "$." + name), Text), **how)
+    return compiler.process(sql_cast(func.json_extract(args, literal_column("'$.'", Text) + name), Text), **how)
 
 
 _DEFAULT = Classes(TaskExecution=TaskExecution, ExecutionEvent=ExecutionEvent, OutboxEntry=OutboxEntry)

@@ -18,12 +18,13 @@ from .context import TaskContext
 from .dialects import check_schema_name, dialect_for
 from .engine import make_engine, parse_url
 from .errors import ConfigurationError
-from .host import Host, SessionHost
+from .host import Host
 from .model import NewTask, OnDeadLetter, duration
 from .options import choice, times
 from .payload import dump_payload
 from .place import HERE, place
 from .retry import RetryPolicy
+from .sessions import SessionHost
 from .store import Store, check
 from .subscriptions import Emitted, NewEvent, Subscription
 from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context
@@ -41,7 +42,7 @@ class Outbox:
         database: str | URL | Engine | None = None,
         *,
         schema: str | None = None,
-        session: scoped_session[Any] | Callable[[], Session] | None = None,
+        session: scoped_session[Any] | Callable[[], Session | None] | None = None,
         host: Host | None = None,
     ) -> None:
         """`database` is a URL or an Engine; None: OUTBOXQ_DATABASE_URL, else unbound until `bind()`.

@@ -20,8 +20,9 @@ from sqlalchemy.orm import scoped_session
 from ..context import TaskContext, Unit
 from ..engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget
-from ..host import Host, Scope
+from ..host import Host
 from ..outbox import Outbox
+from ..sessions import Scope, scope_of
 from ..store import Store
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ class Outboxq(Outbox):
             raise ConfigurationError("session= takes a scoped_session; a handler is given one of its own from there")
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
-        self._scopes: dict[scoped_session[Any], Scope] = {}
         self._nowhere = _Nowhere(None, schema=schema)
         super().__init__(schema=schema, host=FlaskHost(self))
         if app is not None:
@@ -124,9 +124,10 @@ class Outboxq(Outbox):
         db = app.extensions.get("sqlalchemy")
         if url is not None and key is not None:
             raise ConfigurationError("OUTBOXQ_DATABASE_URL and OUTBOXQ_BIND_KEY name two databases; set one of them")
-        scope = None if self._session is None else self._scope_of(self._session)
+        if self._session is not None:
+            scope_of(self._session)  # or it is refused here
         if url is not None:
-            return Application(store=Store(make_engine(url), schema=self.schema), scope=scope)
+            return Application(store=Store(make_engine(url), schema=self.schema), session=self._session)
         if db is None or self._session is not None:
             if key is not None:
                 raise ConfigurationError("OUTBOXQ_BIND_KEY is a bind of Flask-SQLAlchemy: call db.init_app(app) first")
@@ -135,7 +136,7 @@ class Outboxq(Outbox):
                     "this application says no database for its outbox: call db.init_app(app) of Flask-SQLAlchemy first, or "
                     "set OUTBOXQ_DATABASE_URL in its config"
                 )
-            return Application(scope=scope)
+            return Application(session=self._session)
         with app.app_context():
             engines = db.engines
         if key not in engines:
@@ -144,12 +145,8 @@ class Outboxq(Outbox):
         store = Store(engine, schema=self.schema)
         if engine.url.get_backend_name() == "sqlite" and app.config["OUTBOXQ_CONFIGURE_SQLITE"]:
             configure_sqlite(engine)
-        return Application(store=store, scope=self._scope_of(db.session), engine=engine)
-
-    def _scope_of(self, session: scoped_session[Any]) -> Scope:
-        if session not in self._scopes:
-            self._scopes[session] = Scope(session)
-        return self._scopes[session]
+        scope_of(db.session)
+        return Application(store=store, db=db, engine=engine)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,10 +155,18 @@ class Application:
 
     store: Store | None = None
     """None: the one that the Outboxq has of its own."""
-    scope: Scope | None = None
-    """Its sessions. None: it has none that we know."""
+    session: scoped_session[Any] | None = None
+    """Its own. None: it has none that we know, or `db` knows."""
+    db: Any = None
+    """Flask-SQLAlchemy, where its `session` is the application's."""
     engine: Engine | None = None
     """Flask-SQLAlchemy's, for the database that our tables are in."""
+
+    @property
+    def scope(self) -> Scope | None:
+        """Its sessions. Asked of `db` each time: tests put another `db.session` there."""
+        session = self.session if self.db is None else self.db.session
+        return None if session is None else scope_of(session)
 
 
 class FlaskHost(Host):
@@ -200,13 +205,13 @@ class FlaskHost(Host):
 
     @contextmanager
     def unit(self, store: Store, *, within: object = None) -> Iterator[Unit]:
-        with store.unit(using=within) as unit:
-            application = self._outbox.application
-            if application is None or application.scope is None:
+        application = self._outbox.application
+        if application is None or application.scope is None:
+            with store.unit(using=within) as unit:
                 yield unit
-                return
-            with application.scope.joined(unit, home=application.engine) as joined:
-                yield joined
+            return
+        with application.scope.unit(store, within=within, home=application.engine) as joined:
+            yield joined
 
 
 class _Nowhere(Store):

@@ -48,7 +48,11 @@ def _begin(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "BEGIN IMMEDIATE")
 
 
-@lru_cache(maxsize=64)
 def real_path(file: str) -> str:
     """By which two connections to one file are known to be to the same database."""
+    return _resolved(file if file.startswith("/") else str(Path(file).absolute()))  # of where the process is now
+
+
+@lru_cache(maxsize=64)
+def _resolved(file: str) -> str:
     return str(Path(file).resolve())

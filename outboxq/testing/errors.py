@@ -8,7 +8,7 @@ class EndlessDrain(AssertionError):
 
 
 class TaskFailed(AssertionError):
-    """A task failed without an exception of its own, such as by a result that is not JSON."""
+    """A task has not ended as itself wanted, and without an exception: its lease was lost."""
 
 
 class TransactionEnded(AssertionError):

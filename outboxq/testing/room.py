@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from ..dialects import Begin
-from ..host import Host, SessionHost
+from ..host import Host
+from ..sessions import SessionHost
 from ..target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from .errors import TransactionEnded
 
@@ -121,7 +122,7 @@ class SqlalchemyRoom(Room):
 
     @contextmanager
     def sessions(self, host: Host) -> Iterator[None]:
-        scoped = getattr(host, "_session", None) if isinstance(host, SessionHost) else None
+        scoped = host.session if isinstance(host, SessionHost) else None
         target = self.target()
         if isinstance(scoped, scoped_session) and isinstance(target, SqlalchemyTarget):
             scoped.registry.set(
@@ -186,5 +187,6 @@ def _roll_back_above(nested: Any, connection: Connection) -> None:
 
 _ENDED = (
     "a handler has committed or rolled back the transaction of the test, which cannot go on; make the application's sessions "
-    'in tests with bind=connection, join_transaction_mode="create_savepoint", so that their commit() ends a savepoint'
+    'in tests with bind=connection, join_transaction_mode="create_savepoint", so that their commit() ends a savepoint; if it was '
+    "the very session of the test, commit that before drain(), and give the Harness the connection instead of it"
 )

@@ -137,8 +137,6 @@ class Runner:
         if isinstance(error, KeyboardInterrupt):
             raise error
         kind = None if outcome is None else outcome.event_type
-        if error is None and outcome is not None and kind in _FAILURES:
-            error = TaskFailed(outcome.error)
         return Ran(
             id=claim.id,
             task_name=claim.task_name,

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import tenacity
 
-from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze, TaskContext
+from outboxq import Cancel, Outbox, PayloadError, Retry, RetryPolicy, Snooze, TaskContext
 from outboxq.executor import context_of, execute, failed, unknown
 from outboxq.model import Claim, EventType
 
@@ -155,6 +155,16 @@ def test_a_result_that_is_no_json_fails_the_task_and_is_not_run_again():
     outcome = outcome_of(object)
     assert outcome.event_type is EventType.FAILED
     assert "PayloadError" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind"), [(raising(OSError()), OSError), (object, PayloadError), (lambda: 1, type(None))]
+)
+def test_the_context_tells_why_a_task_failed(handler, kind):
+    task = Outbox().task(name="t", retry=SOON)(handler)
+    claim = claim_of(task)
+    execute(claim, task, context := context_of(claim, task, threading.Event()))
+    assert type(context.error) is kind
 
 
 @pytest.mark.parametrize("evil", ["\x00\ud800", "x" * 1_000_000, "\x1b]0;owned\x07"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -291,7 +293,32 @@ def test_a_session_of_another_context_is_refused_in_a_transactional_task(shop, a
     assert shop.notes(app) == []
 
 
+def test_the_session_is_whichever_the_application_has_now(shop, app, database):
+    """Set-ups of tests put another one there."""
+    with app.app_context():
+        before, shop.db.session = shop.db.session, shop.db._make_scoped_session({"expire_on_commit": False})
+        shop.receipt.enqueue(1)
+        shop.db.session.commit()
+        assert not before.registry.has()
+        assert len(shop.outbox.store.tasks()) == 1
+        shop.db.session.remove()
+
+
 # Several applications, and none.
+
+
+def test_an_application_that_is_gone_is_forgotten(sqlite_url):
+    with closing(Shop()) as shop:
+        app = shop.app(sqlite_url)
+        with app.app_context():
+            shop.receipt.enqueue(1)
+            shop.db.session.rollback()
+        shop.work(app)
+        shop.close()
+        forgotten = weakref.ref(app)
+        del app, shop.apps[:]
+        gc.collect()
+        assert forgotten() is None
 
 
 def test_each_application_has_its_own_database(shop, database, tmp_path):

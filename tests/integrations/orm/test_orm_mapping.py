@@ -150,6 +150,9 @@ def test_the_classes_join_with_an_applications_models(database, engine):
         assert session.scalars(by_argument).all() == [1, 2]
         without = select(func.count()).select_from(TaskExecution).where(TaskExecution.argument("order_id").is_(None))
         assert session.scalar(without) == 1
+        number = TaskExecution.argument("order_id")
+        grouped = select(number, func.count()).where(number.is_not(None)).group_by(TaskExecution.argument("order_id"))
+        assert sorted(session.execute(grouped).all()) == [("1", 1), ("2", 1)]
         last = (
             select(TaskExecution.id, func.max(ExecutionEvent.created_at))
             .join(TaskExecution.events)

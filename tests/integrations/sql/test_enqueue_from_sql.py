@@ -468,7 +468,7 @@ def test_it_belongs_to_its_schema_and_goes_with_the_tables(cluster):
 
 def test_a_role_may_be_let_enqueue_and_do_nothing_else(postgresql):
     """As docs/sql.md grants it."""
-    granted = re.search(r"-- PostgreSQL\n(ALTER FUNCTION.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
+    granted = re.search(r"-- PostgreSQL\n(REVOKE EXECUTE.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
     role = f"storefront_{uuid4().hex}"  # of the whole server
     with psycopg_connection(postgresql, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {role}")

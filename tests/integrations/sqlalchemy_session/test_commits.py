@@ -69,7 +69,7 @@ def shop(engine, seed, accepted, longest):
 
 
 @pytest.mark.parametrize(
-    "accepted", [200, pytest.param(20_000, marks=[pytest.mark.campaign, pytest.mark.timeout(1800)])]
+    "accepted", [60, pytest.param(20_000, marks=[pytest.mark.campaign, pytest.mark.timeout(1800)])]
 )
 def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(accepted, database, tmp_path):
     engine = database.host_engine()

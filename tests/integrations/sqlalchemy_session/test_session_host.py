@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Delete, Insert, Update, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
+from sqlalchemy.pool import StaticPool
 
-from outboxq import ConfigurationError, InvalidTarget, Outbox, RetryPolicy, TaskContext
+from outboxq import ConfigurationError, InvalidTarget, Outbox, RetryPolicy, TaskContext, migrations
 from outboxq.tables import task_executions
+from outboxq.testing import Harness
 
 ONCE = RetryPolicy.never()
 
@@ -110,6 +112,22 @@ def test_a_function_says_which_session_is_the_present_one_and_may_know_none(engi
     assert notes(database) == ["2"]
 
 
+@pytest.mark.parametrize("makes_it_anew", [sessionmaker(), Session, Own])
+def test_what_makes_sessions_is_not_the_present_one(makes_it_anew, engine):
+    """Nobody would commit what is written in them."""
+    with pytest.raises(ConfigurationError, match=r"scoped_session\(sessionmaker\(engine\)\)"):
+        outbox_of(makes_it_anew, engine)
+
+
+def test_nor_is_what_a_function_makes_at_each_call(engine, database):
+    outbox = outbox_of(lambda: Session(engine), engine)
+    follow = outbox.task(name="follow")(lambda: None)
+    for write in (follow.enqueue, lambda: outbox.emit("order.paid")):
+        with pytest.raises(InvalidTarget, match="another Session at each call"):
+            write()
+    assert engine.pool.checkedout() == 0
+
+
 def test_a_session_that_reads_elsewhere_enqueues_where_it_writes(engine, elsewhere, database):
     class Routing(Session):
         """As SQLAlchemy's documentation has it: what only reads is asked of another server."""
@@ -191,8 +209,7 @@ def test_the_thread_gets_back_the_session_that_it_had(engine, database):
 FACTORIES = {
     "plain": {},
     "its own class and options": {"class_": Own, "autoflush": False, "expire_on_commit": False, "info": {"kept": True}},
-    "two-phase": {"twophase": True},
-    "rolled back with the outer": {"join_transaction_mode": "rollback_only"},
+    "two-phase, and rolled back with the outer": {"twophase": True, "join_transaction_mode": "rollback_only"},
 }
 
 
@@ -240,6 +257,92 @@ def test_the_session_of_a_transactional_task_is_the_factorys_and_writes_in_its_t
     assert notes(database) == ["committed", "not flushed"]
     assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'follow'") == [(1,)]
     assert engine.pool.checkedout() == 0
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_what_is_enqueued_there_is_taken_back_by_the_sessions_rollback_as_in_a_request(has_begun, engine, database):
+    session = scoped_session(sessionmaker(engine))
+    outbox = outbox_of(session, engine)
+    follow = outbox.task(name="follow", queue="never worked on")(lambda n: None)
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book(ctx: TaskContext) -> None:
+        if has_begun:
+            session.execute(select(1))
+        follow.enqueue(1)
+        outbox.emit("order.paid", using=ctx)
+        session.rollback()
+        follow.enqueue(2)
+        session.commit()
+        follow.enqueue(3)
+
+    handle = book.using(outbox).enqueue()
+    work(outbox)
+    assert error_of(outbox, handle) == ""
+    assert sorted(task.args for task in outbox.store.tasks(task="follow")) == ['{"n":2}', '{"n":3}']
+    assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'event_unrouted'") == [(0,)]
+
+
+def test_the_transaction_is_of_the_sessions_engine_with_all_that_is_set_up_there(engine, database):
+    """A search path, foreign keys on SQLite, a map of schemas."""
+    mapped = engine.execution_options(mark="theirs", schema_translate_map={"elsewhere": "mapped"})
+    session = scoped_session(sessionmaker(mapped))
+    outbox = outbox_of(session, database.url)
+    seen = []
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book(ctx: TaskContext) -> None:
+        seen.append(session.connection() is ctx.connection)
+        seen.append(ctx.connection.engine is mapped)
+        seen.append(ctx.connection.get_execution_options()["mark"])
+        session.add(Effect(note="ours"))
+
+    handle = book.using(outbox).enqueue()
+    work(outbox)
+    assert (error_of(outbox, handle), seen) == ("", [True, True, "theirs"])
+    assert notes(database) == ["ours"]
+    database.own(outbox.store.bound_engine)
+
+
+def test_two_databases_in_memory_are_two():
+    """As Flask-SQLAlchemy's binds may be, in tests."""
+    engines = [create_engine("sqlite:///:memory:", poolclass=StaticPool) for _ in "ab"]
+    for engine, base in zip(engines, (Base, Elsewhere), strict=True):
+        base.metadata.create_all(engine)
+    migrations.upgrade(engines[0])
+    session = scoped_session(sessionmaker(binds={Effect: engines[0], task_executions: engines[0], Page: engines[1]}))
+    outbox = outbox_of(session, engines[0])
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book() -> None:
+        session.add_all([Effect(note="ours"), Page(id=1)])
+        session.commit()
+        raise ValueError("too late")
+
+    with Harness(outbox) as harness, pytest.raises(ValueError, match="too late"):
+        harness.run(book)
+    assert [session.query(kind).count() for kind in (Effect, Page)] == [0, 1]
+    session.remove()
+    for engine in engines:
+        engine.dispose()
+
+
+def test_what_would_go_to_another_schema_is_refused(engine, database):
+    class ByTenant(Session):
+        def get_bind(self, mapper=None, **_):
+            is_page = mapper is not None and issubclass(mapper.class_, Page)
+            return engine.execution_options(schema_translate_map={None: "tenant"}) if is_page else engine
+
+    session = scoped_session(sessionmaker(class_=ByTenant))
+    outbox = outbox_of(session, engine)
+
+    @outbox.task(name="book", transactional=True, retry=ONCE)
+    def book() -> None:
+        session.add(Page(id=1))
+
+    handle = book.using(outbox).enqueue()
+    work(outbox)
+    assert "schema_translate_map {None: 'tenant'}" in error_of(outbox, handle)
 
 
 def test_a_session_of_several_databases_is_joined_in_ours_alone(engine, elsewhere, database):
@@ -296,6 +399,16 @@ def test_a_session_that_is_made_in_the_middle_of_a_transactional_task_is_refused
     assert error_of(outbox, done) == ""
     assert notes(database) == ["committed"]
     assert engine.pool.checkedout() == 0
+
+
+def test_many_outboxes_of_one_scoped_session_listen_to_it_once():
+    """As where each application of a test has an outbox of its own."""
+    engine = create_engine("sqlite://")
+    session = scoped_session(sessionmaker(engine))
+    for _ in range(3):
+        outbox_of(session, engine)
+    assert len(session().dispatch.after_transaction_create) == 1
+    session.remove()
 
 
 def test_sessions_that_could_not_be_told_apart_are_refused_at_once(engine):

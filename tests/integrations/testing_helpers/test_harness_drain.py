@@ -17,6 +17,7 @@ from outboxq import (
     InvalidArgument,
     InvalidTarget,
     Outbox,
+    PayloadError,
     Retry,
     RetryPolicy,
     Snooze,
@@ -225,8 +226,19 @@ class TestFailures:
             return object()
 
         odd.using(session).enqueue()
-        with pytest.raises(TaskFailed, match="PayloadError: odd: result: object is not JSON"):
+        with pytest.raises(PayloadError, match="odd: result: object is not JSON"):
             harness.drain()
+
+    def test_so_is_a_lease_that_was_lost_meanwhile(self, harness, session):
+        @harness.app.task(name="fenced")
+        def fenced(ctx: TaskContext) -> None:
+            harness.store.schedule_retry(ctx.task_id, harness.clock() + timedelta(hours=1), 2)
+
+        fenced.using(session).enqueue()
+        with pytest.raises(TaskFailed, match="its lease was lost"):
+            harness.drain()
+        [task] = harness.enqueued()
+        assert (task.status, task.attempt) == ("Ready", 2)
 
     def test_what_a_handler_asks_for_is_none(self, harness, session):
         @harness.app.task(name="ask")
@@ -268,6 +280,24 @@ class TestFailures:
             careless.using(connection).enqueue()
             with pytest.raises(TransactionEnded, match='join_transaction_mode="create_savepoint"'):
                 harness.drain()
+
+    def test_one_session_for_test_and_handlers_is_committed_before_they_end_it(self, harness, session):
+        @harness.app.task(name="shared")
+        def shared(order_id: int) -> None:
+            session.add(Order(id=order_id))
+            session.commit()
+            session.add(Order(id=99))
+            session.rollback()
+
+        shared.using(session).enqueue(1)
+        session.commit()
+        shared.using(session).enqueue(2)
+        session.commit()
+        assert [one.outcome for one in harness.drain()] == [EventType.COMPLETED] * 2
+        assert [order.id for order in session.query(Order)] == [1, 2]
+        shared.using(session).enqueue(3)
+        with pytest.raises(TransactionEnded, match="commit that before drain"):
+            harness.drain()
 
     def test_a_session_that_is_never_closed_costs_nothing_but_its_own(self, harness, session, sessions):
         left = []

@@ -1,0 +1,32 @@
+"""Inside `AsyncSession.run_sync`: the one way from a coroutine into its own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from outboxq import InvalidTarget, Outbox
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_task_is_enqueued_in_the_transaction_of_an_async_session(postgresql, commits):
+    outbox = Outbox(postgresql.engine)
+    follow = outbox.task(name="follow")(lambda n: None)
+
+    async def request():
+        engine = create_async_engine(postgresql.url)
+        async with AsyncSession(engine) as session:
+            with pytest.raises(InvalidTarget, match="await it.run_sync"):
+                follow.using(session).enqueue(1)
+            await session.run_sync(lambda s: follow.using(s, idempotency_key="k").enqueue(2))
+            async with session.begin_nested() as savepoint:
+                await session.run_sync(lambda s: follow.using(s).enqueue(3))
+                await savepoint.rollback()
+            if commits:
+                await session.commit()
+        await engine.dispose()
+
+    asyncio.run(request())
+    assert [task.args for task in outbox.store.tasks()] == ['{"n":2}'] * commits
