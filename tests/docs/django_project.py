@@ -57,7 +57,7 @@ def _present(source: str) -> str:
         return source
     source = source.replace("from django_tasks ", "from django.tasks ").replace('"django_tasks", ', "")
     if VERSION[:2] == (6, 0):
-        source = source.replace("from django.tasks import task\n", "from outboxq.contrib.django.backend import task\n")
+        source = source.replace("from django.tasks import task\n", "from outboxq.contrib.django import task\n")
     return source
 
 

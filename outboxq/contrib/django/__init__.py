@@ -7,7 +7,7 @@
     @outbox.task(queue="mail")
     def send_receipt(order_id: int) -> None: ...
 
-`outbox` is that of the database `default`; `outboxes[alias]` that of another. Importing this needs neither settings nor models.
+`outbox` is that of the database `default`; `outboxes[alias]` that of another. `task` declares a task of `django.tasks`. Importing this needs neither settings nor models.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .aliases import DjangoOutbox, Outboxes, outboxes
     from .backend import OutboxqBackend
+    from .django_task import task
     from .host import DjangoHost
 
     outbox: DjangoOutbox
 
-__all__ = ["DjangoHost", "DjangoOutbox", "Outboxes", "OutboxqBackend", "outbox", "outboxes"]
+__all__ = ["DjangoHost", "DjangoOutbox", "Outboxes", "OutboxqBackend", "outbox", "outboxes", "task"]
 
 _HOMES = {
     "DjangoHost": "host",
@@ -30,6 +31,7 @@ _HOMES = {
     "Outboxes": "aliases",
     "OutboxqBackend": "backend",
     "outboxes": "aliases",
+    "task": "django_task",
 }
 
 

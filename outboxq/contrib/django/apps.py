@@ -49,6 +49,6 @@ def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
         return
     autodiscover_modules("tasks")
     outbox = outboxes[using]
-    if outbox.subscriptions:
+    if names := [task.name for task in outbox.tasks]:
         with transaction.atomic(using=using):
-            outbox.store.subscribe(outbox.subscriptions, tasks=[task.name for task in outbox.tasks], using=using)
+            outbox.store.subscribe(outbox.subscriptions, tasks=names, using=using)

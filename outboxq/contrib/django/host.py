@@ -37,12 +37,16 @@ class DjangoHost(Host):
             yield connection
 
     @contextmanager
-    def handling(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
-        """As around a request: a handler does not meet a connection that broke, or is too old."""
+    def handling(self, context: TaskContext) -> Iterator[None]:
+        """A handler does not meet a connection that broke, is too old, or that another left in a transaction."""
+        if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
+            yield  # a test holds them: Django would close them, and count its queries anew
+            return
         _refresh_connections()
         try:
             yield
         finally:
+            _end_what_is_open(context)
             _refresh_connections()
 
     @contextmanager
@@ -62,14 +66,21 @@ class DjangoHost(Host):
                 yield DjangoUnit(connection)
             return
         committed: list[bool] = []
+        is_nested = connection.in_atomic_block  # in a TestCase, which Django takes for durable
         try:
             with _autocommit(connection), _atomic(connection, durable=True):
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
                 yield DjangoUnit(connection)
-        except Exception:
+        except BaseException:  # SystemExit, too: the worker's thread is not the callback's to end
             if not committed:
                 raise
             log.exception("an on_commit callback failed after its task was committed; later ones were not called")
+        if not committed and not is_nested:  # Django says nothing of it
+            _drop(connection)
+            raise InvalidTarget(
+                "the transaction of this task was not committed: its handler left an atomic() block open, or closed the "
+                "connection; leave each block that is begun (`with`), and do not close connections inside"
+            )
 
     def handled(self, context: TaskContext, outcome: Outcome) -> None:
         """A task of `django.tasks` sends its signal."""
@@ -102,11 +113,30 @@ class DjangoUnit:
 
 
 def _refresh_connections() -> None:
-    """But those that a test holds in a transaction: Django would close them, and count its queries anew."""
-    if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
-        return
+    """As around a request, and each is looked at before it is used again: an attempt costs more than a request."""
     reset_queries()
+    for connection in connections.all(initialized_only=True):
+        connection.health_check_enabled = True
     close_old_connections()
+
+
+def _end_what_is_open(context: TaskContext) -> None:
+    """Nobody would end it any more, and what later handlers of this thread write would never be committed."""
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            log.error(
+                "task %s (%s) left a transaction open on the database %r: what it wrote there is rolled back",
+                context.task_id,
+                context.task_name,
+                connection.alias,
+            )
+            _drop(connection)
+
+
+def _drop(connection: Any) -> None:
+    """This thread makes another when it needs one."""
+    connection.close()
+    del connections[connection.alias]
 
 
 @contextmanager

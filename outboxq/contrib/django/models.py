@@ -15,25 +15,37 @@ from ...model import TaskStatus
 from .fields import InstantField, table
 
 
+class ReadOnlyQuerySet(models.QuerySet):
+    """Rows of ours. What changes them raises InvalidTransition."""
+
+    def _refuse(self, *_args: Any, **_options: Any) -> NoReturn:
+        refuse(self.model)
+
+    update = delete = bulk_create = bulk_update = _refuse
+
+
 class ReadOnly(models.Model):
     """A row of ours."""
+
+    objects = ReadOnlyQuerySet.as_manager()
 
     class Meta:
         abstract = True
 
     def save(self, *_args: Any, **_options: Any) -> NoReturn:
         """Raises InvalidTransition."""
-        self._refuse()
+        refuse(type(self))
 
     def delete(self, *_args: Any, **_options: Any) -> NoReturn:
         """Raises InvalidTransition."""
-        self._refuse()
+        refuse(type(self))
 
-    def _refuse(self) -> NoReturn:
-        raise InvalidTransition(
-            f"{self._meta.label} is for reading; change tasks through outboxes[alias].store, which keeps outbox, events and "
-            "leases in agreement"
-        )
+
+def refuse(model: Any) -> NoReturn:
+    raise InvalidTransition(
+        f"{model._meta.label} is for reading; change tasks through outboxes[alias].store, which keeps outbox, events and "  # noqa: SLF001 - Django's public name for it
+        "leases in agreement"
+    )
 
 
 class TaskExecution(ReadOnly):

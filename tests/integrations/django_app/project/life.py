@@ -2,6 +2,7 @@
 
 import io
 from contextlib import redirect_stderr, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest import mock
 
@@ -16,10 +17,10 @@ from shop import tasks  # noqa: E402
 from sqlalchemy.pool import NullPool  # noqa: E402
 
 from outboxq import ConfigurationError, SchemaOutOfDate  # noqa: E402
-from outboxq.contrib.django import DjangoOutbox, outbox  # noqa: E402
+from outboxq.contrib.django import DjangoOutbox, outbox, outboxes  # noqa: E402
 from outboxq.contrib.django.engine import engine_of  # noqa: E402
 from outboxq.contrib.django.fields import table  # noqa: E402
-from outboxq.contrib.django.models import OutboxEntry, TaskExecution  # noqa: E402
+from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
 from outboxq.tables import VERSION_TABLE, metadata  # noqa: E402
 
@@ -125,8 +126,13 @@ with mock.patch.dict(_DRIVERS):
 migrate("outboxq", "zero", database="other")
 with override_settings(MIGRATION_MODULES={"outboxq": None, "shop": None}):
     migrate(database="other", run_syncdb=True)
-assert tables("other") == ALL  # also where tests run no migrations
-tasks.elsewhere.enqueue()
+    assert tables("other") == ALL  # also where tests run no migrations
+    tasks.elsewhere.enqueue()
+    other, (subscription,) = outboxes["other"].store, outbox.subscriptions
+    with transaction.atomic(using="other"):
+        other.subscribe([replace(subscription, task_name=tasks.elsewhere.name)], using="other")
+    migrate(database="other", run_syncdb=True)
+assert TaskSubscription.objects.using("other").count() == 0  # its last task of an event is one no more
 
 # commands
 printed = io.StringIO()

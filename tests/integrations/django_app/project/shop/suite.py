@@ -115,7 +115,9 @@ class InsideATest(TestCase):
         assert TaskExecution.objects.filter(created_at__gt=before, created_at__lte=row.created_at).count() == 2
         due = OutboxEntry.objects.filter(available_at__gt=datetime.now(UTC))
         assert [one.task_execution_id for one in due] == [later.id]
-        for refused in (row.save, row.delete):
+        rows = TaskExecution.objects.filter(pk=row.pk)
+        refusals = (row.save, row.delete, rows.delete, lambda: rows.update(queue="q"), lambda: rows.bulk_create([row]))
+        for refused in refusals:
             with self.assertRaisesMessage(InvalidTransition, "outboxes[alias].store"):
                 refused()
 
@@ -233,12 +235,36 @@ class Committed(TransactionTestCase):
         assert outbox.store.verify() == []
 
     def test_a_callback_that_fails_after_the_commit_changes_nothing(self):
-        tasks.book.enqueue(1, then="callback")
+        for then in ("callback", "exit"):
+            tasks.book.enqueue(1, then=then)
         with self.assertLogs("outboxq.worker", "ERROR") as logs:
+            work()
+        assert ["on_commit callback failed after its task was committed" in said for said in logs.output] == [True] * 2
+        found = TaskExecution.objects.filter(task_name="shop.tasks.book").values_list("status", "last_error")
+        assert list(found) == [("Completed", None)] * 2
+
+    def test_a_transactional_task_that_was_not_committed_has_failed(self):
+        tasks.book.enqueue(1, then="open")
+        with self.assertLogs("outboxq.worker", "ERROR"):
             done = work()
-        assert "on_commit callback failed after its task was committed" in logs.output[0]
-        assert (done["book"].status, done["book"].last_error) == ("Completed", None)
-        assert len(logs.output) == 1
+        assert "left an atomic() block open" in done["book"].last_error
+        assert (done["book"].status, Booking.objects.count(), len(done)) == ("Failed", 0, 1)
+
+    def test_a_transaction_that_is_left_open_swallows_no_later_task(self):
+        tasks.leave_open.enqueue()
+        tasks.use_connection.enqueue(7)
+        with self.assertLogs("outboxq.worker", "ERROR") as logs:
+            work()
+        assert "left a transaction open on the database 'default'" in logs.output[0]
+        assert list(Order.objects.values_list("number", flat=True)) == [7]
+
+    def test_a_connection_that_broke_unnoticed_is_not_met_by_the_next_task(self):
+        with mock.patch.dict(connection.settings_dict, {"CONN_MAX_AGE": None}):
+            for _ in range(2):
+                tasks.lose_connection.enqueue()
+                tasks.use_connection.enqueue()
+            work()
+        assert set(TaskExecution.objects.values_list("status", "attempt")) == {("Completed", 1)}
 
     def test_a_transactional_task_commits_without_autocommit_too(self):
         with mock.patch.dict(connection.settings_dict, {"AUTOCOMMIT": False}):

@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 import threading
 
 from django.db import connections, transaction
@@ -28,6 +29,10 @@ def book(order: int, then: str = "return") -> None:
         raise Cancel("no")
     if then == "callback":
         transaction.on_commit(lambda: 1 / 0)
+    if then == "exit":
+        transaction.on_commit(sys.exit)
+    if then == "open":
+        transaction.atomic().__enter__()
     if then == "savepoint":
         try:
             with transaction.atomic():
@@ -76,8 +81,24 @@ def open_connection() -> int:
 
 
 @outbox.task(queue="connections")
-def use_connection() -> int:
-    return Order.objects.count()
+def lose_connection() -> None:
+    """As where a server restarts while nobody asks it anything. (A file does not.)"""
+    connection = connections["default"]
+    connection.ensure_connection()
+    if connection.vendor == "postgresql":
+        connection.connection.close()
+
+
+@outbox.task(queue="connections")
+def leave_open() -> None:
+    """Begins what nobody ends."""
+    transaction.atomic().__enter__()
+    Order.objects.create(number=-1)
+
+
+@outbox.task(queue="connections")
+def use_connection(number: int = 0) -> int:
+    return Order.objects.create(number=number).pk
 
 
 @outbox.task(subscribe="order.*")
