@@ -16,10 +16,13 @@ from tests import postgres
 from tests.conftest import Clock
 
 
+_NO_FLUSHES = {"wal_writer_delay": "10s", "autovacuum": "off", "bgwriter_lru_maxpages": "0", "checkpoint_timeout": "1h"}
+
+
 @pytest.fixture
 def crashing():
     """A server that flushes only what it is told to, and a store in it."""
-    server = postgres.start(prefer="own", durable=True, settings={"wal_writer_delay": "10s"})
+    server = postgres.start(prefer="own", durable=True, settings=_NO_FLUSHES)
     try:
         engine = make_engine(server.create_database())
         migrations.upgrade(engine)
