@@ -40,7 +40,12 @@ class OneStatement:
 
     @property
     def sql(self) -> str:
-        return f"{self._many.sql};\n\n-- for one row\n{self._one.sql}" if self._given else self._many.sql
+        return self._many.sql
+
+    @property
+    def sql_of_one(self) -> str | None:
+        """Nothing but `given` is another in it. None: it takes no batch."""
+        return self._one.sql if self._given else None
 
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None

@@ -60,6 +60,33 @@ def test_the_sql_is_the_one_that_was_reviewed(database, name):
         assert text == file.read_text()
 
 
+BATCHED = [
+    name
+    for name in NAMES
+    if getattr(getattr(dialect_for("postgresql").statements, name), "sql_of_one", None) is not None
+]
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_for_a_batch_of_one_only_the_batch_is_said_otherwise(name):
+    """So one golden file holds both."""
+    plan = getattr(dialect_for("postgresql").statements, name)
+    [batch, one], [rest, rest_of_one] = zip(*(without_given(sql) for sql in (plan.sql, plan.sql_of_one)), strict=True)
+    assert rest_of_one == rest
+    assert "unnest(" in batch
+    assert "unnest(" not in one
+
+
+def without_given(sql: str) -> tuple[str, str]:
+    """The relation `given`, and the statement around it."""
+    begin = sql.index("(", sql.index("given AS"))
+    depth, end = 0, begin
+    while depth or end == begin:
+        depth += {"(": 1, ")": -1}.get(sql[end], 0)
+        end += 1
+    return sql[begin:end], sql[:begin] + sql[end:]
+
+
 @pytest.mark.parametrize("database", DATABASES)
 def test_no_golden_file_is_left_of_a_statement_that_is_gone(database):
     known = {f"{stem}.sql" for name in NAMES for stem in texts(database, name)}

@@ -304,8 +304,9 @@ class Grown:
             catalogue.listed["failed"],
             *(catalogue.explaining[name] for name in ("entry", "holder", "head", "ahead")),
         ):
-            for sql in prepared.sql.split(";\n\n-- for one row\n"):
-                self._prepare(sql)
+            for sql in (prepared.sql, getattr(prepared, "sql_of_one", None)):
+                if sql is not None:
+                    self._prepare(sql)
 
     def _prepare(self, sql: str) -> None:
         order = self.order[sql] = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", sql)))

@@ -43,48 +43,4 @@ FROM given JOIN entry ON entry.id = given.id)
       CAST(jsonb_strip_nulls(jsonb_build_object('available_at', entry.available_at)) AS TEXT) AS jsonb_strip_nulls_1,
       NULL AS anon_4, NULL AS anon__1, (SELECT clock.now
 FROM clock) AS anon_5
-FROM given JOIN entry ON entry.id = given.id;
-
--- for one row
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-given AS
-(SELECT CAST(%(given_id)s::UUID AS UUID) AS id, CAST(%(given_pipeline_execution_id)s::UUID AS UUID) AS
-    pipeline_execution_id, CAST(%(given_task_name)s::VARCHAR AS TEXT) AS task_name, CAST(%(given_queue)s::VARCHAR AS
-    TEXT) AS queue, CAST(%(given_priority)s::SMALLINT AS SMALLINT) AS priority, CAST(%(given_args)s::VARCHAR AS TEXT) AS
-    args, CAST(%(given_headers)s::VARCHAR AS TEXT) AS headers, CAST(%(given_max_attempts)s::INTEGER AS INTEGER) AS
-    max_attempts, CAST(%(given_lease_seconds)s AS DOUBLE PRECISION) AS lease_seconds, CAST(%(given_timeout_seconds)s AS
-    DOUBLE PRECISION) AS timeout_seconds, CAST(%(given_available_at)s::TIMESTAMP WITH TIME ZONE AS TIMESTAMP WITH TIME
-    ZONE) AS available_at, CAST(%(given_delay_seconds)s AS DOUBLE PRECISION) AS delay_seconds,
-    CAST(%(given_partition_key)s::VARCHAR AS TEXT) AS partition_key, CAST(%(given_on_dead_letter)s::VARCHAR AS TEXT) AS
-    on_dead_letter, CAST(%(given_event_type)s::VARCHAR AS TEXT) AS event_type, CAST(%(given_expires_at)s::TIMESTAMP WITH
-    TIME ZONE AS TIMESTAMP WITH TIME ZONE) AS expires_at, CAST(%(given_expires_seconds)s AS DOUBLE PRECISION) AS
-    expires_seconds, 1 AS ordinal),
-entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, available_at,
-    expires_at, created_at) SELECT given.id AS id, given.queue AS queue, given.priority AS priority, given.partition_key
-    AS partition_key, nextval('task_position') AS next_value_1, given.event_type AS event_type,
-    coalesce(given.available_at, (SELECT clock.now
-FROM clock) + given.delay_seconds * interval '1 second') AS coalesce_1, coalesce(given.expires_at, (SELECT clock.now
-FROM clock) + given.expires_seconds * interval '1 second') AS coalesce_2, (SELECT clock.now
-FROM clock) AS anon_1
-FROM given
-RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at),
-execution AS
-(INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, event_type, partition_key, position,
-    priority, args, headers, status, attempt, max_attempts, recovery_attempts, lease_seconds, timeout_seconds,
-    lease_token, on_dead_letter, expires_at, created_at, updated_at) SELECT given.id AS id, given.pipeline_execution_id
-    AS pipeline_execution_id, given.task_name AS task_name, given.queue AS queue, given.event_type AS event_type,
-    given.partition_key AS partition_key, entry.position AS position, given.priority AS priority, given.args AS args,
-    given.headers AS headers, 'Ready', 1, given.max_attempts AS max_attempts, 0, given.lease_seconds AS lease_seconds,
-    given.timeout_seconds AS timeout_seconds, 0, given.on_dead_letter AS on_dead_letter, entry.expires_at AS expires_at,
-    (SELECT clock.now
-FROM clock) AS anon_2, (SELECT clock.now
-FROM clock) AS anon_3
-FROM given JOIN entry ON entry.id = given.id)
-  INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created',
-      CAST(jsonb_strip_nulls(jsonb_build_object('available_at', entry.available_at)) AS TEXT) AS jsonb_strip_nulls_1,
-      NULL AS anon_4, NULL AS anon__1, (SELECT clock.now
-FROM clock) AS anon_5
 FROM given JOIN entry ON entry.id = given.id

@@ -23,31 +23,4 @@ FROM task_executions
 WHERE task_executions.id = any(array((SELECT beaten.id
 FROM beaten))))
   SELECT beaten.id, beaten.lease_expires_at, request.cancel_requested_at
-FROM beaten LEFT OUTER JOIN request ON request.id = beaten.id;
-
--- for one row
-WITH given AS
-(SELECT CAST(%(given_id)s::UUID AS UUID) AS id, CAST(%(given_lease_token)s::BIGINT AS BIGINT) AS lease_token,
-    CAST(%(given_lease_seconds)s AS DOUBLE PRECISION) AS lease_seconds, 1 AS ordinal),
-held AS MATERIALIZED
-(SELECT task_leases.task_execution_id AS id
-FROM task_leases JOIN given ON task_leases.task_execution_id = given.id
-WHERE task_leases.task_execution_id = any(array((SELECT given.id
-FROM given))) AND task_leases.lease_token = given.lease_token AND task_leases.worker_id = %(worker_id)s::UUID
-ORDER BY task_leases.task_execution_id FOR UPDATE OF task_leases),
-clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-beaten AS
-(UPDATE task_leases
-SET lease_expires_at=((SELECT clock.now
-FROM clock) + given.lease_seconds * interval '1 second') FROM given
-WHERE task_leases.task_execution_id = any(array((SELECT held.id
-FROM held))) AND task_leases.task_execution_id = given.id
-RETURNING task_leases.task_execution_id AS id, task_leases.lease_expires_at),
-request AS MATERIALIZED
-(SELECT task_executions.id AS id, task_executions.cancel_requested_at AS cancel_requested_at
-FROM task_executions
-WHERE task_executions.id = any(array((SELECT beaten.id
-FROM beaten))))
-  SELECT beaten.id, beaten.lease_expires_at, request.cancel_requested_at
 FROM beaten LEFT OUTER JOIN request ON request.id = beaten.id

@@ -8,16 +8,4 @@ WHERE idempotency_keys.task_execution_id = any(array((SELECT given.id
 FROM given)))
 ORDER BY idempotency_keys.scope, idempotency_keys.key FOR UPDATE)
   SELECT locked.id
-FROM locked;
-
--- for one row
-WITH given AS
-(SELECT CAST(%(given_id)s::UUID AS UUID) AS id, 1 AS ordinal),
-locked AS MATERIALIZED
-(SELECT idempotency_keys.task_execution_id AS id
-FROM idempotency_keys
-WHERE idempotency_keys.task_execution_id = any(array((SELECT given.id
-FROM given)))
-ORDER BY idempotency_keys.scope, idempotency_keys.key FOR UPDATE)
-  SELECT locked.id
 FROM locked

@@ -14,22 +14,4 @@ WHERE given.holder IS NOT NULL) AS changed))))
 WHERE partition_claims.task_execution_id = any(array((SELECT unused.id
 FROM (SELECT given.id AS id
 FROM given
-WHERE given.holder IS NULL) AS unused)));
-
--- for one row
-WITH given AS
-(SELECT CAST(%(given_id)s::UUID AS UUID) AS id, CAST(%(given_holder)s::UUID AS UUID) AS holder, 1 AS ordinal),
-moved AS
-(UPDATE partition_claims
-SET task_execution_id=(SELECT given.holder
-FROM given
-WHERE partition_claims.task_execution_id = given.id)
-WHERE partition_claims.task_execution_id = any(array((SELECT changed.id
-FROM (SELECT given.id AS id
-FROM given
-WHERE given.holder IS NOT NULL) AS changed))))
-  DELETE FROM partition_claims
-WHERE partition_claims.task_execution_id = any(array((SELECT unused.id
-FROM (SELECT given.id AS id
-FROM given
 WHERE given.holder IS NULL) AS unused)))

@@ -21,28 +21,4 @@ WHERE task_subscriptions.parameter IS DISTINCT FROM excluded.parameter OR task_s
     excluded.queue OR task_subscriptions.priority IS DISTINCT FROM excluded.priority OR task_subscriptions.max_attempts
     IS DISTINCT FROM excluded.max_attempts OR task_subscriptions.lease_seconds IS DISTINCT FROM excluded.lease_seconds
     OR task_subscriptions.timeout_seconds IS DISTINCT FROM excluded.timeout_seconds OR task_subscriptions.on_dead_letter
-    IS DISTINCT FROM excluded.on_dead_letter;
-
--- for one row
-WITH given AS
-(SELECT CAST(%(given_event_type)s::VARCHAR AS TEXT) AS event_type, CAST(%(given_task_name)s::VARCHAR AS TEXT) AS
-    task_name, CAST(%(given_parameter)s::VARCHAR AS TEXT) AS parameter, CAST(%(given_queue)s::VARCHAR AS TEXT) AS queue,
-    CAST(%(given_priority)s::SMALLINT AS SMALLINT) AS priority, CAST(%(given_max_attempts)s::INTEGER AS INTEGER) AS
-    max_attempts, CAST(%(given_lease_seconds)s AS DOUBLE PRECISION) AS lease_seconds, CAST(%(given_timeout_seconds)s AS
-    DOUBLE PRECISION) AS timeout_seconds, CAST(%(given_on_dead_letter)s::VARCHAR AS TEXT) AS on_dead_letter, 1 AS
-    ordinal)
-  INSERT INTO task_subscriptions (event_type, task_name, parameter, queue, priority, max_attempts, lease_seconds,
-      timeout_seconds, on_dead_letter) SELECT given.event_type, given.task_name, given.parameter, given.queue,
-      given.priority, given.max_attempts, given.lease_seconds, given.timeout_seconds, given.on_dead_letter
-FROM given
-WHERE given.task_name IS NOT NULL
-ORDER BY given.event_type, given.task_name
-ON CONFLICT (event_type, task_name) DO UPDATE
-SET parameter = excluded.parameter, queue = excluded.queue, priority = excluded.priority, max_attempts =
-    excluded.max_attempts, lease_seconds = excluded.lease_seconds, timeout_seconds = excluded.timeout_seconds,
-    on_dead_letter = excluded.on_dead_letter
-WHERE task_subscriptions.parameter IS DISTINCT FROM excluded.parameter OR task_subscriptions.queue IS DISTINCT FROM
-    excluded.queue OR task_subscriptions.priority IS DISTINCT FROM excluded.priority OR task_subscriptions.max_attempts
-    IS DISTINCT FROM excluded.max_attempts OR task_subscriptions.lease_seconds IS DISTINCT FROM excluded.lease_seconds
-    OR task_subscriptions.timeout_seconds IS DISTINCT FROM excluded.timeout_seconds OR task_subscriptions.on_dead_letter
     IS DISTINCT FROM excluded.on_dead_letter

@@ -4,12 +4,4 @@ FROM unnest(%(given_event_type)s::TEXT[], %(given_task_name)s::TEXT[]) WITH ORDI
     ordinal))
   DELETE FROM task_subscriptions
 WHERE (task_subscriptions.event_type, task_subscriptions.task_name) IN (SELECT given.event_type, given.task_name
-FROM given);
-
--- for one row
-WITH given AS
-(SELECT CAST(%(given_event_type)s::VARCHAR AS TEXT) AS event_type, CAST(%(given_task_name)s::VARCHAR AS TEXT) AS
-    task_name, 1 AS ordinal)
-  DELETE FROM task_subscriptions
-WHERE (task_subscriptions.event_type, task_subscriptions.task_name) IN (SELECT given.event_type, given.task_name
 FROM given)

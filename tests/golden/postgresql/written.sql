@@ -7,15 +7,4 @@ FROM task_executions
 WHERE task_executions.id = any(array((SELECT given.id
 FROM given))))
   SELECT found.id
-FROM found;
-
--- for one row
-WITH given AS
-(SELECT CAST(%(given_id)s::UUID AS UUID) AS id, 1 AS ordinal),
-found AS MATERIALIZED
-(SELECT task_executions.id AS id
-FROM task_executions
-WHERE task_executions.id = any(array((SELECT given.id
-FROM given))))
-  SELECT found.id
 FROM found
