@@ -36,6 +36,8 @@ class Pooler(Front):
         """Clients that wait for a server connection."""
         self.discarded = 0
         """Notifications that came when no client had the server connection."""
+        self.servers = 0
+        """Server connections that it takes for open: the end of one arrives after its backend is gone."""
         self._pool: asyncio.Queue[Server | None] = asyncio.Queue()  # None: one that is still to be opened
         for _ in range(pool_size):
             self._pool.put_nowait(None)
@@ -123,6 +125,7 @@ class Pooler(Front):
             raise
         self._greeting = self._greeting or answer
         server = Server(writer)
+        self.servers += 1
         self._spawn(self._listen(server, reader))
         return server
 
@@ -145,6 +148,7 @@ class Pooler(Front):
                     if message[5:] == b"I" and not server.owed and not server.unfinished:
                         self._release(server)
             finally:
+                self.servers -= 1
                 reset(server.writer)
                 if server.client:
                     server.client.writer.close()

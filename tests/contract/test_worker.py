@@ -629,11 +629,11 @@ def test_what_could_not_begin_its_transaction_has_used_no_attempt(outbox, work, 
     refusals = []
     real = Store.unit
 
-    def unit(store):
+    def unit(store, **options):
         if not refusals:
             refusals.append(1)
             raise PoolTimeout("no connection is free")
-        return real(store)
+        return real(store, **options)
 
     monkeypatch.setattr(Store, "unit", unit)
     handle = (

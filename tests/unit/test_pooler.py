@@ -204,7 +204,7 @@ def test_a_server_connection_that_ends_is_replaced(pooler: Pooler, direct: psyco
         with pytest.raises(psycopg.errors.AdminShutdown):
             ask(busy, PID)
         until(lambda: backends(direct) == 0)
-        until(lambda: pooler.connections == 1)
+        until(lambda: (pooler.connections, pooler.servers) == (1, 0))
         assert len({ask(idle, PID) for _ in range(2)}) == 2
 
 

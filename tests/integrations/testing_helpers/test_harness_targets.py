@@ -7,6 +7,8 @@ import unittest
 from datetime import timedelta
 from typing import Any
 
+import django.conf
+import django.utils.functional
 import psycopg
 import pytest
 from sqlalchemy.engine import make_url
@@ -178,7 +180,9 @@ def test_unittest(shop, connection, session):
     assert type(shop.outbox) is Outbox
 
 
-def test_unittest_is_to_be_told_which_outbox():
+def test_unittest_is_to_be_told_which_outbox(monkeypatch):
+    monkeypatch.setattr(django.conf.settings, "_wrapped", django.utils.functional.empty)  # other tests configure it
+
     class Case(OutboxTests, unittest.TestCase):
         def test_one(self): ...
 
