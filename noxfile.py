@@ -1,4 +1,4 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `examples`, `mutants`, `plans`, `bench`, `bench_worker`,
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `examples`, `mutants`, `plans`, `bench`,
 `bench_keyed`, `bench_history`) are asked for by name."""
 
 from __future__ import annotations
@@ -91,27 +91,20 @@ def plans(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """What the hot statements cost here: figures for people, ratios between runs mean more than numbers."""
+    """outboxq beside its peers and beside hand-written SQL: `nox -s bench -- --quick` takes minutes, without it an hour or two."""
     session.install("-e", ".[test]")
-    session.run("python", "benchmarks/hot_path.py", *session.posargs)
-
-
-@nox.session
-def bench_worker(session: nox.Session) -> None:
-    """Pickup latency beside polling, drain beside hand-written SQL, and what wake-ups cost the producers."""
-    session.install("-e", ".[test]")
-    session.run("python", "benchmarks/worker.py", *session.posargs)
+    session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session
 def bench_keyed(session: nox.Session) -> None:
     """What order and fairness cost: claims and drains of keys of many shapes beside those without keys."""
     session.install("-e", ".[test]")
-    session.run("python", "benchmarks/keyed.py", *session.posargs)
+    session.run("python", "-m", "benchmarks.keyed", *session.posargs)
 
 
 @nox.session
 def bench_history(session: nox.Session) -> None:
     """What ten million finished tasks cost those that come after them, and how they go; needs some 15 GB of disk."""
     session.install("-e", ".[test]")
-    session.run("python", "benchmarks/history.py", *session.posargs)
+    session.run("python", "-m", "benchmarks.history", *session.posargs)

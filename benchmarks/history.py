@@ -16,11 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psycopg
 from sqlalchemy import event

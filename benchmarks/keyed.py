@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sqlalchemy import Engine
 

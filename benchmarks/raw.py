@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
-from uuid import uuid4
-
-import psycopg
-
 CLAIM = """
 WITH taken AS (
     DELETE FROM task_outbox WHERE ctid = ANY(ARRAY(
@@ -65,28 +57,5 @@ INSERT INTO task_outbox (task_execution_id, queue, priority, position, available
 SELECT id, 'bench', 0, position, '2000-01-01T00:00:00+00:00', clock_timestamp() FROM execution
 """
 
-
-def drain(address: str, batch: int) -> float:
-    """Claim and complete, a batch at a time, until nothing is left; returns the seconds."""
-    worker, began = uuid4(), time.perf_counter()
-    with psycopg.connect(address, autocommit=True) as connection:
-        while claims := connection.execute(CLAIM, {"limit": batch, "worker": worker}).fetchall():
-            connection.execute(COMPLETE, {"ids": [claim[0] for claim in claims], "worker": worker})
-    return time.perf_counter() - began
-
-
-def pick_up(address: str, log: str) -> None:
-    """Listen, claim with one statement, note the moment, complete: until the process is ended."""
-    worker, began = uuid4(), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    with psycopg.connect(address, autocommit=True) as ears, psycopg.connect(address, autocommit=True) as hands:
-        ears.execute("LISTEN task_ready")
-        hands.execute("INSERT INTO sleeping_workers VALUES (%s, '', 'infinity')", [worker])
-        for _ in ears.notifies():
-            claims = hands.execute(CLAIM, {"limit": 100, "worker": worker}).fetchall()
-            for claim in claims:
-                os.write(began, b"%d %d\n" % (json.loads(claim[3])["number"], time.time_ns()))
-            hands.execute(COMPLETE, {"ids": [claim[0] for claim in claims], "worker": worker})
-
-
-if __name__ == "__main__":
-    pick_up(*sys.argv[1:])
+ENQUEUE_ONE = ENQUEUE.replace("(SELECT gen_random_uuid() AS id)", "(SELECT %(id)s::uuid AS id)")
+"""The id made by the client, as ours: it is a time."""

@@ -51,16 +51,15 @@ ENQUEUE = (
     """
     INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, position, priority, args, status, attempt,
         recovery_attempts, lease_seconds, lease_token, on_dead_letter, created_at, updated_at)
-    SELECT value, value, 'bench.nothing', 'bench', 0, 0, '{"number": 1}', 'Ready', 1, 0, 60, 0, 'release', :now, :now
-    FROM json_each(:ids)
+    VALUES (:id, :id, 'bench.nothing', 'bench', 0, 0, :args, 'Ready', 1, 0, 60, 0, 'release', :now, :now)
     """,
     """
     INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
-    SELECT value, value, 'task_created', '{"available_at": "2000-01-01T00:00:00+00:00"}', :now FROM json_each(:ids)
+    VALUES (:id, :id, 'task_created', '{"available_at": "2000-01-01T00:00:00+00:00"}', :now)
     """,
     """
     INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at)
-    SELECT value, 'bench', 0, 0, :now, :now FROM json_each(:ids)
+    VALUES (:id, 'bench', 0, 0, :now, :now)
     """,
 )
 
@@ -68,39 +67,64 @@ ENQUEUE = (
 class Hand:
     """One connection, and a worker's id."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, relaxed: bool = False) -> None:
+        """`relaxed`: synchronous=NORMAL, which may lose the last commits when the machine loses its power."""
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA busy_timeout = 30000")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        if relaxed:
+            self._connection.execute("PRAGMA synchronous = NORMAL")
         self._worker = uuid4().hex
 
-    def enqueue(self, ids: Sequence[UUID]) -> None:
-        self._run(ENQUEUE, [one.hex for one in ids])
+    def enqueue(self, ids: Sequence[UUID], numbers: Sequence[int] | None = None) -> None:
+        moment = now()
+        told = numbers if numbers is not None else [1] * len(ids)
+        rows = [
+            {"id": identity.hex, "args": f'{{"number":{number}}}', "now": moment}
+            for identity, number in zip(ids, told, strict=True)
+        ]
+        self._connection.execute("BEGIN IMMEDIATE")
+        for statement in ENQUEUE:
+            if len(rows) == 1:
+                self._connection.execute(statement, rows[0])
+            else:
+                self._connection.executemany(statement, rows)
+        self._connection.execute("COMMIT")
 
     def claim(self, limit: int) -> list[str]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        found = self._connection.execute(DUE, {"now": _now(), "limit": limit}).fetchall()
-        ids = [row[1] for row in found]
-        self._script(CLAIM, ids, entries=json.dumps([row[0] for row in found]))
-        self._connection.execute(CLAIMED, {"ids": json.dumps(ids)}).fetchall()
-        self._connection.execute("COMMIT")
-        return ids
+        return [claim[0] for claim in self.complete_and_claim([], limit)]
 
     def complete(self, ids: Sequence[str]) -> None:
-        self._run(COMPLETE, ids)
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._script(COMPLETE, ids)
+        self._connection.execute("COMMIT")
+
+    def complete_and_claim(self, ids: Sequence[str], limit: int) -> list[tuple[str, str]]:
+        """In one transaction; the ids and arguments of what was claimed."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        if ids:
+            self._script(COMPLETE, ids)
+        found = self._connection.execute(DUE, {"now": now(), "limit": limit}).fetchall()
+        claimed = []
+        if found:
+            due = [row[1] for row in found]
+            self._script(CLAIM, due, entries=json.dumps([row[0] for row in found]))
+            claimed = self._connection.execute(CLAIMED, {"ids": json.dumps(due)}).fetchall()
+        self._connection.execute("COMMIT")
+        return [(row[0], row[3]) for row in claimed]
+
+    def changes(self) -> int:
+        """Another number when somebody else has committed."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def close(self) -> None:
         self._connection.close()
 
-    def _run(self, script: Sequence[str], ids: Sequence[str]) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._script(script, ids)
-        self._connection.execute("COMMIT")
-
     def _script(self, script: Sequence[str], ids: Sequence[str], **values: str) -> None:
-        values |= {"ids": json.dumps(ids), "now": _now(), "worker": self._worker}
+        values |= {"ids": json.dumps(ids), "now": now(), "worker": self._worker}
         for statement in script:
             self._connection.execute(statement, values)
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")

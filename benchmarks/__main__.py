@@ -1,0 +1,114 @@
+"""outboxq beside its peers and beside hand-written SQL, in one run: `python -m benchmarks`, or `nox -s bench`.
+
+The rules of the measurement are in docs/explanation/benchmarks.md. It starts its own PostgreSQL, makes a virtual environment
+for each peer (the only thing that needs the network, and only once), and prints tables; `--json` and `--charts` keep them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import alone, caller, charts, together
+from benchmarks.bench import FULL, QUICK, TINY, Bench, Sizes, about, server
+from benchmarks.queues import POSTGRESQL, Environments, default_cache
+from benchmarks.report import compare, report
+from benchmarks.results import Results
+
+KINDS = ("postgresql", "sqlite")
+MEASURES: dict[str, tuple[tuple[str, ...], Callable[..., None]]] = {
+    "enqueue": (KINDS, together.enqueue),
+    "drain": (KINDS, together.drain),
+    "pickup": (KINDS, together.pickup),
+    "caller": (KINDS, caller.caller),
+    "claims": (("postgresql",), lambda bench, _: alone.in_the_way(bench)),
+    "producers": (("postgresql",), lambda bench, _: alone.producers(bench)),
+    "handlers": (("postgresql",), alone.handlers),
+    "memory": (("postgresql",), alone.memory),
+    "backlog": (KINDS, together.backlog),
+    "history": (("postgresql",), alone.history),
+}
+"""What is measured, on which databases, in this order: what a quick run needs most comes first."""
+
+
+def main() -> int:
+    given = arguments()
+    if given.compare:
+        print(compare(*(Results.read(path) for path in given.compare)))
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    sizes = TINY if given.tiny else QUICK if given.quick else FULL
+    results = run(sizes, given)
+    print(report(results))
+    if given.json:
+        results.write(given.json)
+    if given.charts:
+        charts.write(results, given.charts)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small sizes, under five minutes on two cores")
+    size.add_argument("--tiny", action="store_true", help="to see that it works; its figures mean nothing")
+    parser.add_argument("--only", action="append", choices=MEASURES, help="this measure; may be given again")
+    parser.add_argument("--on", choices=KINDS, help="this database only")
+    parser.add_argument(
+        "--peer",
+        action="append",
+        choices=[queue.name for queue in POSTGRESQL if queue.requirements] + ["none"],
+        help="this peer only; may be given again; none: only outboxq and raw",
+    )
+    parser.add_argument("--rounds", type=int, help="how often everything is measured")
+    parser.add_argument("--json", type=Path, help="write what was measured to this file")
+    parser.add_argument("--charts", type=Path, help="write charts into this directory")
+    parser.add_argument("--cache", type=Path, default=default_cache(), help="the peers' virtual environments")
+    parser.add_argument("--compare", nargs=2, type=Path, metavar="FILE", help="two files of --json; measures nothing")
+    return parser.parse_args()
+
+
+def run(sizes: Sizes, given: argparse.Namespace) -> Results:
+    results, environments = Results(), Environments(given.cache)
+    environments.note_ours()
+    if given.rounds:
+        from dataclasses import replace
+
+        sizes = replace(sizes, rounds=given.rounds, slow_rounds=min(given.rounds, sizes.slow_rounds))
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with server() as cluster, tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=memory) as light:
+        results.about = about(cluster, Path(folder))
+        results.about["sizes"] = repr(sizes)
+        bench = Bench(
+            sizes=sizes,
+            results=results,
+            environments=environments,
+            folder=Path(folder),
+            memory=Path(light),
+            cluster=cluster,
+            peers=frozenset(given.peer) if given.peer else None,
+        )
+        began = time.monotonic()
+        try:
+            for kind in KINDS:
+                for name, (kinds, measure) in MEASURES.items():
+                    if kind in kinds and given.on in {None, kind} and (not given.only or name in given.only):
+                        print(f"{time.monotonic() - began:6.0f} s  {kind}, {name}", file=sys.stderr, flush=True)
+                        try:
+                            measure(bench, kind)
+                        except Exception as error:  # noqa: BLE001 - said in the report; the other measures go on
+                            bench.failed(f"{kind}, {name}", error)
+        finally:
+            bench.close()
+        results.about["versions"] = environments.versions
+        results.about["took"] = f"{time.monotonic() - began:.0f} s"
+    return results
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

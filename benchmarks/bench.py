@@ -1,0 +1,262 @@
+"""One run of the benchmark: its sizes, its server, its queues, and how they take turns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sqlite3
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.queues import OUTBOXQ, POSTGRESQL, RAW, SQLITE, Environments, Queue
+from benchmarks.results import Results
+from benchmarks.running import Base, PostgresqlBase, Running, SqliteBase
+from outboxq import migrations
+from outboxq.engine import make_engine
+from outboxq.store import Store
+from tests import postgres
+
+SERVER = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
+"""Beside these PostgreSQL's defaults hold: fsync, synchronous_commit, full_page_writes and autovacuum are on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """How much of everything."""
+
+    rounds: int
+    """Of outboxq, raw and the peers that a goal speaks of; the others take part in at most `slow_rounds`."""
+    slow_rounds: int
+    singles: int
+    """Enqueued, a transaction each."""
+    bulk: int
+    drained: int
+    """By the quick ones; the others have their share of it."""
+    backlogs: tuple[int, ...]
+    finished: tuple[int, ...]
+    pickups: int
+    delayed: int
+    idle: float
+    """Seconds in which nothing happens, to see what that costs."""
+    producing: float
+    """Seconds of each case of the producers."""
+    dead: int
+    caller: int
+    handlers: float
+    """Seconds that the ideal worker would take."""
+    memory: int
+    """Tasks of a worker when its memory is looked at first; then after ten times as many."""
+
+
+QUICK = Sizes(
+    rounds=3,
+    slow_rounds=1,
+    singles=150,
+    bulk=10_000,
+    drained=10_000,
+    backlogs=(20_000,),
+    finished=(50_000,),
+    pickups=30,
+    delayed=10,
+    idle=1.5,
+    producing=1.5,
+    dead=5_000,
+    caller=100,
+    handlers=0.5,
+    memory=2_000,
+)
+FULL = Sizes(
+    rounds=7,
+    slow_rounds=3,
+    singles=1_000,
+    bulk=10_000,
+    drained=20_000,
+    backlogs=(200_000, 1_000_000),
+    finished=(1_000_000, 10_000_000),
+    pickups=200,
+    delayed=50,
+    idle=4.0,
+    producing=5.0,
+    dead=100_000,
+    caller=1_000,
+    handlers=4.0,
+    memory=100_000,
+)
+TINY = Sizes(
+    rounds=1,
+    slow_rounds=1,
+    singles=20,
+    bulk=500,
+    drained=300,
+    backlogs=(500,),
+    finished=(1_000,),
+    pickups=5,
+    delayed=3,
+    idle=0.5,
+    producing=1.0,
+    dead=500,
+    caller=10,
+    handlers=0.1,
+    memory=200,
+)
+"""To see that it works."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the measures need."""
+
+    sizes: Sizes
+    results: Results
+    environments: Environments
+    folder: Path
+    memory: Path
+    """A directory in memory, for what the tasks write."""
+    cluster: postgres.Cluster
+    peers: frozenset[str] | None = None
+    """Only these; None: all."""
+    _open: ExitStack = field(default_factory=ExitStack)
+    _queues: dict[str, list[Running]] = field(default_factory=dict)
+    _made: int = 0
+
+    def queues(self, kind: str) -> list[Running]:
+        """All that run on this kind of database, each with a database of its own."""
+        if kind not in self._queues:
+            wanted = POSTGRESQL if kind == "postgresql" else SQLITE
+            self._queues[kind] = [found for queue in wanted if (found := self._started(queue, kind))]
+        return self._queues[kind]
+
+    def ours(self, kind: str = "postgresql") -> list[Running]:
+        """Raw and outboxq."""
+        return [one for one in self.queues(kind) if one.queue.name.split()[0] in {RAW, OUTBOXQ}]
+
+    def outboxq(self, kind: str = "postgresql") -> Running:
+        return next(one for one in self.queues(kind) if one.queue.name.split()[0] == OUTBOXQ)
+
+    def another(self, one: Running, stack: ExitStack) -> Running:
+        """The same queue with a fresh PostgreSQL database, which is dropped when the stack ends."""
+        base = PostgresqlBase(self.cluster.create_database(), self.cluster.pid)
+        stack.callback(lambda: self.cluster.drop_database(base.address))
+        return stack.enter_context(contextlib.closing(self._running(one.queue, one.python, base)))
+
+    def store(self) -> Store:
+        """A fresh PostgreSQL database for what is measured in this process."""
+        url = self.cluster.create_database()
+        migrations.upgrade(url)
+        engine = make_engine(url)
+        self._open.callback(engine.dispose)
+        return Store(engine)
+
+    def address(self, store: Store) -> str:
+        return store.bound_engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def close(self) -> None:
+        self._open.close()
+
+    def in_turns(
+        self, what: str, runners: Sequence[Running], work: Callable[[Running], None], rounds: int | None = None
+    ) -> None:
+        """Each in every round, so that noise meets all; who fails is left out from then on, and said."""
+        rest = list(runners)
+        for turn in range(rounds or self.sizes.rounds):
+            for one in rest if turn % 2 == 0 else rest[::-1]:
+                if not one.queue.always and turn >= self.sizes.slow_rounds:
+                    continue
+                try:
+                    work(one)
+                except Exception as error:  # noqa: BLE001 - whatever a peer does, the others are measured
+                    self.failed(f"{what}: {one.queue.name}", error)
+                    rest = [other for other in rest if other is not one]
+
+    def failed(self, what: str, error: Exception) -> None:
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        self.results.missing[what] = said
+        print(f"  {what}: {said}", file=sys.stderr, flush=True)
+        if os.environ.get("BENCH_VERBOSE"):
+            traceback.print_exception(error)
+
+    def _started(self, queue: Queue, kind: str) -> Running | None:
+        peer = queue.name.split()[0]
+        if self.peers is not None and peer not in self.peers | {RAW, OUTBOXQ}:
+            return None
+        python = self.environments.python(queue)
+        if python is None:
+            self.results.missing[queue.name] = self.environments.missing[queue.name]
+            return None
+        try:
+            found = self._run(queue, python, kind)
+        except Exception as error:  # noqa: BLE001 - whatever a peer does, the others are measured
+            self.failed(f"{kind}: {queue.name}", error)
+            return None
+        self._open.callback(found.close)
+        self.results.about["settings"][f"{kind}: {queue.name}"] = found.settings
+        return found
+
+    def _run(self, queue: Queue, python: str, kind: str) -> Running:
+        base: Base = (
+            PostgresqlBase(self.cluster.create_database(), self.cluster.pid)
+            if kind == "postgresql"
+            else SqliteBase(str(self.folder / f"{queue.name.replace(' ', '-')}.db"))
+        )
+        return self._running(queue, python, base)
+
+    def _running(self, queue: Queue, python: str, base: Base) -> Running:
+        self._made += 1
+        return Running(queue, python, base, self.memory / f"began-{self._made}")
+
+
+@contextmanager
+def server() -> Iterator[postgres.Cluster]:
+    cluster = postgres.start(prefer="own", durable=True, settings=SERVER)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def about(cluster: postgres.Cluster, folder: Path) -> dict[str, object]:
+    """The machine, as far as it matters."""
+    model = next(
+        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
+    )
+    total = next((line.split()[1] for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), "0")
+    return {
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": f"{os.cpu_count()} x {model or platform.machine()}, {int(total) // 2**20} GiB, {platform.system()} {platform.release()}",
+        "load at the beginning": round(os.getloadavg()[0], 1),
+        "write and flush of 8 kB, us": round(_flush(folder)),
+        "PostgreSQL": f"{'.'.join(str(one) for one in cluster.version)} ({cluster.source.split()[0]}), {_said(SERVER)}",
+        "Python": platform.python_version(),
+        "SQLite": sqlite3.sqlite_version,
+        "settings": {},
+        "drained": {},
+    }
+
+
+def _lines(path: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text().splitlines()
+    return []
+
+
+def _flush(folder: Path, times: int = 50) -> float:
+    """Microseconds, the median."""
+    took = []
+    with (folder / "flushed").open("wb", buffering=0) as file:
+        for _ in range(times):
+            began = time.perf_counter()
+            file.write(bytes(8192))
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return sorted(took)[times // 2] * 1e6
+
+
+def _said(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -1,0 +1,57 @@
+"""Charts as SVG, written by hand: one horizontal bar for each queue, the spread as a line over it."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from benchmarks.queues import OUTBOXQ, RAW
+from benchmarks.results import MORE_IS_BETTER, Measure, Results
+
+WIDTH, LEFT, RIGHT, ROW, TOP = 760, 190, 110, 26, 58
+OURS, HAND, OTHERS = "#1a7f5a", "#8a8f98", "#5b7fb5"
+STYLE = "text{font:13px sans-serif;fill:#222}.t{font-weight:bold;font-size:15px}.s{fill:#666}"
+
+
+def write(results: Results, folder: Path) -> list[Path]:
+    """One file for each measure in which somebody else took part."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for key, measure in results.measures.items():
+        if sum(1 for values in measure.samples.values() if values) >= 2:
+            path = folder / f"{key}.svg"
+            path.write_text(chart(measure))
+            made.append(path)
+    return made
+
+
+def chart(measure: Measure) -> str:
+    more = measure.unit in MORE_IS_BETTER
+    known = {who: measure.median(who) or 0.0 for who, values in measure.samples.items() if values}
+    order = sorted(known, key=lambda who: known[who], reverse=more)
+    longest = max(max(measure.samples[who]) for who in order) or 1.0
+    room = WIDTH - LEFT - RIGHT
+    height = TOP + ROW * len(order) + 14
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
+        f"<title>{escape(measure.title)}</title><style>{STYLE}</style>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+        f'<text class="t" x="12" y="24">{escape(measure.title)}</text>',
+        f'<text class="s" x="12" y="44">{escape(measure.unit)}; {"more" if more else "less"} is better; line: least and most of the rounds</text>',
+    ]
+    for place, who in enumerate(order):
+        top, middle = TOP + ROW * place, TOP + ROW * place + ROW / 2
+        colour = OURS if who.startswith(OUTBOXQ) else HAND if who.startswith(RAW) else OTHERS
+        values = measure.samples[who]
+        least, most = (max(0.0, one) / longest * room for one in (min(values), max(values)))
+        parts += [
+            f'<text x="{LEFT - 8}" y="{middle + 4:.0f}" text-anchor="end">{escape(who)}</text>',
+            f'<rect x="{LEFT}" y="{top + 4}" width="{max(1.0, known[who] / longest * room):.1f}" height="{ROW - 8}" fill="{colour}"/>',
+            f'<line x1="{LEFT + least:.1f}" x2="{LEFT + most:.1f}" y1="{middle:.0f}" y2="{middle:.0f}" stroke="#222"/>',
+            f'<text x="{LEFT + most + 6:.1f}" y="{middle + 4:.0f}">{_said(known[who])}</text>',
+        ]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _said(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"

@@ -1,0 +1,128 @@
+"""The goals, and whether a run met them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.queues import OUTBOXQ, RAW
+from benchmarks.results import Results
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goal:
+    """One ratio, or a number with a unit, and its bars."""
+
+    of: str
+    value: float | None
+    """None: not measured."""
+    bar: float | None = None
+    """None: there is only the stretch."""
+    stretch: float | None = None
+    most: bool = False
+    """The value may be the bar at most; else it must be at least that."""
+    unit: str = "x"
+
+    def met(self, bar: float | None) -> bool | None:
+        if bar is None or self.value is None:
+            return None
+        return self.value <= bar if self.most else self.value >= bar
+
+
+def goals(results: Results) -> list[Goal]:
+    return [*_postgresql(results), *_grown(results), *_sqlite(results)]
+
+
+def _postgresql(results: Results) -> Iterator[Goal]:
+    ratio = results.ratio
+    drain, drain2 = "postgresql.drain", "postgresql.drain2"
+    yield Goal(of="PostgreSQL drain, 1 process, of raw", value=ratio(drain, OUTBOXQ, RAW), bar=0.6, stretch=0.8)
+    yield Goal(
+        of="PostgreSQL drain, 1 process, of PgQueuer", value=ratio(drain, OUTBOXQ, "PgQueuer"), bar=1.5, stretch=2
+    )
+    yield Goal(of="PostgreSQL drain, 2 processes, of raw with 2", value=ratio(drain2, OUTBOXQ, RAW), bar=0.6)
+    one, two = results.median(drain, OUTBOXQ), results.median(drain2, OUTBOXQ)
+    both = two / one if one and two else None
+    yield Goal(of="PostgreSQL drain, 2 processes, of 1 process", value=both, bar=1.4, stretch=1.7)
+    caller = ratio("postgresql.caller", OUTBOXQ, RAW)
+    yield Goal(of="enqueue in the caller's transaction, of text()", value=caller, bar=1.25, stretch=1.1, most=True)
+    enqueue = "postgresql.enqueue"
+    yield Goal(of="enqueue, own transaction, of PgQueuer", value=ratio(enqueue, OUTBOXQ, "PgQueuer"), bar=1)
+    yield Goal(of="enqueue, own transaction, of raw", value=ratio(enqueue, OUTBOXQ, RAW), stretch=0.8)
+    bulk = "postgresql.bulk"
+    yield Goal(of="enqueue_many 10 000, of COPY", value=ratio(bulk, OUTBOXQ, RAW), bar=0.6, stretch=0.8)
+    yield Goal(of="enqueue_many 10 000, of PgQueuer", value=ratio(bulk, OUTBOXQ, "PgQueuer"), bar=1.4)
+    p50, p99 = (results.median(f"postgresql.pickup.{which}", OUTBOXQ) for which in ("p50", "p99"))
+    yield Goal(of="pickup on PostgreSQL, p50", value=p50, bar=2.5, stretch=2, most=True, unit="ms")
+    yield Goal(of="pickup on PostgreSQL, p99", value=p99, bar=5, most=True, unit="ms")
+    for beside in ("workers busy", "no worker"):
+        kept = ratio("postgresql.producers", f"trigger, {beside}", f"no trigger, {beside}")
+        yield Goal(of=f"8 producers, trigger of no trigger, {beside}", value=kept, bar=0.85, stretch=0.95)
+    for limit in (1, 100):
+        for rows in ("dead", "future"):
+            slower = ratio(f"postgresql.claim.{limit}", rows, "clean")
+            yield Goal(
+                of=f"claim of {limit} behind {rows} rows, of clean", value=slower, bar=1.5, stretch=1.2, most=True
+            )
+
+
+def _grown(results: Results) -> Iterator[Goal]:
+    """Large backlogs and old tables: the ratio to raw beside the same ratio on small ones."""
+    small = results.ratio("postgresql.drain", OUTBOXQ, RAW)
+    for key, measure in results.measures.items():
+        if key.startswith("postgresql.backlog."):
+            large = measure.ratio(OUTBOXQ, RAW)
+            value = large / small if large and small else None
+            yield Goal(
+                of=f"{measure.title.partition(': ')[2]}: ratio to raw, of that when small",
+                value=value,
+                bar=0.9,
+                stretch=1,
+            )
+        if key.startswith("postgresql.history."):
+            few, many = (
+                measure.ratio(f"{OUTBOXQ}, few", f"{RAW}, few"),
+                measure.ratio(f"{OUTBOXQ}, many", f"{RAW}, many"),
+            )
+            value = many / few if few and many else None
+            yield Goal(
+                of=f"{measure.title.partition(': ')[2]}: ratio to raw, of that behind none",
+                value=value,
+                bar=0.9,
+                stretch=1,
+            )
+        if key.startswith("postgresql.buffers."):
+            more = measure.ratio("many", "few")
+            yield Goal(
+                of=f"{measure.title.partition(': ')[2]}, of that behind none",
+                value=more,
+                bar=1.15,
+                most=True,
+            )
+        if key == "postgresql.memory":
+            first, second = (next(iter(found)) for found in measure.samples.values())
+            yield Goal(of="memory of a worker after ten times the tasks", value=second / first, bar=1.05, most=True)
+
+
+def _sqlite(results: Results) -> Iterator[Goal]:
+    for how in ("NORMAL", "FULL"):
+        kept = results.ratio("sqlite.drain", f"{OUTBOXQ} {how}", f"{RAW} {how}")
+        yield Goal(of=f"SQLite drain, of raw, {how}", value=kept, bar=0.4, stretch=0.6)
+    yield Goal(
+        of="SQLite drain, of Huey, both FULL",
+        value=results.ratio("sqlite.drain", f"{OUTBOXQ} FULL", "Huey FULL"),
+        bar=5,
+    )
+    enqueue = "sqlite.enqueue"
+    yield Goal(
+        of="SQLite enqueue, of Huey, both FULL", value=results.ratio(enqueue, f"{OUTBOXQ} FULL", "Huey FULL"), bar=1
+    )
+    yield Goal(
+        of="SQLite enqueue, of raw, NORMAL",
+        value=results.ratio(enqueue, f"{OUTBOXQ} NORMAL", f"{RAW} NORMAL"),
+        stretch=0.4,
+    )
+    p50 = results.median("sqlite.pickup.p50", f"{OUTBOXQ} FULL")
+    yield Goal(of="pickup on SQLite, p50", value=p50, bar=5, stretch=3, most=True, unit="ms")
+    idle = results.median("sqlite.idle", f"{OUTBOXQ} FULL")
+    yield Goal(of="CPU of an idle worker on SQLite", value=idle, bar=2.5, most=True, unit="% of a core")

@@ -1,0 +1,12 @@
+"""The one task, in a module that can be imported only once Django is set up."""
+
+from __future__ import annotations
+
+from django_tasks import task
+
+from benchmarks.peers.driver import began
+
+
+@task()
+def bench(number: int) -> None:
+    began(number)

@@ -1,0 +1,117 @@
+"""What a run found, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.goals import Goal, goals
+from benchmarks.queues import NOT_RUN, OUTBOXQ, RAW
+from benchmarks.results import Measure, Results
+
+
+def report(results: Results) -> str:
+    return "\n".join([*_about(results), *_measures(results), "", *goals_table(results), *_missing(results)])
+
+
+def _about(results: Results) -> Iterator[str]:
+    for name, said in results.about.items():
+        if isinstance(said, dict):
+            yield f"{name}:"
+            yield from (f"  {key}: {value}" for key, value in said.items())
+        else:
+            yield f"{name}: {said}"
+
+
+def _measures(results: Results) -> Iterator[str]:
+    for measure in results.measures.values():
+        yield from ("", *table(measure))
+
+
+def table(measure: Measure) -> Iterator[str]:
+    """Medians and spreads; how many times raw each is, and how many times each outboxq is."""
+    names = [who for who in measure.samples if measure.samples[who]]
+    raws, ours = ({who: _like(who, name) for who in names} for name in (RAW, OUTBOXQ))
+    compared = any(raws[who] in names and raws[who] != who for who in names)
+    peers = any(ours[who] in names and ours[who] != who for who in names)
+    yield f"{measure.title} ({measure.unit}; median of {max(len(measure.samples[who]) for who in names)})"
+    head = f"  {'':26}{'median':>12}{'least':>12}{'most':>12}"
+    yield head + (f"{'of raw':>10}" if compared else "") + (f"{'outboxq is':>12}" if peers else "")
+    for who in names:
+        values = measure.samples[who]
+        line = f"  {who:26}" + "".join(number(one, 12) for one in (measure.median(who), min(values), max(values)))
+        if compared:
+            line += times(measure.ratio(who, raws[who]), 10)
+        if peers:
+            line += times(measure.ratio(ours[who], who), 12)
+        yield line
+
+
+def _like(who: str, name: str) -> str:
+    """Another in the same circumstances: `Huey FULL` becomes `raw FULL`, `outboxq, few` `raw, few`."""
+    first, space, rest = who.partition(" ")
+    return name + ("," if first.endswith(",") else "") + space + rest
+
+
+def goals_table(results: Results) -> Iterator[str]:
+    """Each goal, what was reached, and whether that meets it."""
+    found = goals(results)
+    width = max(len(goal.of) for goal in found) + 2
+    yield f"{'goal':{width}}{'bar':>12}{'stretch':>10}{'reached':>14}"
+    for goal in found:
+        yield f"{goal.of:{width}}{_bar(goal, goal.bar):>12}{_bar(goal, goal.stretch):>10}{_reached(goal):>14}  {_verdict(goal)}"
+    counted = [goal.met(goal.bar) for goal in found if goal.bar is not None]
+    yield f"met {counted.count(True)}, missed {counted.count(False)}, not measured {counted.count(None)}"
+
+
+def _bar(goal: Goal, bar: float | None) -> str:
+    return "" if bar is None else f"{'<=' if goal.most else '>='} {bar:g}"
+
+
+def _reached(goal: Goal) -> str:
+    return "" if goal.value is None else f"{goal.value:.2f} {goal.unit.split()[0]}"
+
+
+def _verdict(goal: Goal) -> str:
+    if goal.value is None:
+        return "not measured"
+    if goal.bar is None:
+        return "stretch met" if goal.met(goal.stretch) else "stretch missed"
+    return "met, and the stretch" if goal.met(goal.stretch) else "met" if goal.met(goal.bar) else "MISSED"
+
+
+def _missing(results: Results) -> Iterator[str]:
+    yield from ("", "not run")
+    for what, why in {**NOT_RUN, **results.missing}.items():
+        yield f"  {what}: {why}"
+
+
+def compare(one: Results, other: Results) -> str:
+    """The second run beside the first."""
+    lines = [f"first: {one.about['begun']}, second: {other.about['begun']}"]
+    for key, measure in one.measures.items():
+        later = other.measures.get(key)
+        if later is None:
+            continue
+        lines += ["", f"{measure.title} ({measure.unit})"]
+        if later.title != measure.title:
+            lines.append(f"  not the same sizes; the second: {later.title}")
+        lines.append(f"  {'':26}{'first':>12}{'second':>12}{'second / first':>16}{'of raw: first':>16}{'second':>10}")
+        for who in measure.samples:
+            before, after = measure.median(who), later.median(who)
+            if before is None or after is None:
+                continue
+            line = f"  {who:26}{number(before, 12)}{number(after, 12)}{times(after / before if before else None, 16)}"
+            lines.append(
+                line + times(measure.ratio(who, _like(who, RAW)), 16) + times(later.ratio(who, _like(who, RAW)), 10)
+            )
+    return "\n".join(lines)
+
+
+def number(value: float | None, width: int) -> str:
+    if value is None:
+        return " " * width
+    return f"{value:>{width},.0f}" if abs(value) >= 100 else f"{value:>{width}.2f}"
+
+
+def times(value: float | None, width: int) -> str:
+    return f"{value:>{width}.2f}" if value is not None else " " * width

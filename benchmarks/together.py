@@ -1,0 +1,148 @@
+"""What all queues are asked: to enqueue, to work off a backlog, to be quick when one task comes."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from benchmarks.bench import Bench
+from benchmarks.queues import OUTBOXQ, RAW
+from benchmarks.results import BYTES, MICROSECONDS, MILLISECONDS, PERCENT, RATE, percentile
+from benchmarks.running import Drained, Running, cpu_of
+
+
+def enqueue(bench: Bench, kind: str) -> None:
+    """A transaction each, and all in one call."""
+    tasks, bulk = bench.sizes.singles, bench.sizes.bulk
+
+    def singly(one: Running) -> None:
+        one.reset()
+        _, before = one.base.cost()
+        rate = tasks / one.client.ask("enqueue", tasks)
+        wal = one.base.cost()[1] - before
+        bench.results.add(
+            f"{kind}.enqueue", f"{kind}: enqueue, a transaction each, {tasks:,} tasks", RATE, one.queue.name, rate
+        )
+        if wal:
+            title = f"{kind}: WAL of a task that is enqueued alone"
+            bench.results.add(f"{kind}.enqueue.wal", title, BYTES, one.queue.name, wal / (tasks + 20))
+        one.reset()
+
+    def at_once(one: Running) -> None:
+        one.reset()
+        rate = bulk / one.client.ask("bulk", bulk)
+        bench.results.add(f"{kind}.bulk", f"{kind}: enqueue {bulk:,} in one call", RATE, one.queue.name, rate)
+        one.reset()
+
+    bench.in_turns(f"{kind}, enqueue", bench.queues(kind), singly)
+    bench.in_turns(f"{kind}, bulk", able(bench, kind, "bulk", "no call that enqueues many"), at_once)
+
+
+def able(bench: Bench, kind: str, what: Literal["bulk", "later"], why: str) -> list[Running]:
+    """Those that can be asked."""
+    return asked(bench, f"{kind}, {what}", [one for one in bench.queues(kind) if getattr(one.queue, what)], kind, why)
+
+
+def asked(bench: Bench, what: str, those: list[Running], kind: str, why: str) -> list[Running]:
+    """The same; of the others it is said that they were not asked, and why."""
+    others = [one.queue.name for one in bench.queues(kind) if one not in those]
+    if others:
+        bench.results.missing[f"{what}: {', '.join(others)}"] = why
+    return those
+
+
+def drain(bench: Bench, kind: str) -> None:
+    """A backlog of no-op tasks, by one worker process and by two."""
+    everybody = bench.queues(kind)
+    sizes = {one.queue.name: max(10, int(bench.sizes.drained * one.queue.share)) for one in everybody}
+    bench.results.about["drained"] |= {f"{kind}: {name}": f"{tasks:,} tasks" for name, tasks in sizes.items()}
+
+    def with_one(one: Running) -> None:
+        tasks = sizes[one.queue.name]
+        one.reset()
+        one.fill(tasks)
+        note(bench, f"{kind}.drain", f"{kind}: drain by 1 process", one, one.drain(tasks), tasks)
+
+    def with_two(one: Running) -> None:
+        tasks = sizes[one.queue.name]
+        one.reset()
+        one.fill(tasks)
+        bench.results.add(
+            f"{kind}.drain2", f"{kind}: drain by 2 processes", RATE, one.queue.name, one.drain(tasks, 2).rate
+        )
+
+    bench.in_turns(f"{kind}, drain by 1", everybody, with_one)
+    two = everybody
+    if bench.sizes.slow_rounds == 1:
+        quick = [one for one in everybody if one.queue.always]
+        two = asked(bench, f"{kind}, drain by 2", quick, kind, "only in a full run")
+    # SQLite has one writer, whoever it is.
+    bench.in_turns(f"{kind}, drain by 2", two, with_two, None if kind == "postgresql" else bench.sizes.slow_rounds)
+
+
+def note(bench: Bench, key: str, title: str, one: Running, drained: Drained, tasks: int) -> None:
+    """The rate and what it cost."""
+    name, add = one.queue.name, bench.results.add
+    add(key, title, RATE, name, drained.rate)
+    add(f"{key}.worker", f"{title}: CPU of the worker for a task", MICROSECONDS, name, drained.worker / tasks * 1e6)
+    if drained.wal:
+        add(f"{key}.server", f"{title}: CPU of the server for a task", MICROSECONDS, name, drained.server / tasks * 1e6)
+        add(f"{key}.wal", f"{title}: WAL for a task", BYTES, name, drained.wal / tasks)
+
+
+def backlog(bench: Bench, kind: str) -> None:
+    """Larger ones: raw, outboxq and the quickest peer."""
+    wanted = {RAW, OUTBOXQ, "PgQueuer"} if bench.sizes.slow_rounds > 1 else {RAW, OUTBOXQ}
+    chosen = [one for one in bench.queues(kind) if one.queue.name.split()[0] in wanted]
+    for tasks in bench.sizes.backlogs:
+
+        def work(one: Running, tasks: int = tasks) -> None:
+            one.reset()
+            one.fill(tasks)
+            key, title = f"{kind}.backlog.{tasks}", f"{kind}: drain a backlog of {tasks:,} by 1 process"
+            bench.results.add(key, title, RATE, one.queue.name, one.drain(tasks).rate)
+            one.reset()
+
+        rounds = 1 if tasks > 500_000 else bench.sizes.slow_rounds
+        bench.in_turns(f"{kind}, backlog of {tasks:,}", chosen, work, rounds)
+
+
+def pickup(bench: Bench, kind: str) -> None:
+    """An idle worker, single tasks: from just before the enqueue call, its commit included, to the handler's first act."""
+    tasks = bench.sizes.pickups
+    punctual = able(bench, kind, "later", "not told by the driver when a task is due")
+
+    def work(one: Running) -> None:
+        one.reset()
+        name, add = one.queue.name, bench.results.add
+        with one.workers() as found:
+            found[0].tell("begin")
+            one.client.ask("enqueue", 1)
+            one.wait_for(21)  # those that make it warm too
+            time.sleep(0.3)
+            if one.queue.name.split()[0] == OUTBOXQ or bench.sizes.slow_rounds > 1:
+                before = cpu_of(found[0].process.pid)
+                time.sleep(bench.sizes.idle)
+                share = (cpu_of(found[0].process.pid) - before) / bench.sizes.idle * 100
+                add(f"{kind}.idle", f"{kind}: CPU of an idle worker", PERCENT, name, share)
+            told = one.client.ask("pace", 1_000_000, tasks)
+            one.wait_for(21 + tasks)
+            waits = since(one, 1_000_000, told)
+            add(f"{kind}.pickup.p50", f"{kind}: pickup, p50 of {tasks}", MILLISECONDS, name, percentile(waits, 0.5))
+            add(f"{kind}.pickup.p99", f"{kind}: pickup, p99 of {tasks}", MILLISECONDS, name, percentile(waits, 0.99))
+            if one in punctual:
+                late = bench.sizes.delayed
+                due = one.client.ask("delayed", 2_000_000, late, 0.3)
+                one.wait_for(21 + tasks + late)
+                waits = since(one, 2_000_000, due)
+                add(f"{kind}.late", f"{kind}: due in 300 ms, late by, p50", MILLISECONDS, name, percentile(waits, 0.5))
+                add(f"{kind}.late.worst", f"{kind}: due in 300 ms, late by, worst", MILLISECONDS, name, max(waits))
+        one.reset()
+
+    bench.in_turns(f"{kind}, pickup", bench.queues(kind), work, bench.sizes.slow_rounds)
+
+
+def since(one: Running, first: int, moments: list[int]) -> list[float]:
+    """Milliseconds from these moments to the beginnings of the tasks from `first` on."""
+    began = dict(one.beginnings())
+    return [(began[first + number] - moment) / 1e6 for number, moment in enumerate(moments)]
