@@ -243,16 +243,17 @@ def test_stop_lets_running_tasks_finish(outbox, work):
 
 
 def test_what_does_not_finish_in_time_is_given_back_and_fenced(outbox, work):
-    gate = threading.Event()
+    began, gate = threading.Event(), threading.Event()
 
     @outbox.task(name="stubborn")
     def stubborn() -> str:
+        began.set()
         gate.wait(10)
         return "late"
 
     handle = stubborn.using(outbox).enqueue()
     worker = work()
-    until(lambda: outbox.store.get(handle.id).status is TaskStatus.RUNNING)
+    assert began.wait(10)  # a claim that no thread has begun would be given back cleanly
     assert worker.stop(timeout=0.05) is False
     task = outbox.store.get(handle.id)
     assert (task.status, task.attempt) == (TaskStatus.READY, 1)
