@@ -9,8 +9,8 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypedDict
 from uuid import UUID, uuid4
@@ -186,7 +186,8 @@ class Worker:
         stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
         SchemaOutOfDate.
         """
-        with obeyed(stop=lambda: self._bell.put(None), abandon=self._abandon), _uncollected():
+        with obeyed(stop=lambda: self._bell.put(None), abandon=self._abandon):
+            _leave_uncollected()
             self.start(burst=burst)
             while self._waits():
                 pass
@@ -356,17 +357,12 @@ class Worker:
                 )
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
+def _leave_uncollected() -> None:
     """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
-    which took a third of a busy worker's CPU.
+    which took a third of a busy worker's CPU. It stays so: the process is about to end, where a last look would take its time.
     """
     gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _end_process_after(seconds: float) -> threading.Timer:
