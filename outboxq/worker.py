@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import queue
@@ -187,7 +186,6 @@ class Worker:
         SchemaOutOfDate.
         """
         with obeyed(stop=lambda: self._bell.put(None), abandon=self._abandon):
-            _leave_uncollected()
             self.start(burst=burst)
             while self._waits():
                 pass
@@ -355,14 +353,6 @@ class Worker:
                     f"the lease of task {task.name} ({task.settings.lease}) must be longer than two heartbeats "
                     f"({2 * heartbeat}), or one late beat loses it"
                 )
-
-
-def _leave_uncollected() -> None:
-    """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
-    which took a third of a busy worker's CPU. It stays so: the process is about to end, where a last look would take its time.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _end_process_after(seconds: float) -> threading.Timer:
