@@ -76,6 +76,11 @@ def died(database):
         for worker in workers:
             assert worker.wait() != 0
         past = "'2020-01-01T00:00:00.000000+00:00'" + ("" if database.name == "sqlite" else "::timestamptz")
-        database.run(f"UPDATE task_leases SET lease_expires_at = {past}")
+        with database.engine.connect() as connection:
+            if database.name == "postgresql":
+                # The server may still be at work for a client that is dead, and locks leases in another order.
+                connection.execution_options(isolation_level="READ COMMITTED").exec_driver_sql("LOCK TABLE task_leases")
+            connection.exec_driver_sql(f"UPDATE task_leases SET lease_expires_at = {past}")
+            connection.commit()
 
     return run_out

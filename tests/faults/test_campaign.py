@@ -127,7 +127,7 @@ class Campaign:
         """Something bad happens to somebody."""
         number = self.chance.randrange(len(self.workers))
         victim = self.workers[number]
-        until(victim.is_up)
+        until(lambda: self.thaw() or victim.is_up())  # a frozen one may have SQLite's lock, and nobody starts
         until(lambda: self.thaw() or self.busy() or self.is_over())
         time.sleep(self.chance.uniform(0, 0.1))  # a random moment of its life
         stops, kills = self.stops - self.done["stops"], self.kills - self.done["kills"]
