@@ -109,7 +109,7 @@ class SqlalchemyTarget(Target):
         """A transaction of our own, on a connection that is in none."""
         with self._errors(self.dialect.begin[begin]) as raw:
             execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-            self.dialect.start(raw, begin, execute)
+            self.dialect.start(raw, begin, execute, self.connection.info)
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():

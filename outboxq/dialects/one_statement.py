@@ -47,6 +47,10 @@ class OneStatement:
         """Nothing but `given` is another in it. None: it takes no batch."""
         return self._one.sql if self._given else None
 
+    def compile(self) -> None:
+        for form in ("_many", "_one") if self._given else ("_many",):
+            getattr(self, form)
+
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:

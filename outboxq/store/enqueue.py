@@ -8,6 +8,7 @@ from types import NoneType
 from typing import TypeGuard
 from uuid import UUID
 
+from ..dialects import Begin
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnConflict, OnDeadLetter
 from ..target import Target
@@ -54,9 +55,11 @@ class Enqueue(Idempotency):
             check(task)
         if not tasks:
             return []
+        one = len(tasks) == 1 and tasks[0].idempotency_key is None
         return self._run(
             lambda target: self._enqueue(target, tasks, joined=using is not None),
             using=using,
+            begin=Begin.INSERT if one else Begin.WRITE,
             done=lambda target: self._enqueued(target, tasks),
         )
 
