@@ -182,4 +182,5 @@ def _end(outcome: Outcome) -> tuple[object, ...]:
         None if outcome.error is None else sanitize(outcome.error),
         outcome.result,
         event_data(outcome.data),
+        outcome.claim.partition_key,
     )
