@@ -36,7 +36,8 @@ def behind(bench: Bench, kind: str, finished: int) -> None:
             name = f"{one.queue.name}, {'few' if one in few else 'many'}"
             bench.results.add(f"{kind}.history.{finished}", title, RATE, name, one.drain(tasks).rate)
 
-        bench.in_turns(f"{kind}, behind {finished:,}", [*few, *many], work, max(2, bench.sizes.slow_rounds))
+        rounds = min(bench.sizes.rounds, max(2, bench.sizes.slow_rounds))
+        bench.in_turns(f"{kind}, behind {finished:,}", [*few, *many], work, rounds)
         if kind == "postgresql":
             buffers(bench, few[0], many[0], finished)
 

@@ -45,6 +45,7 @@ def test_every_measure_is_run_here():
     assert {name for names in BETWEEN_THEM.values() for name in names} == set(MEASURES) == set(MADE)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", BETWEEN_THEM)
 def test_a_measure_has_figures_and_its_goals_are_judged(kind, tmp_path):
     check(kind, BETWEEN_THEM[kind], tmp_path)
