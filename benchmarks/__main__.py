@@ -89,7 +89,9 @@ def run(given: argparse.Namespace) -> Results:
     environments.note_ours()
     peers = frozenset(given.peer) if given.peer else None
     kinds = [kind for kind in KINDS if given.on in {None, kind}]
+    began = time.monotonic()
     environments.make(queue for kind in kinds for queue in QUEUES[kind] if wanted(queue, sizes, peers))
+    print(f"{time.monotonic() - began:6.0f} s  for the peers' environments", file=sys.stderr, flush=True)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with server() as cluster, tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=memory) as light:
         results.about = {"command": command(given), **about(cluster, Path(folder))}
