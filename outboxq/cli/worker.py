@@ -191,6 +191,14 @@ def serve(
     sys.exit(_run(find, handler, burst=burst, **options))
 
 
+def leave_uncollected() -> None:
+    """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
+    which took a third of a busy worker's CPU. It stays so: the process is about to end, where a last look would take its time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def _parsed(url: str) -> URL:
     try:
         return parse_url(url)
@@ -249,7 +257,7 @@ def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool
                     outbox.bind(EMBEDDED)
                     outbox.upgrade()
                 running = outbox.worker(**options)
-                _leave_uncollected()
+                leave_uncollected()
             try:
                 with watching_worker(running, handler) if handler else nullcontext(), _deaf_afterwards():
                     return running.run(burst=burst)
@@ -260,14 +268,6 @@ def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool
             raise
         except (ConfigurationError, InvalidArgument) as error:
             fail(str(error), EXIT_USAGE)
-
-
-def _leave_uncollected() -> None:
-    """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
-    which took a third of a busy worker's CPU. It stays so: the process is about to end, where a last look would take its time.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 @contextmanager
