@@ -61,8 +61,10 @@ class OneStatement:
         return self._statement(of_one=len(rows) == 1, without=self._needless(rows)).sql
 
     def compile(self) -> None:
-        for form in ("_many", "_one") if self._given else ("_many",):
-            getattr(self, form)
+        """In the forms for batches that need none of the steps which may be spared: most do not."""
+        spared = frozenset(name for name, *_ in self._spared)
+        for of_one in (True, False) if self._given else (False,):
+            self._statement(of_one=of_one, without=spared)
 
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
