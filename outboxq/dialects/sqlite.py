@@ -66,6 +66,9 @@ class SqliteGrammar:
         base = literal_column("'{}'") if text is None else func.coalesce(text, literal_column("'{}'"))
         return func.json_patch(base, func.json_object(*members), type_=Text)  # a patch drops what is NULL
 
+    def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
+        return func.json_object(literal_column(f"'{name}'"), value, type_=Text)
+
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Instant)
 
