@@ -43,8 +43,6 @@ class Transition:
     """In order; a step may read the relations of the steps before it, and `given`."""
     given: Columns = field(default_factory=dict)
     """The columns of the batch it is given; the relation `given`."""
-    passes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What later steps read of a step that returns more than that."""
     when: Mapping[str, When] = field(default_factory=dict)
     """Steps that do nothing but for such rows. Where there are none, a step is spared: of those that speak of `given` on every
     database, of the others where each is run by itself."""
