@@ -60,6 +60,10 @@ class OneStatement:
         """What is run for this batch: steps may be missing."""
         return self._statement(of_one=len(rows) == 1, without=self._needless(rows)).sql
 
+    def compile(self) -> None:
+        for form in ("_many", "_one") if self._given else ("_many",):
+            getattr(self, form)
+
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:

@@ -63,6 +63,9 @@ class Script:
     def sql(self) -> str:
         return ";\n\n".join(f"-- {name}\n{step.sql}" for name, step in self._steps.items())
 
+    def compile(self) -> None:
+        """It is."""
+
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:
