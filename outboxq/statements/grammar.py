@@ -45,8 +45,6 @@ class Transition:
     """The columns of the batch it is given; the relation `given`."""
     alike: frozenset[str] = frozenset()
     """Columns of the batch in which its rows mostly do not differ; where none of them does, one value of each is enough."""
-    passes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What later steps read of a step that returns more than that."""
     when: Mapping[str, When] = field(default_factory=dict)
     """Steps that do nothing but for such rows. Where there are none, a step is spared: of those that speak of `given` on every
     database, of the others where each is run by itself."""
