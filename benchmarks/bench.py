@@ -137,7 +137,8 @@ class Bench:
     folder: Path
     memory: Path
     """A directory in memory, for what the tasks write."""
-    cluster: postgres.Cluster
+    cluster: postgres.Cluster | None
+    """None: only SQLite is asked."""
     peers: frozenset[str] | None = None
     """Only these; None: all."""
     _open: ExitStack = field(default_factory=ExitStack)
@@ -275,7 +276,7 @@ def server() -> Iterator[postgres.Cluster]:
         cluster.stop()
 
 
-def about(cluster: postgres.Cluster, folder: Path) -> dict[str, object]:
+def about(cluster: postgres.Cluster | None, folder: Path) -> dict[str, object]:
     """The machine, as far as it matters."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
@@ -286,12 +287,18 @@ def about(cluster: postgres.Cluster, folder: Path) -> dict[str, object]:
         "machine": f"{os.cpu_count()} x {model or platform.machine()}, {int(total) // 2**20} GiB, {platform.system()} {platform.release()}",
         "load at the beginning": round(os.getloadavg()[0], 1),
         "write and flush of 8 kB, us": round(_flush(folder)),
-        "PostgreSQL": f"{'.'.join(str(one) for one in cluster.version)} ({cluster.source.split()[0]}), {_said(SERVER)}",
+        "PostgreSQL": _server(cluster),
         "Python": platform.python_version(),
         "SQLite": sqlite3.sqlite_version,
         "settings": {},
         "drained": {},
     }
+
+
+def _server(cluster: postgres.Cluster | None) -> str:
+    if cluster is None:
+        return "not asked"
+    return f"{'.'.join(str(one) for one in cluster.version)} ({cluster.source.split()[0]}), {_said(SERVER)}"
 
 
 def _lines(path: str) -> list[str]:
