@@ -91,7 +91,7 @@ def plans(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """outboxq beside its peers and beside hand-written SQL: `nox -s bench -- --quick` takes minutes, without it an hour or two."""
+    """outboxq beside its peers and beside hand-written SQL: `nox -s bench -- --quick` takes five minutes, without it two hours."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
