@@ -112,6 +112,6 @@ def bench_history(session: nox.Session) -> None:
 
 @nox.session
 def bench_growth(session: nox.Session) -> None:
-    """What each call costs as the tables grow to ten million tasks: pages, log, time; needs some 30 GB of disk."""
+    """What each call costs as the tables grow to ten million tasks: pages, log, time; needs some 25 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.growth", *session.posargs)

@@ -20,6 +20,13 @@ SELECT coalesce(sum(pg_stat_get_xact_blocks_fetched(oid)), 0) FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')
 """
 WRITTEN = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
+BEGINS = {
+    "get": Begin.READ,
+    "history": Begin.READ,
+    "stats": Begin.SNAPSHOT,
+    "explain, of the last": Begin.SNAPSHOT,
+}
+"""Of those that only look."""
 
 
 @dataclass(slots=True)
@@ -38,7 +45,7 @@ class Counter(AbstractContextManager["Counter"]):
     """A connection on which calls run in a transaction each, and are counted. PostgreSQL only."""
 
     def __init__(self, place: Place) -> None:
-        self._begin = place.store.dialect.begin[Begin.WRITE]
+        self._begin = place.store.dialect.begin
         options = place.store.dialect.connection_options
         self._connection = place.store.bound_engine.connect().execution_options(**options)
         self.counts: dict[str, Counts] = {}
@@ -50,9 +57,9 @@ class Counter(AbstractContextManager["Counter"]):
         self._connection.close()
 
     def count(self, name: str, call: Callable[[Connection], Any]) -> Any:
-        """What `call` returns."""
+        """What `call` returns. The transaction begins as the store would begin it: the settings decide about plans."""
         before = self._ask(WRITTEN)
-        self._connection.exec_driver_sql(self._begin)
+        self._connection.exec_driver_sql(self._begin[BEGINS.get(name, Begin.WRITE)])
         seen = self._ask(FETCHED)
         found = call(self._connection)
         fetched = self._ask(FETCHED) - seen

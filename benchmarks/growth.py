@@ -168,7 +168,11 @@ class Growth:
                 while base.scalar(queue.unfinished):
                     with running.workers(1) as found:
                         running.drained(found, singles + 20)
-                running.fill(self.drained)
+                server, wal = base.cost()
+                running.client.ask("fill", self.drained)
+                after, written = base.cost()
+                self._spent(rows, queue.name, "enqueue among 10 000", after - server, written - wal, self.drained)
+                base.tidy()
                 done = running.drain(self.drained)
                 self._spent(rows, queue.name, "claim and completion", done.server, done.wal, self.drained)
                 what, worker = "CPU of a worker process for a task", done.worker / self.drained * 1e6
