@@ -1,5 +1,5 @@
 """`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `examples`, `mutants`, `plans`, `bench`,
-`bench_keyed`, `bench_history`) are asked for by name."""
+`bench_keyed`, `bench_history`, `bench_growth`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -108,3 +108,10 @@ def bench_history(session: nox.Session) -> None:
     """What ten million finished tasks cost those that come after them, and how they go; needs some 15 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.history", *session.posargs)
+
+
+@nox.session
+def bench_growth(session: nox.Session) -> None:
+    """What each call costs as the tables grow to ten million tasks: pages, log, time; needs some 25 GB of disk."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.growth", *session.posargs)
