@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -102,6 +103,17 @@ class Database:
     def close(self) -> None:
         for engine in self.engines:
             engine.dispose()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one process more than there are cores, for most tests wait half of their time."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the collector need not look through half a gigabyte of modules and items again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

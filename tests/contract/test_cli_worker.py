@@ -387,12 +387,12 @@ def test_on_a_terminal_one_line_is_rewritten_below_the_log(sqlite):
 UNTIL_SEEN = """
 
 def until_seen():
-    '''The task runs until the line has been written once.'''
+    '''The task runs until the line has told of it.'''
     import logging
     import time
 
     (handler,) = logging.getLogger().handlers
-    while handler.terminator == "\\n":
+    while "1 running" not in handler.terminator:
         time.sleep(0.01)
 """
 

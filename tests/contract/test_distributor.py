@@ -118,9 +118,10 @@ def test_it_sleeps_for_thirty_seconds_where_it_is_notified_and_polls_twice_a_sec
     sleeper = Sleeper(distributor)
     if database.name == "postgresql" and notifications:
         with sleeper.asleep():
-            assert 29 < sleeper.slept <= 30
+            assert 15 < sleeper.slept <= 30  # what is left of it: the moments before that count
     else:
         quiet(distributor)
+        distributor.wait_for_work()  # what is left of the sleep that it began above
         assert 0.49 <= seconds(distributor) < 0.5 + PROMPTLY
 
 
@@ -243,6 +244,23 @@ def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, m
         distributor.close()
 
 
+def test_one_that_comes_or_goes_meanwhile_breaks_no_commit(sqlite):
+    """Of an application's other thread, in the midst of which this one is put."""
+    host = sqlite.host_engine()
+    first, second = (create_work_distributor(sqlite.store, poll=MINUTE, commits_of=host) for _ in range(2))
+    first.start()
+
+    @event.listens_for(host, "commit")
+    def come_and_go(_connection):
+        second.start()
+        first.close()
+        second.close()
+
+    with host.begin() as connection:
+        task = sqlite.store.enqueue(new(), using=connection)
+    assert sqlite.store.get(task.id)
+
+
 def test_what_is_committed_between_the_claim_and_the_wait_is_not_missed(database, distributor):
     """35: the wait begins after the commit, so nothing can wake it."""
     for _ in range(5):
@@ -314,9 +332,11 @@ def test_without_notifications_everything_is_found_by_polling(database, start):
 @pytest.mark.parametrize("notifications", [True, False])
 def test_it_wakes_when_a_delayed_task_becomes_due(database, start, notifications):
     distributor = start(notifications=notifications)
+    before = time.monotonic()
     task, enqueued = add(database, delay=timedelta(seconds=0.4))
     with Claimer(database.store, distributor) as claimer:
-        assert 0.3 <= claimer.lag(task, enqueued) < 0.4 + PROMPTLY
+        assert claimer.lag(task, enqueued) < 0.4 + PROMPTLY
+    assert claimer.claimed[task] - before >= 0.4
     assert claimer.claims < 10
 
 
@@ -325,13 +345,15 @@ def test_it_wakes_when_a_retry_becomes_due(database, distributor, way):
     store, at = database.store, timedelta(seconds=0.4)
     task, _ = add(database)
     (claim,) = database.claim(store=store)
+    before = time.monotonic()
     if way == "finish":
         store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=at)])
     else:
         store.schedule_retry(task, datetime.now(UTC) + at, 2)
     scheduled = time.monotonic()
     with Claimer(store, distributor) as claimer:
-        assert 0.3 <= claimer.lag(task, scheduled) < 0.4 + PROMPTLY
+        assert claimer.lag(task, scheduled) < 0.4 + PROMPTLY
+    assert claimer.claimed[task] - before >= 0.4
     assert claimer.claims < 10
 
 
@@ -345,10 +367,11 @@ def test_a_delayed_task_enqueued_while_it_sleeps_is_run_when_it_is_due(database,
         for delay in (0.6, 0.3, 0.9, 0.45):
             until(lambda: sleeper.slept is not None)
             sleeper.slept = None
-            task, enqueued = add(database, delay=timedelta(seconds=delay))
-            tasks[task] = enqueued + delay
+            before = time.monotonic()
+            task, _ = add(database, delay=timedelta(seconds=delay))
+            tasks[task] = before + delay
         for task, due in tasks.items():
-            assert -0.1 <= claimer.lag(task, due) < PROMPTLY
+            assert 0 <= claimer.lag(task, due) < PROMPTLY
     assert claimer.claims < 30
 
 
@@ -381,6 +404,7 @@ def test_a_task_of_another_queue_that_is_due_later_does_not_shorten_the_sleep(da
     distributor = start(queues=["mine"], poll=0.5)
     add(database, queue="theirs", delay=timedelta(seconds=0.05))
     quiet(distributor)
+    distributor.wait_for_work()  # what is left of the sleep that it began above
     assert seconds(distributor) > 0.3
 
 

@@ -785,7 +785,7 @@ def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
 
 def test_a_recovered_task_is_run_even_if_giving_back_another_failed(outbox, work, monkeypatch):
     """Two were taken back; the first runs alone, and the second cannot be given back: neither is held for ever."""
-    task = outbox.task(name="orphan")(lambda: None)
+    task = outbox.task(name="orphan", lease=1)(lambda: None)
     handles = task.using(outbox).enqueue_many([()] * 2)
     assert len(outbox.store.claim_ready_task(2, worker_id=uuid7(), lease=timedelta(seconds=0.3))) == 2
     until(lambda: outbox.store.recover() or all(t is TaskStatus.READY for t in statuses(outbox, handles)))
