@@ -49,7 +49,7 @@ def enqueue(database: Database, name: str, orders: range) -> None:
                 task_name=f"shop.tasks.{name}",
                 args=json.dumps({"order": order}),
                 queue="deadly",
-                lease=timedelta(seconds=1),
+                lease=timedelta(seconds=3),
             )
             for order in orders
         ]
