@@ -204,7 +204,7 @@ def test_the_lease_of_a_dead_worker_is_taken_back_and_its_task_run(outbox, work)
 def test_an_unknown_task_is_given_back_without_an_attempt_and_fails_only_after_its_limit(outbox, work):
     other = Outbox(outbox.store.engine)
     handle = other.task(name="from.the.future")(lambda: None).using(other).enqueue()
-    work(unknown_task_delay=0.05, unknown_task_limit=0.4)
+    work(unknown_task_delay=0.05, unknown_task_limit=1.5)
     task = ended(outbox, handle)
     assert (task.status, task.attempt) == (TaskStatus.FAILED, 1)
     assert "UnknownTask" in task.last_error
@@ -453,7 +453,7 @@ def test_the_time_a_task_waits_for_its_thread_is_not_its_own(outbox, work):
     def first() -> None:
         gate.wait(60)
 
-    @outbox.task(name="second", timeout=0.5)
+    @outbox.task(name="second", timeout=2)
     def second(ctx: TaskContext) -> bool:
         return ctx.timed_out
 
@@ -461,7 +461,7 @@ def test_the_time_a_task_waits_for_its_thread_is_not_its_own(outbox, work):
     handle = second.using(outbox).enqueue()
     work(concurrency=1, prefetch=1)
     claimed = until(lambda: outbox.store.get(handle.id).started_at)
-    until(lambda: datetime.now(UTC) > claimed + timedelta(seconds=0.6))
+    until(lambda: datetime.now(UTC) > claimed + timedelta(seconds=2.1))
     gate.set()
     assert ended(outbox, handle).result == "false"
 

@@ -218,7 +218,7 @@ def test_a_worker_starts_once(outbox, work):
 
 def test_a_worker_lives_inside_a_host_process_and_leaves_it_as_it_was(outbox):
     hosts_own = threading.Event()
-    host = threading.Thread(target=hosts_own.wait, args=[10], name="host")
+    host = threading.Thread(target=hosts_own.wait, args=[60], name="host", daemon=True)
     host.start()
     before = set(threading.enumerate())
     workers = [outbox.worker(poll=0.01, recover_every=60) for _ in range(2)]

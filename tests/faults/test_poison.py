@@ -115,7 +115,11 @@ def test_recovered_tasks_that_wait_for_their_turn_are_given_back_and_not_counted
 
 
 def test_recovered_tasks_that_are_given_back_may_run_in_another_process_at_once(database, recovered, fork, tmp_path):
+    database.run("UPDATE task_outbox SET available_at = '2999-01-01T00:00:00.000000+00:00'")
     workers = [fork(), fork(), fork()]
+    for worker in workers:
+        until(worker.is_up)
+    database.run("UPDATE task_outbox SET available_at = '2020-01-01T00:00:00.000000+00:00'")
     finish(database, workers[0])
     for worker in workers[1:]:
         worker.send(signal.SIGTERM)
