@@ -12,28 +12,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import alone, caller, charts, together
-from benchmarks.bench import FULL, QUICK, TINY, Bench, Sizes, about, server
-from benchmarks.queues import POSTGRESQL, Environments, default_cache
+from benchmarks import alone, caller, charts, claims, producers, together
+from benchmarks.bench import FULL, QUICK, TINY, Bench, Sizes, about, server, wanted
+from benchmarks.published import publish
+from benchmarks.queues import POSTGRESQL, QUEUES, Environments, default_cache
 from benchmarks.report import compare, report
 from benchmarks.results import Results
 
 KINDS = ("postgresql", "sqlite")
-MEASURES: dict[str, tuple[tuple[str, ...], Callable[..., None]]] = {
-    "enqueue": (KINDS, together.enqueue),
-    "drain": (KINDS, together.drain),
-    "pickup": (KINDS, together.pickup),
-    "caller": (KINDS, caller.caller),
-    "claims": (("postgresql",), lambda bench, _: alone.in_the_way(bench)),
-    "producers": (("postgresql",), lambda bench, _: alone.producers(bench)),
-    "handlers": (("postgresql",), alone.handlers),
-    "memory": (("postgresql",), alone.memory),
-    "backlog": (KINDS, together.backlog),
-    "history": (("postgresql",), alone.history),
+MEASURES: dict[str, Callable[[Bench, str], None]] = {
+    "enqueue": together.enqueue,
+    "drain": together.drain,
+    "pickup": together.pickup,
+    "caller": caller.caller,
+    "claims": claims.claims,
+    "producers": producers.producers,
+    "handlers": alone.handlers,
+    "memory": alone.memory,
+    "backlog": together.backlog,
+    "history": alone.history,
 }
-"""What is measured, on which databases, in this order: what a quick run needs most comes first."""
+"""What is measured, on each database, in this order: what a quick run needs most comes first."""
 
 
 def main() -> int:
@@ -41,9 +43,11 @@ def main() -> int:
     if given.compare:
         print(compare(*(Results.read(path) for path in given.compare)))
         return 0
+    if given.publish:
+        publish(given.publish)
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    sizes = TINY if given.tiny else QUICK if given.quick else FULL
-    results = run(sizes, given)
+    results = Results.read(given.read) if given.read else run(given)
     print(report(results))
     if given.json:
         results.write(given.json)
@@ -70,19 +74,27 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--charts", type=Path, help="write charts into this directory")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="the peers' virtual environments")
     parser.add_argument("--compare", nargs=2, type=Path, metavar="FILE", help="two files of --json; measures nothing")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="report of a file of --json; measures nothing")
+    parser.add_argument(
+        "--publish",
+        type=Path,
+        metavar="FILE",
+        help="make this file of --json the one that README.md and docs/explanation show; measures nothing",
+    )
     return parser.parse_args()
 
 
-def run(sizes: Sizes, given: argparse.Namespace) -> Results:
-    results, environments = Results(), Environments(given.cache)
+def run(given: argparse.Namespace) -> Results:
+    results, environments, sizes = Results(), Environments(given.cache), sizes_of(given)
     environments.note_ours()
-    if given.rounds:
-        from dataclasses import replace
-
-        sizes = replace(sizes, rounds=given.rounds, slow_rounds=min(given.rounds, sizes.slow_rounds))
+    peers = frozenset(given.peer) if given.peer else None
+    kinds = [kind for kind in KINDS if given.on in {None, kind}]
+    began = time.monotonic()
+    environments.make(queue for kind in kinds for queue in QUEUES[kind] if wanted(queue, sizes, peers))
+    print(f"{time.monotonic() - began:6.0f} s  for the peers' environments", file=sys.stderr, flush=True)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with server() as cluster, tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=memory) as light:
-        results.about = about(cluster, Path(folder))
+        results.about = {"command": command(given), **about(cluster, Path(folder))}
         results.about["sizes"] = repr(sizes)
         bench = Bench(
             sizes=sizes,
@@ -91,13 +103,13 @@ def run(sizes: Sizes, given: argparse.Namespace) -> Results:
             folder=Path(folder),
             memory=Path(light),
             cluster=cluster,
-            peers=frozenset(given.peer) if given.peer else None,
+            peers=peers,
         )
         began = time.monotonic()
         try:
-            for kind in KINDS:
-                for name, (kinds, measure) in MEASURES.items():
-                    if kind in kinds and given.on in {None, kind} and (not given.only or name in given.only):
+            for kind in kinds:
+                for name, measure in MEASURES.items():
+                    if not given.only or name in given.only:
                         print(f"{time.monotonic() - began:6.0f} s  {kind}, {name}", file=sys.stderr, flush=True)
                         try:
                             measure(bench, kind)
@@ -108,6 +120,22 @@ def run(sizes: Sizes, given: argparse.Namespace) -> Results:
         results.about["versions"] = environments.versions
         results.about["took"] = f"{time.monotonic() - began:.0f} s"
     return results
+
+
+def sizes_of(given: argparse.Namespace) -> Sizes:
+    sizes = TINY if given.tiny else QUICK if given.quick else FULL
+    if given.rounds:
+        return replace(sizes, rounds=given.rounds, slow_rounds=min(given.rounds, sizes.slow_rounds))
+    return sizes
+
+
+def command(given: argparse.Namespace) -> str:
+    """What was asked for: without the files."""
+    words = [f"--{size}" for size in ("quick", "tiny") if getattr(given, size)]
+    for option in ("only", "on", "peer", "rounds"):
+        said = getattr(given, option) or []
+        words += [f"--{option} {value}" for value in (said if isinstance(said, list) else [said])]
+    return " ".join(["nox -s bench", *(["--", *words] if words else [])])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.queues import OUTBOXQ, POSTGRESQL, RAW, SQLITE, Environments, Queue
+from benchmarks.queues import OUTBOXQ, QUEUES, RAW, Environments, Queue
 from benchmarks.results import Results
 from benchmarks.running import Base, PostgresqlBase, Running, SqliteBase
 from outboxq import migrations
@@ -49,11 +49,19 @@ class Sizes:
     """Seconds of each case of the producers."""
     dead: int
     caller: int
+    claims: int
+    """Of each size, in each circumstance."""
     handlers: float
     """Seconds that the ideal worker would take."""
+    handled: tuple[tuple[int, int], ...]
+    """Milliseconds of a handler, and threads."""
     memory: int
     """Tasks of a worker when its memory is looked at first; then after ten times as many."""
+    relaxed: bool = True
+    """SQLite with synchronous=NORMAL too."""
 
+
+HANDLED = ((1, 1), (1, 8), (1, 32), (20, 1), (20, 8), (20, 32))
 
 QUICK = Sizes(
     rounds=3,
@@ -69,7 +77,9 @@ QUICK = Sizes(
     producing=1.0,
     dead=5_000,
     caller=100,
+    claims=20,
     handlers=0.5,
+    handled=HANDLED,
     memory=2_000,
 )
 FULL = Sizes(
@@ -86,7 +96,9 @@ FULL = Sizes(
     producing=5.0,
     dead=100_000,
     caller=1_000,
+    claims=40,
     handlers=4.0,
+    handled=HANDLED,
     memory=100_000,
 )
 TINY = Sizes(
@@ -95,7 +107,7 @@ TINY = Sizes(
     singles=20,
     bulk=500,
     drained=300,
-    backlogs=(500,),
+    backlogs=(400,),
     finished=(1_000,),
     pickups=5,
     delayed=3,
@@ -103,8 +115,11 @@ TINY = Sizes(
     producing=1.0,
     dead=500,
     caller=10,
+    claims=3,
     handlers=0.1,
-    memory=200,
+    handled=((1, 8),),
+    memory=100,
+    relaxed=False,
 )
 """To see that it works."""
 
@@ -129,32 +144,50 @@ class Bench:
     def queues(self, kind: str) -> list[Running]:
         """All that run on this kind of database, each with a database of its own."""
         if kind not in self._queues:
-            wanted = POSTGRESQL if kind == "postgresql" else SQLITE
-            self._queues[kind] = [found for queue in wanted if (found := self._started(queue, kind))]
+            self._queues[kind] = [found for queue in QUEUES[kind] if (found := self._started(queue, kind))]
         return self._queues[kind]
+
+    def queues_of_goals(self, kind: str) -> list[Running]:
+        """Those that take part in every round; in a full run all."""
+        return [one for one in self.queues(kind) if one.queue.always or self.sizes.slow_rounds > 1]
 
     def ours(self, kind: str = "postgresql") -> list[Running]:
         """Raw and outboxq."""
-        return [one for one in self.queues(kind) if one.queue.name.split()[0] in {RAW, OUTBOXQ}]
+        return [one for one in self.queues(kind) if one.queue.peer in {RAW, OUTBOXQ}]
+
+    def outboxqs(self, kind: str = "postgresql") -> list[Running]:
+        """Once, or with each setting of SQLite."""
+        return [one for one in self.queues(kind) if one.queue.peer == OUTBOXQ]
 
     def outboxq(self, kind: str = "postgresql") -> Running:
-        return next(one for one in self.queues(kind) if one.queue.name.split()[0] == OUTBOXQ)
+        """As it comes: on SQLite with synchronous=FULL."""
+        return self.outboxqs(kind)[-1]
 
-    def another(self, one: Running, stack: ExitStack) -> Running:
-        """The same queue with a fresh PostgreSQL database, which is dropped when the stack ends."""
-        base = PostgresqlBase(self.cluster.create_database(), self.cluster.pid)
-        stack.callback(lambda: self.cluster.drop_database(base.address))
-        return stack.enter_context(contextlib.closing(self._running(one.queue, one.python, base)))
+    def ours_together(self, kind: str, stack: ExitStack) -> list[Running]:
+        """Raw and outboxq in one fresh database, which is gone when the stack ends."""
+        base = self._base(kind)
+        if isinstance(base, PostgresqlBase):
+            stack.callback(self.cluster.drop_database, base.address)
+        else:
+            stack.callback(self._remove, base.address)
+        stack.callback(base.close)
+        return [
+            stack.enter_context(contextlib.closing(self._running(one.queue, one.python, self._same(base))))
+            for one in self.ours(kind)
+        ]
 
-    def store(self) -> Store:
-        """A fresh PostgreSQL database for what is measured in this process."""
-        url = self.cluster.create_database()
+    def store(self, kind: str = "postgresql") -> Store:
+        """A fresh database for what is measured in this process."""
+        url = self.cluster.create_database() if kind == "postgresql" else f"sqlite:///{self._file()}"
         migrations.upgrade(url)
         engine = make_engine(url)
         self._open.callback(engine.dispose)
         return Store(engine)
 
     def address(self, store: Store) -> str:
+        """As the bare driver takes it."""
+        if store.bound_engine.dialect.name == "sqlite":
+            return str(store.bound_engine.url.database)
         return store.bound_engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     def close(self) -> None:
@@ -183,15 +216,14 @@ class Bench:
             traceback.print_exception(error)
 
     def _started(self, queue: Queue, kind: str) -> Running | None:
-        peer = queue.name.split()[0]
-        if self.peers is not None and peer not in self.peers | {RAW, OUTBOXQ}:
+        if not wanted(queue, self.sizes, self.peers):
             return None
         python = self.environments.python(queue)
         if python is None:
             self.results.missing[queue.name] = self.environments.missing[queue.name]
             return None
         try:
-            found = self._run(queue, python, kind)
+            found = self._running(queue, python, self._base(kind))
         except Exception as error:  # noqa: BLE001 - whatever a peer does, the others are measured
             self.failed(f"{kind}: {queue.name}", error)
             return None
@@ -199,17 +231,36 @@ class Bench:
         self.results.about["settings"][f"{kind}: {queue.name}"] = found.settings
         return found
 
-    def _run(self, queue: Queue, python: str, kind: str) -> Running:
-        base: Base = (
-            PostgresqlBase(self.cluster.create_database(), self.cluster.pid)
-            if kind == "postgresql"
-            else SqliteBase(str(self.folder / f"{queue.name.replace(' ', '-')}.db"))
-        )
-        return self._running(queue, python, base)
+    def _base(self, kind: str) -> Base:
+        """A fresh database."""
+        if kind == "postgresql":
+            return PostgresqlBase(self.cluster.create_database(), self.cluster.pid)
+        return SqliteBase(self._file())
+
+    def _same(self, base: Base) -> Base:
+        """Another connection to it."""
+        if isinstance(base, PostgresqlBase):
+            return PostgresqlBase(base.address, self.cluster.pid)
+        return SqliteBase(base.address)
+
+    def _file(self) -> str:
+        self._made += 1
+        return str(self.folder / f"{self._made}.db")
+
+    def _remove(self, path: str) -> None:
+        for end in ("", "-wal", "-shm"):
+            Path(path + end).unlink(missing_ok=True)
 
     def _running(self, queue: Queue, python: str, base: Base) -> Running:
         self._made += 1
         return Running(queue, python, base, self.memory / f"began-{self._made}")
+
+
+def wanted(queue: Queue, sizes: Sizes, peers: frozenset[str] | None) -> bool:
+    """Whether it takes part."""
+    if queue.peer in {RAW, OUTBOXQ}:
+        return sizes.relaxed or not queue.name.endswith("NORMAL")
+    return peers is None or queue.peer in peers
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from html import escape
 from pathlib import Path
 
@@ -13,25 +14,31 @@ OURS, HAND, OTHERS = "#1a7f5a", "#8a8f98", "#5b7fb5"
 STYLE = "text{font:13px sans-serif;fill:#222}.t{font-weight:bold;font-size:15px}.s{fill:#666}"
 
 
-def write(results: Results, folder: Path) -> list[Path]:
-    """One file for each measure in which somebody else took part."""
+def write(results: Results, folder: Path, keys: Collection[str] | None = None) -> list[Path]:
+    """One file for each measure (of these) in which somebody else took part."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for key, measure in results.measures.items():
-        if sum(1 for values in measure.samples.values() if values) >= 2:
+        if (keys is None or key in keys) and len(measure.medians()) >= 2:
             path = folder / f"{key}.svg"
-            path.write_text(chart(measure))
+            path.write_text(chart(measure, _source(results)))
             made.append(path)
     return made
 
 
-def chart(measure: Measure) -> str:
+def _source(results: Results) -> str:
+    """What printed these figures, and on what."""
+    about = results.about
+    return f"{about.get('command', 'nox -s bench')}, {about['begun'][:10]}, {about['machine'].rpartition(',')[0]}"
+
+
+def chart(measure: Measure, source: str) -> str:
     more = measure.unit in MORE_IS_BETTER
-    known = {who: measure.median(who) or 0.0 for who, values in measure.samples.items() if values}
+    known = dict(measure.medians())
     order = sorted(known, key=lambda who: known[who], reverse=more)
     longest = max(max(measure.samples[who]) for who in order) or 1.0
     room = WIDTH - LEFT - RIGHT
-    height = TOP + ROW * len(order) + 14
+    height = TOP + ROW * len(order) + 30
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{escape(measure.title)}</title><style>{STYLE}</style>",
@@ -50,6 +57,7 @@ def chart(measure: Measure) -> str:
             f'<line x1="{LEFT + least:.1f}" x2="{LEFT + most:.1f}" y1="{middle:.0f}" y2="{middle:.0f}" stroke="#222"/>',
             f'<text x="{LEFT + most + 6:.1f}" y="{middle + 4:.0f}">{_said(known[who])}</text>',
         ]
+    parts.append(f'<text class="s" x="12" y="{height - 10}">{escape(source)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

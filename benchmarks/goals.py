@@ -50,79 +50,67 @@ def _postgresql(results: Results) -> Iterator[Goal]:
     yield Goal(of="enqueue, own transaction, of PgQueuer", value=ratio(enqueue, OUTBOXQ, "PgQueuer"), bar=1)
     yield Goal(of="enqueue, own transaction, of raw", value=ratio(enqueue, OUTBOXQ, RAW), stretch=0.8)
     bulk = "postgresql.bulk"
-    yield Goal(of="enqueue_many 10 000, of COPY", value=ratio(bulk, OUTBOXQ, RAW), bar=0.6, stretch=0.8)
-    yield Goal(of="enqueue_many 10 000, of PgQueuer", value=ratio(bulk, OUTBOXQ, "PgQueuer"), bar=1.4)
+    yield Goal(of="enqueue_many, of COPY", value=ratio(bulk, OUTBOXQ, RAW), bar=0.6, stretch=0.8)
+    yield Goal(of="enqueue_many, of PgQueuer", value=ratio(bulk, OUTBOXQ, "PgQueuer"), bar=1.4)
     p50, p99 = (results.median(f"postgresql.pickup.{which}", OUTBOXQ) for which in ("p50", "p99"))
     yield Goal(of="pickup on PostgreSQL, p50", value=p50, bar=2.5, stretch=2, most=True, unit="ms")
     yield Goal(of="pickup on PostgreSQL, p99", value=p99, bar=5, most=True, unit="ms")
     for beside in ("workers busy", "no worker"):
         kept = ratio("postgresql.producers", f"trigger, {beside}", f"no trigger, {beside}")
         yield Goal(of=f"8 producers, trigger of no trigger, {beside}", value=kept, bar=0.85, stretch=0.95)
+    yield from _claims(results, "postgresql", ("dead", "future"))
+    memory = results.measures.get("postgresql.memory")
+    first, second = (median for _, median in memory.medians()) if memory else (None, None)
+    more = second / first if first and second else None
+    yield Goal(of="memory of a worker after ten times the tasks", value=more, bar=1.05, most=True)
+
+
+def _claims(results: Results, kind: str, sides: tuple[str, ...]) -> Iterator[Goal]:
     for limit in (1, 100):
-        for rows in ("dead", "future"):
-            slower = ratio(f"postgresql.claim.{limit}", rows, "clean")
-            yield Goal(
-                of=f"claim of {limit} behind {rows} rows, of clean", value=slower, bar=1.5, stretch=1.2, most=True
-            )
+        for side in sides:
+            slower = results.ratio(f"{kind}.claim.{limit}", side, "clean")
+            of = f"{_NAMES[kind]} claim of {limit} behind {side} rows, of clean"
+            yield Goal(of=of, value=slower, bar=1.5, stretch=1.2, most=True)
+
+
+_NAMES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 def _grown(results: Results) -> Iterator[Goal]:
     """Large backlogs and old tables: the ratio to raw beside the same ratio on small ones."""
-    small = results.ratio("postgresql.drain", OUTBOXQ, RAW)
     for key, measure in results.measures.items():
-        if key.startswith("postgresql.backlog."):
-            large = measure.ratio(OUTBOXQ, RAW)
-            value = large / small if large and small else None
-            yield Goal(
-                of=f"{measure.title.partition(': ')[2]}: ratio to raw, of that when small",
-                value=value,
-                bar=0.9,
-                stretch=1,
-            )
-        if key.startswith("postgresql.history."):
-            few, many = (
-                measure.ratio(f"{OUTBOXQ}, few", f"{RAW}, few"),
-                measure.ratio(f"{OUTBOXQ}, many", f"{RAW}, many"),
-            )
-            value = many / few if few and many else None
-            yield Goal(
-                of=f"{measure.title.partition(': ')[2]}: ratio to raw, of that behind none",
-                value=value,
-                bar=0.9,
-                stretch=1,
-            )
-        if key.startswith("postgresql.buffers."):
-            more = measure.ratio("many", "few")
-            yield Goal(
-                of=f"{measure.title.partition(': ')[2]}, of that behind none",
-                value=more,
-                bar=1.15,
-                most=True,
-            )
-        if key == "postgresql.memory":
-            first, second = (next(iter(found)) for found in measure.samples.values())
-            yield Goal(of="memory of a worker after ten times the tasks", value=second / first, bar=1.05, most=True)
+        kind, what, *sizes = key.split(".")
+        rows = f"{int(sizes[0]):,}" if what in {"backlog", "history", "buffers"} else ""
+        if what == "buffers":
+            of = f"buffers of a claim of {sizes[1]} behind {rows} finished, of behind none"
+            yield Goal(of=of, value=measure.ratio("many", "few"), bar=1.15, most=True)
+        for how in ("", " NORMAL", " FULL") if rows else ():
+            ours, raw = OUTBOXQ + how, RAW + how
+            of = f"{_NAMES[kind]}{how}, ratio to raw "
+            if what == "backlog" and ours in measure.samples:
+                value = _over(measure.ratio(ours, raw), results.ratio(f"{kind}.drain", ours, raw))
+                yield Goal(of=f"{of}with a backlog of {rows}, of small", value=value, bar=0.9, stretch=1)
+            if what == "history" and f"{ours}, many" in measure.samples:
+                few, many = (measure.ratio(f"{ours}, {side}", f"{raw}, {side}") for side in ("few", "many"))
+                yield Goal(of=f"{of}behind {rows} finished, of none", value=_over(many, few), bar=0.9, stretch=1)
+
+
+def _over(one: float | None, other: float | None) -> float | None:
+    return one / other if one and other else None
 
 
 def _sqlite(results: Results) -> Iterator[Goal]:
     for how in ("NORMAL", "FULL"):
         kept = results.ratio("sqlite.drain", f"{OUTBOXQ} {how}", f"{RAW} {how}")
         yield Goal(of=f"SQLite drain, of raw, {how}", value=kept, bar=0.4, stretch=0.6)
-    yield Goal(
-        of="SQLite drain, of Huey, both FULL",
-        value=results.ratio("sqlite.drain", f"{OUTBOXQ} FULL", "Huey FULL"),
-        bar=5,
-    )
+    huey, ours = "Huey FULL", f"{OUTBOXQ} FULL"
+    yield Goal(of="SQLite drain, of Huey, both FULL", value=results.ratio("sqlite.drain", ours, huey), bar=5)
     enqueue = "sqlite.enqueue"
-    yield Goal(
-        of="SQLite enqueue, of Huey, both FULL", value=results.ratio(enqueue, f"{OUTBOXQ} FULL", "Huey FULL"), bar=1
-    )
-    yield Goal(
-        of="SQLite enqueue, of raw, NORMAL",
-        value=results.ratio(enqueue, f"{OUTBOXQ} NORMAL", f"{RAW} NORMAL"),
-        stretch=0.4,
-    )
-    p50 = results.median("sqlite.pickup.p50", f"{OUTBOXQ} FULL")
+    yield Goal(of="SQLite enqueue, of Huey, both FULL", value=results.ratio(enqueue, ours, huey), bar=1)
+    kept = results.ratio(enqueue, f"{OUTBOXQ} NORMAL", f"{RAW} NORMAL")
+    yield Goal(of="SQLite enqueue, of raw, NORMAL", value=kept, stretch=0.4)
+    p50 = results.median("sqlite.pickup.p50", ours)
     yield Goal(of="pickup on SQLite, p50", value=p50, bar=5, stretch=3, most=True, unit="ms")
-    idle = results.median("sqlite.idle", f"{OUTBOXQ} FULL")
+    idle = results.median("sqlite.idle", ours)
     yield Goal(of="CPU of an idle worker on SQLite", value=idle, bar=2.5, most=True, unit="% of a core")
+    yield from _claims(results, "sqlite", ("future",))

@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,8 +44,9 @@ class Queue:
     """What its driver is given."""
 
     @property
-    def environment(self) -> str:
-        return self.module
+    def peer(self) -> str:
+        """Its name without what it is set to."""
+        return self.name.split()[0]
 
 
 RAW, OUTBOXQ = "raw", "outboxq"
@@ -157,6 +159,7 @@ SQLITE = (
     ),
 )
 
+QUEUES = {"postgresql": POSTGRESQL, "sqlite": SQLITE}
 
 NOT_RUN = {
     "Celery": "no driver for it here: its broker is a server of its own, so that a task is not written in the caller's transaction",
@@ -172,11 +175,17 @@ class Environments:
     """Name of a queue to why it cannot run."""
     versions: dict[str, str] = field(default_factory=dict)
 
+    def make(self, queues: Iterable[Queue]) -> None:
+        """Those of all of these, two at a time, so that nothing is installed while something is measured."""
+        once = {queue.module: queue for queue in queues}.values()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self.python, once))
+
     def python(self, queue: Queue) -> str | None:
         """The interpreter that runs its driver; None: it could not be installed, and `missing` says why."""
         if not queue.requirements:
             return sys.executable
-        folder = self.cache / f"{queue.environment}-{sys.version_info.major}.{sys.version_info.minor}"
+        folder = self.cache / f"{queue.module}-{sys.version_info.major}.{sys.version_info.minor}"
         python = folder / "bin" / "python"
         wanted, made = "\n".join(queue.requirements), folder / "requirements.txt"
         if not (made.exists() and made.read_text() == wanted):
@@ -202,7 +211,7 @@ class Environments:
         return str(python)
 
     def _note(self, queue: Queue, python: str) -> None:
-        if queue.name.split()[0] in self.versions:
+        if queue.peer in self.versions:
             return
         names = [one.partition("[")[0].partition("=")[0].partition(">")[0] for one in queue.requirements]
         program = (
@@ -211,7 +220,7 @@ class Environments:
         told = subprocess.run(
             [python, "-c", program, *names], capture_output=True, text=True, timeout=60, check=True
         ).stdout
-        self.versions[queue.name.split()[0]] = ", ".join(f"{name} {of}" for name, of in json.loads(told).items())
+        self.versions[queue.peer] = ", ".join(f"{name} {of}" for name, of in json.loads(told).items())
 
     def note_ours(self) -> None:
         names = ("outboxq", "psycopg", "SQLAlchemy")

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from benchmarks.goals import Goal, goals
 from benchmarks.queues import NOT_RUN, OUTBOXQ, RAW
-from benchmarks.results import Measure, Results
+from benchmarks.results import MORE_IS_BETTER, Measure, Results
+
+WIDTH = 110
+LEGEND = (
+    "Each table: the median, the least and the most of the rounds. 'of raw': this figure divided by that of the hand-written SQL, "
+    "the median of the rounds' ratios. 'outboxq is': outboxq's figure divided by this one, in the same way. NORMAL and FULL are "
+    "SQLite's settings of synchronous, each compared with its like where there is one."
+)
 
 
 def report(results: Results) -> str:
-    return "\n".join([*_about(results), *_measures(results), "", *goals_table(results), *_missing(results)])
+    said = [*_about(results), "", *textwrap.wrap(LEGEND, WIDTH), *_measures(results), "", *goals_table(results)]
+    return "\n".join([*said, *_missing(results)])
 
 
 def _about(results: Results) -> Iterator[str]:
     for name, said in results.about.items():
         if isinstance(said, dict):
             yield f"{name}:"
-            yield from (f"  {key}: {value}" for key, value in said.items())
+            for key, value in said.items():
+                yield from _wrapped(f"  {key}: {value}")
         else:
-            yield f"{name}: {said}"
+            yield from _wrapped(f"{name}: {said}")
+
+
+def _wrapped(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _measures(results: Results) -> Iterator[str]:
@@ -33,7 +48,9 @@ def table(measure: Measure) -> Iterator[str]:
     raws, ours = ({who: _like(who, name) for who in names} for name in (RAW, OUTBOXQ))
     compared = any(raws[who] in names and raws[who] != who for who in names)
     peers = any(ours[who] in names and ours[who] != who for who in names)
-    yield f"{measure.title} ({measure.unit}; median of {max(len(measure.samples[who]) for who in names)})"
+    better = "more" if measure.unit in MORE_IS_BETTER else "less"
+    times_asked = max(len(measure.samples[who]) for who in names)
+    yield f"{measure.title} ({measure.unit}, {better} is better; {times_asked} x)"
     head = f"  {'':26}{'median':>12}{'least':>12}{'most':>12}"
     yield head + (f"{'of raw':>10}" if compared else "") + (f"{'outboxq is':>12}" if peers else "")
     for who in names:
@@ -56,9 +73,10 @@ def goals_table(results: Results) -> Iterator[str]:
     """Each goal, what was reached, and whether that meets it."""
     found = goals(results)
     width = max(len(goal.of) for goal in found) + 2
-    yield f"{'goal':{width}}{'bar':>12}{'stretch':>10}{'reached':>14}"
+    yield f"{'goal':{width}}{'bar':>8}{'stretch':>9}{'reached':>11}"
     for goal in found:
-        yield f"{goal.of:{width}}{_bar(goal, goal.bar):>12}{_bar(goal, goal.stretch):>10}{_reached(goal):>14}  {_verdict(goal)}"
+        bars = f"{_bar(goal, goal.bar):>8}{_bar(goal, goal.stretch):>9}"
+        yield f"{goal.of:{width}}{bars}{_reached(goal):>11}  {_verdict(goal)}"
     counted = [goal.met(goal.bar) for goal in found if goal.bar is not None]
     yield f"met {counted.count(True)}, missed {counted.count(False)}, not measured {counted.count(None)}"
 
@@ -76,13 +94,13 @@ def _verdict(goal: Goal) -> str:
         return "not measured"
     if goal.bar is None:
         return "stretch met" if goal.met(goal.stretch) else "stretch missed"
-    return "met, and the stretch" if goal.met(goal.stretch) else "met" if goal.met(goal.bar) else "MISSED"
+    return "met + stretch" if goal.met(goal.stretch) else "met" if goal.met(goal.bar) else "MISSED"
 
 
 def _missing(results: Results) -> Iterator[str]:
     yield from ("", "not run")
     for what, why in {**NOT_RUN, **results.missing}.items():
-        yield f"  {what}: {why}"
+        yield from _wrapped(f"  {what}: {why}")
 
 
 def compare(one: Results, other: Results) -> str:

@@ -34,6 +34,10 @@ class Measure:
         found = self.samples.get(who)
         return statistics.median(found) if found else None
 
+    def medians(self) -> list[tuple[str, float]]:
+        """Of each who answered, in the order of their first answers."""
+        return [(who, statistics.median(values)) for who, values in self.samples.items() if values]
+
     def ratio(self, one: str, other: str) -> float | None:
         """How many times `other` `one` is: the median of the rounds' ratios, where both took part in all of them.
 

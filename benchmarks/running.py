@@ -60,14 +60,23 @@ class Child:
         self.tell(command, *arguments)
         return self.hear(seconds)["answer"]
 
-    def end(self) -> None:
-        """It and whatever it started, politely first: they are a process group of their own."""
-        for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+    def ready(self) -> None:
+        """A worker: it waits to be told to begin."""
+        assert self.hear() == "ready"
+
+
+def end(children: Sequence[Child]) -> None:
+    """They and whatever they started, politely first: each is a process group of its own."""
+    for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+        for one in children:
             with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
+                os.killpg(one.process.pid, number)
+        deadline = time.monotonic() + patience
+        for one in children:
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience)
-        for pipe in (self.process.stdin, self.process.stdout):
+                one.process.wait(max(0.0, deadline - time.monotonic()))
+    for one in children:
+        for pipe in (one.process.stdin, one.process.stdout):
             with suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
 
@@ -143,6 +152,8 @@ class Drained:
 
     rate: float
     """Tasks per second, from the first handler's start until nothing is unfinished."""
+    steady: float
+    """The same, from when a fifth of them had begun: without a process's first statements and plans."""
     worker: float
     """CPU seconds of the worker processes in that time."""
     server: float
@@ -167,7 +178,7 @@ class Running:
         try:
             self.settings = self.client.ask("setup")
         except BaseException:
-            self.client.end()
+            end([self.client])
             raise
 
     @property
@@ -175,7 +186,7 @@ class Running:
         return self.queue.url.format(self.base.address)
 
     def close(self) -> None:
-        self.client.end()
+        end([self.client])
         self.base.close()
 
     def reset(self) -> None:
@@ -185,27 +196,38 @@ class Running:
         self.client.ask("fill", tasks, seconds=PATIENCE * 5)
         self.base.tidy()
 
+    def produce(self, processes: int, seconds: float) -> tuple[float, float]:
+        """Tasks a second, enqueued a transaction each by so many processes, and the longest that one of them waited."""
+        child = Child(self.python, self.queue, "produce", self.url)
+        try:
+            rate, worst = child.ask("produce", processes, seconds)
+            return rate, worst
+        finally:
+            end([child])
+
     @contextmanager
     def workers(self, count: int = 1, **environment: str) -> Iterator[list[Child]]:
-        """Processes that are ready and wait to be told to begin."""
+        """Processes that get ready, and wait to be told to begin."""
         self.log.write_bytes(b"")
         found: list[Child] = []
         try:
             for _ in range(count):
                 found.append(Child(self.python, self.queue, "work", self.url, BENCH_LOG=str(self.log), **environment))
-            for one in found:
-                assert one.hear() == "ready"
             yield found
         finally:
-            for one in found:
-                one.end()
+            end(found)
 
     def drain(self, tasks: int, processes: int = 1, **environment: str) -> Drained:
+        """A backlog, which is written while the workers get ready."""
         with self.workers(processes, **environment) as found:
+            self.fill(tasks)
             return self.drained(found, tasks)
 
     def drained(self, found: Sequence[Child], tasks: int, before: int = 0) -> Drained:
         """`before`: tasks that these workers have begun already."""
+        if not before:
+            for one in found:
+                one.ready()
         server, wal = self.base.cost()
         if not before:
             for one in found:
@@ -213,13 +235,14 @@ class Running:
         self.wait_for(before + 1)
         used = sum(cpu_of(one.process.pid) for one in found)
         self.wait_for(before + tasks)
-        end = self._finished()
-        first = self.beginnings()[before][1] if before else min(moment for _, moment in self.beginnings())
+        finished = self._finished()
         after = sum(cpu_of(one.process.pid) for one in found)
         rss = resident(found[0].process.pid)
         server_after, wal_after = self.base.cost()
+        fifth = tasks // 5
         return Drained(
-            rate=tasks / ((end - first) / 1e9),
+            rate=tasks / ((finished - self._moment(before)) / 1e9),
+            steady=(tasks - fifth) / ((finished - self._moment(before + fifth)) / 1e9),
             worker=after - used,
             server=server_after - server,
             wal=wal_after - wal,
@@ -247,8 +270,14 @@ class Running:
                 )
             time.sleep(0.002)
 
+    def _moment(self, place: int) -> int:
+        """When this many tasks had begun, in nanoseconds; the file of a large backlog is not read for it."""
+        with self.log.open("rb") as file:
+            file.seek(place * LINE)
+            return int(file.read(LINE)[11:31])
+
     def beginnings(self) -> list[tuple[int, int]]:
-        """Number and moment, in nanoseconds, of each task that began."""
+        """Number and moment of each task that began: of few."""
         return [(int(line[:10]), int(line[11:31])) for line in self.log.read_bytes().splitlines()]
 
 

@@ -60,22 +60,17 @@ def drain(bench: Bench, kind: str) -> None:
     def with_one(one: Running) -> None:
         tasks = sizes[one.queue.name]
         one.reset()
-        one.fill(tasks)
         note(bench, f"{kind}.drain", f"{kind}: drain by 1 process", one, one.drain(tasks), tasks)
 
     def with_two(one: Running) -> None:
         tasks = sizes[one.queue.name]
         one.reset()
-        one.fill(tasks)
         bench.results.add(
             f"{kind}.drain2", f"{kind}: drain by 2 processes", RATE, one.queue.name, one.drain(tasks, 2).rate
         )
 
     bench.in_turns(f"{kind}, drain by 1", everybody, with_one)
-    two = everybody
-    if bench.sizes.slow_rounds == 1:
-        quick = [one for one in everybody if one.queue.always]
-        two = asked(bench, f"{kind}, drain by 2", quick, kind, "only in a full run")
+    two = asked(bench, f"{kind}, drain by 2", bench.queues_of_goals(kind), kind, "only in a full run")
     # SQLite has one writer, whoever it is.
     bench.in_turns(f"{kind}, drain by 2", two, with_two, None if kind == "postgresql" else bench.sizes.slow_rounds)
 
@@ -84,6 +79,7 @@ def note(bench: Bench, key: str, title: str, one: Running, drained: Drained, tas
     """The rate and what it cost."""
     name, add = one.queue.name, bench.results.add
     add(key, title, RATE, name, drained.rate)
+    add(f"{key}.steady", f"{title}, from the first fifth on", RATE, name, drained.steady)
     add(f"{key}.worker", f"{title}: CPU of the worker for a task", MICROSECONDS, name, drained.worker / tasks * 1e6)
     if drained.wal:
         add(f"{key}.server", f"{title}: CPU of the server for a task", MICROSECONDS, name, drained.server / tasks * 1e6)
@@ -93,14 +89,13 @@ def note(bench: Bench, key: str, title: str, one: Running, drained: Drained, tas
 def backlog(bench: Bench, kind: str) -> None:
     """Larger ones: raw, outboxq and the quickest peer."""
     wanted = {RAW, OUTBOXQ, "PgQueuer"} if bench.sizes.slow_rounds > 1 else {RAW, OUTBOXQ}
-    chosen = [one for one in bench.queues(kind) if one.queue.name.split()[0] in wanted]
+    chosen = [one for one in bench.queues(kind) if one.queue.peer in wanted]
     if not bench.sizes.backlogs:
         bench.results.missing[f"{kind}, large backlogs"] = "only in a full run"
     for tasks in bench.sizes.backlogs:
 
         def work(one: Running, tasks: int = tasks) -> None:
             one.reset()
-            one.fill(tasks)
             key, title = f"{kind}.backlog.{tasks}", f"{kind}: drain a backlog of {tasks:,} by 1 process"
             bench.results.add(key, title, RATE, one.queue.name, one.drain(tasks).rate)
             one.reset()
@@ -118,11 +113,12 @@ def pickup(bench: Bench, kind: str) -> None:
         one.reset()
         name, add = one.queue.name, bench.results.add
         with one.workers() as found:
+            found[0].ready()
             found[0].tell("begin")
             one.client.ask("enqueue", 1)
             one.wait_for(21)  # those that make it warm too
             time.sleep(1)
-            if one.queue.name.split()[0] == OUTBOXQ or bench.sizes.slow_rounds > 1:
+            if one.queue.peer == OUTBOXQ or bench.sizes.slow_rounds > 1:
                 before = cpu_of(found[0].process.pid)
                 time.sleep(bench.sizes.idle)
                 share = (cpu_of(found[0].process.pid) - before) / bench.sizes.idle * 100

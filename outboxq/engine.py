@@ -40,6 +40,7 @@ def reserve(engine: Engine) -> Engine:
     if isinstance(engine.pool, StaticPool | SingletonThreadPool):
         raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
     reserved = Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
+    dialect_for(engine.dialect.name).keep_settings(reserved)
     _forget_in_children(reserved)
     return reserved
 

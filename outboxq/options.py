@@ -11,6 +11,8 @@ from .model import duration
 
 E = TypeVar("E", bound=StrEnum)
 
+_AT_ONCE = timedelta(0)
+
 
 class Times(TypedDict):
     """When a task or an event is due, and until when it may be started."""
@@ -34,7 +36,7 @@ def times(
     moment = expires if isinstance(expires, datetime) else None
     return Times(
         available_at=run_after,
-        delay=duration(0 if delay is None else delay, "delay"),
+        delay=_AT_ONCE if delay is None else duration(delay, "delay"),
         expires_at=moment,
         expires_in=None if expires is None or isinstance(expires, datetime) else duration(expires, "expires"),
     )
@@ -42,6 +44,8 @@ def times(
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
     """The member of an enumeration, or the one of this value. Raises InvalidArgument."""
+    if type(value) is kind:
+        return value
     try:
         return kind(value)
     except ValueError:

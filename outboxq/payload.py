@@ -35,25 +35,25 @@ class Parameters:
         self._name = name
         self._signature = _storable(function, name, context=context)
         self._known = self._signature.parameters
-        self._required = frozenset(p.name for p in self._known.values() if p.default is p.empty)
+        self._positional = [p.name for p in self._known.values() if p.kind is _NAMED]
+        self._required = {p.name for p in self._known.values() if p.default is p.empty}
         self._namespace: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
         self._codecs: dict[str, Codec] | None = None
 
     def dump(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """One JSON object keyed by parameter. Defaults are not stored: they belong to the code the worker runs."""
-        try:
-            arguments = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as misfit:
-            names = ", ".join(self._known) or "none"
-            raise InvalidCall(f"{self._name}: {misfit}; its parameters are: {names}") from None
+        given: dict[str, object] = {**dict(zip(self._positional, args, strict=False)), **kwargs}
+        if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
+            self._refuse_call(args, kwargs)
         codecs = self._codecs or self._compile()
         walk = Walk(MAX_BYTES)
         stored: dict[str, object] = {}
         parameter = ""
         try:
-            walk.enter(len(arguments))
-            for parameter, value in arguments.items():
-                stored[parameter] = codecs[parameter].encode(value, walk)
+            walk.enter(len(given))
+            for parameter in codecs if kwargs else given:  # in the order of the parameters either way
+                if parameter in given:
+                    stored[parameter] = codecs[parameter].encode(given[parameter], walk)
         except Unfit as unfit:
             self._refuse(parameter, unfit)
         return _encode(stored, f"{self._name}: the arguments")
@@ -107,6 +107,14 @@ class Parameters:
             codecs[parameter.name] = codec
         self._codecs = codecs
         return codecs
+
+    def _refuse_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NoReturn:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as misfit:
+            names = ", ".join(self._known) or "none"
+            raise InvalidCall(f"{self._name}: {misfit}; its parameters are: {names}") from None
+        raise AssertionError("Python takes the call")
 
     def _refuse(self, parameter: str, unfit: Unfit) -> NoReturn:
         where = f"argument {parameter}{unfit.shortened_path()}" if parameter else "the arguments"

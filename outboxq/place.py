@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Protocol
 
 from .context import current
@@ -25,17 +25,24 @@ class Holder(Protocol):
     def host(self) -> Host: ...
 
 
-@contextmanager
-def place(holder: Holder, target: object, what: str) -> Iterator[object]:
+def place(holder: Holder, target: object, what: str) -> AbstractContextManager[object]:
     """What the store is to be given as `using`. Raises InvalidTarget where nobody knows the present transaction."""
     if target is holder:
-        yield None
-        return
+        return nullcontext()
     if target is None:
         raise nowhere(what, "using=None names no transaction")
-    if target is not HERE:
-        yield target
-        return
+    return _present(holder, what) if target is HERE else nullcontext(target)
+
+
+def nowhere(what: str, why: str) -> InvalidTarget:
+    return InvalidTarget(
+        f"{what}: {why}; write using(session) with the session or connection whose transaction it is, or using(outbox) for a "
+        "transaction of its own"
+    )
+
+
+@contextmanager
+def _present(holder: Holder, what: str) -> Iterator[object]:
     running = current.get()
     if running is not None and running.is_transactional and running.holder is holder:
         yield running
@@ -44,10 +51,3 @@ def place(holder: Holder, target: object, what: str) -> Iterator[object]:
         if known is None:
             raise nowhere(what, "it is not known which transaction this belongs to")
         yield known
-
-
-def nowhere(what: str, why: str) -> InvalidTarget:
-    return InvalidTarget(
-        f"{what}: {why}; write using(session) with the session or connection whose transaction it is, or using(outbox) for a "
-        "transaction of its own"
-    )

@@ -10,7 +10,7 @@ import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +31,9 @@ Rows = list[tuple[Any, ...]]
 PSYCOPG = psycopg.Connection | psycopg.AsyncConnection
 """SQLAlchemy's connection is a synchronous one over either, as inside `AsyncSession.run_sync`."""
 
+_DATABASE = "outboxq.database"
+_OUR_WRITE = task_executions.update()
+
 
 class Target(ABC):
     """One open transaction, ours or a caller's."""
@@ -49,15 +52,15 @@ class Target(ABC):
     def database(self) -> str | None:
         """The database's name, or its file: to be told apart from another's. None: not known."""
 
-    @contextmanager
-    def atomic(self, *, savepoint: bool = False) -> Iterator[None]:
+    def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
         """All statements inside or none, without touching the transaction around them.
 
         Where a transition is one statement, only `savepoint` makes a savepoint: for several that may end in an error of ours.
         """
-        if self.dialect.one_statement and not savepoint:
-            yield
-            return
+        return nullcontext() if self.dialect.one_statement and not savepoint else self._savepoint()
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
         self.execute("SAVEPOINT outboxq", {})
         try:
             yield
@@ -106,7 +109,7 @@ class SqlalchemyTarget(Target):
         """A transaction of our own, on a connection that is in none."""
         with self._errors(self.dialect.begin[begin]) as raw:
             execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-            self.dialect.start(raw, begin, execute)
+            self.dialect.start(raw, begin, execute, self.connection.info)
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():
@@ -162,10 +165,10 @@ class SqlalchemyTarget(Target):
                 )
 
     def database(self) -> str | None:
-        raw = self._raw()
-        if isinstance(raw, sqlite3.Connection):
-            return _sqlite_file(raw)
-        return raw.info.dbname if isinstance(raw, PSYCOPG) else None
+        known = self.connection.info  # of the driver's connection, and gone with it
+        if _DATABASE not in known:
+            known[_DATABASE] = _database_of(self._raw())
+        return known[_DATABASE]  # type: ignore[no-any-return]
 
     @contextmanager
     def _errors(self, sql: str) -> Iterator[Any]:
@@ -268,11 +271,8 @@ class DjangoTarget(Target):
             )  # set_autocommit(False): the driver would begin, but not before a savepoint
 
     def database(self) -> str | None:
-        raw = self.connection.connection
-        if isinstance(raw, sqlite3.Connection):
-            return _sqlite_file(raw)
         # By the connection and not by the settings, where a service may stand instead of a name.
-        return raw.info.dbname if isinstance(raw, psycopg.Connection) else None
+        return _database_of(self.connection.connection)
 
 
 def _wrap(using: object, schema: str | None) -> Target:
@@ -296,7 +296,7 @@ def _wrap(using: object, schema: str | None) -> Target:
 def _of_session(session: Session, schema: str | None) -> Target:
     try:
         # By a write to our table, since a Session may have an engine per table and none besides, and read elsewhere.
-        connection = session.connection(bind_arguments={"clause": task_executions.update()})
+        connection = session.connection(bind_arguments={"clause": _OUR_WRITE})
     except UnboundExecutionError:
         raise InvalidTarget(
             "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
@@ -330,6 +330,12 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
     """Whether the driver opens transactions (its default mode) rather than the user or SQLAlchemy's begin event."""
     legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
+
+
+def _database_of(raw: object) -> str | None:
+    if isinstance(raw, sqlite3.Connection):
+        return _sqlite_file(raw)
+    return raw.info.dbname if isinstance(raw, PSYCOPG) else None
 
 
 def _sqlite_file(raw: sqlite3.Connection) -> str | None:

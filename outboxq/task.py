@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import isfunction
 from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
@@ -105,24 +105,22 @@ class Task(Generic[P, R]):
         if target is None:
             raise nowhere(self.name, "using(None) names no transaction")
         settings = self.settings
-        task = NewTask(
-            id=uuid7(),
-            task_name=self.name,
-            args="{}",
-            queue=settings.queue if queue is None else queue,
-            priority=settings.priority if priority is None else priority,
-            max_attempts=max_attempts,
-            lease=settings.lease,
-            timeout=settings.timeout,
-            partition_key=partition_key,
-            on_dead_letter=OnDeadLetter.RELEASE if partition_key is None else settings.on_dead_letter,
-            idempotency_key=idempotency_key,
-            unique_for=None if unique_for is None else duration(unique_for, "unique_for"),
-            unique_until_finished=unique_until_finished,
-            on_conflict=choice(OnConflict, on_conflict, "on_conflict"),
+        options = {
+            "task_name": self.name,
+            "queue": settings.queue if queue is None else queue,
+            "priority": settings.priority if priority is None else priority,
+            "max_attempts": max_attempts,
+            "lease": settings.lease,
+            "timeout": settings.timeout,
+            "partition_key": partition_key,
+            "on_dead_letter": OnDeadLetter.RELEASE if partition_key is None else settings.on_dead_letter,
+            "idempotency_key": idempotency_key,
+            "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
+            "unique_until_finished": unique_until_finished,
+            "on_conflict": choice(OnConflict, on_conflict, "on_conflict"),
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
-        )
-        return Enqueuing(self.parameters, self.holder, target, task)
+        }
+        return Enqueuing(self, target, options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Where the transaction is known without being named: inside a transactional task of the same outbox, in Django, in
@@ -143,11 +141,11 @@ class ContextTask(Task[P, R]):
 class Enqueuing(Generic[P]):
     """A task with its target and options: ready to be given its arguments."""
 
-    def __init__(self, parameters: Parameters, holder: Holder, target: object, task: NewTask) -> None:
-        self._parameters = parameters
-        self._holder = holder
-        self._target = target
+    def __init__(self, task: Task[P, Any], target: object, options: Mapping[str, Any]) -> None:
+        """`options`: the fields of its NewTask, but for what each call has of its own."""
         self._task = task
+        self._target = target
+        self._options = options
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Write the task, typed and checked as a call of the function.
@@ -155,9 +153,9 @@ class Enqueuing(Generic[P]):
         Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not
         strict JSON by its annotation, InvalidTarget; all of them before anything is written.
         """
-        task = _with(self._task, self._parameters.dump(args, kwargs))
-        with place(self._holder, self._target, task.task_name) as target:
-            return self._holder.store.enqueue(task, using=target)
+        task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
+        with place(self._task.holder, self._target, task.task_name) as target:
+            return self._task.holder.store.enqueue(task, using=target)
 
     def enqueue_many(
         self,
@@ -169,19 +167,19 @@ class Enqueuing(Generic[P]):
         A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has a key for each
         call, or None where the call has none. All are checked before any is written.
         """
-        if self._task.idempotency_key is not None:
+        if self._options["idempotency_key"] is not None:
             raise InvalidArgument(
                 "an idempotency_key names one task, and enqueue_many() writes many; give it idempotency_keys=, one for each call"
             )
         given = [_call(call) for call in calls]
         keys = _keys(idempotency_keys, len(given))
-        batch = uuid7()
+        dump, options = self._task.parameters.dump, {**self._options, "pipeline_execution_id": uuid7()}
         tasks = [
-            _with(self._task, self._parameters.dump(args, kwargs), pipeline_execution_id=batch, idempotency_key=key)
+            NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
             for (args, kwargs), key in zip(given, keys, strict=True)
         ]
-        with place(self._holder, self._target, self._task.task_name) as target:
-            return self._holder.store.enqueue_many(tasks, using=target)
+        with place(self._task.holder, self._target, self._task.name) as target:
+            return self._task.holder.store.enqueue_many(tasks, using=target)
 
 
 class Registry:
@@ -278,10 +276,6 @@ def _keys(given: Sequence[str | None] | None, calls: int) -> Sequence[str | None
     if isinstance(given, str) or len(given) != calls:
         raise InvalidArgument(f"idempotency_keys has one key for each call: a list of {calls}")
     return given
-
-
-def _with(task: NewTask, args: str, **changes: Any) -> NewTask:
-    return replace(task, id=uuid7(), args=args, **changes)
 
 
 def _call(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

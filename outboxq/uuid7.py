@@ -19,11 +19,12 @@ def uuid7() -> UUID:
     """
     global _last  # noqa: PLW0603 - one order for the process is the point; it carries nothing else
     with _lock:
-        ticks = max(time.time_ns() * 4096 // 1_000_000, _last + 1)
+        ticks = time.time_ns() * 4096 // 1_000_000
+        if ticks <= _last:
+            ticks = _last + 1
         _last = ticks
-    milliseconds, fraction = divmod(ticks, 4096)
     random = int.from_bytes(os.urandom(8)) >> 2
-    return UUID(int=milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | random)
+    return UUID(int=(ticks >> 12) << 80 | 7 << 76 | (ticks & 0xFFF) << 64 | 2 << 62 | random)
 
 
 FAMILY = 0xFFFF

@@ -131,7 +131,7 @@ class Worker:
         self._application, host = store, host or Host()
         self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone)
         self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
-        self._claiming = self._store.giving_up(self._stopping)  # what waits for the database must not delay a stop
+        self._claiming = store.reserved(self._stopping)  # what waits for the database must not delay a stop
         self._distributor = create_work_distributor(
             self._claiming,
             queues=names,
@@ -229,6 +229,7 @@ class Worker:
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
         self._application.ensure_current()
         self._application.ensure_primary()
+        self._application.compile_ends()
         self._application.subscribe(
             [one for task in self._tasks for one in task.subscriptions], tasks=[task.name for task in self._tasks]
         )
@@ -293,7 +294,7 @@ class Worker:
             loop.stop()
         for loop in self._loops:
             loop.join(_LAST_WORDS / 4)
-        for own in (self._store, self._beating):
+        for own in (self._store, self._claiming, self._beating):
             own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
         return left == 0 and not self._claimer.is_alive()

@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -75,6 +76,12 @@ class Database:
         """An engine as an application would make it: transactional, SQLite put right."""
         engine = self.own(create_engine(self.url))
         return configure_sqlite(engine) if self.name == "sqlite" else engine
+
+    def own_store(self) -> Store:
+        """On connections of its own, as a worker's are."""
+        store = Store(self.engine).reserved(threading.Event())
+        self.own(store.bound_engine)
+        return store
 
     def add(self, store: Store | None = None, **fields: object) -> Handle:
         """Enqueue one task in a transaction of its own."""

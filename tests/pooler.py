@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from asyncio import StreamReader, StreamWriter
 from dataclasses import dataclass
 
@@ -119,7 +120,8 @@ class Pooler(Front):
                     raise Refused(message)
                 if kind == b"R" and message[5:9] != bytes(4):
                     raise RuntimeError("the server asks for a password: this pooler has none")
-                answer += message
+                # A key of its own: a request to cancel comes to it, not to the server.
+                answer += message if kind != b"K" else message[:5] + os.urandom(len(message) - 5)
         except BaseException:
             reset(writer)
             raise

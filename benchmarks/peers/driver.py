@@ -111,10 +111,14 @@ def _timed(work: Any) -> float:
 
 
 def main(kind: type[Driver]) -> None:
-    """Run as `python -m benchmarks.peers.NAME client|work URL`."""
+    """Run as `python -m benchmarks.peers.NAME client|work|produce URL`."""
     role, url = sys.argv[1:3]
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a queue prints is no answer
+    if role == "produce":
+        _, processes, seconds = json.loads(sys.stdin.readline())
+        print(json.dumps({"answer": _produce(kind, url, processes, seconds)}), file=answers)
+        return
     driver = kind(url)
     if role == "work":
         driver.prepare()
@@ -127,6 +131,41 @@ def main(kind: type[Driver]) -> None:
     for line in sys.stdin:
         command, *arguments = json.loads(line)
         print(json.dumps({"answer": getattr(client, command)(*arguments)}), file=answers)
+
+
+def _produce(kind: type[Driver], url: str, processes: int, seconds: float) -> tuple[float, float]:
+    """Tasks a second of processes that all enqueue one by one, and the longest that one of them waited for a commit.
+
+    They are forked before anything is opened: SQLite's locks do not survive it.
+    """
+    told, starting = [], os.pipe()
+    for _ in range(processes):
+        hears, tells = os.pipe()
+        if not os.fork():
+            try:
+                os.close(starting[1])
+                _enqueue_until(kind(url), seconds, starting[0], tells)
+            finally:
+                os._exit(0)  # whoever waits for an answer sees that there is none
+        os.close(tells)
+        told.append(os.fdopen(hears))
+    for one in told:
+        assert one.readline() == "ready\n", "a producer has failed"
+    began = time.monotonic()
+    os.close(starting[1])
+    answers = [json.loads(one.readline()) for one in told]
+    return sum(done for done, _ in answers) / (time.monotonic() - began), max(worst for _, worst in answers)
+
+
+def _enqueue_until(driver: Driver, seconds: float, start: int, answer: int) -> None:
+    driver.enqueue(range(5))  # connected, compiled
+    os.write(answer, b"ready\n")
+    os.read(start, 1)  # nothing, when the parent closes its end
+    done, worst, deadline = 0, 0.0, time.monotonic() + seconds
+    while (began := time.monotonic()) < deadline:
+        driver.enqueue([done])
+        done, worst = done + 1, max(worst, time.monotonic() - began)
+    os.write(answer, b"[%d, %.6f]\n" % (done, worst))
 
 
 def _end_with_parent() -> None:

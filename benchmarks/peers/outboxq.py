@@ -10,6 +10,7 @@ from sqlalchemy import Engine, event
 
 from benchmarks.peers.driver import Driver, began, main
 from outboxq import Outbox
+from outboxq.cli.worker import leave_uncollected
 from outboxq.engine import make_engine
 from outboxq.model import NewTask
 from outboxq.uuid7 import uuid7
@@ -28,7 +29,7 @@ def engine_of(url: str) -> Engine:
 
 
 class OutboxqDriver(Driver):
-    settings = "Outbox.worker() with 8 threads, as it comes; bulk is Store.enqueue_many"
+    settings = "8 threads, as `outboxq worker` has them; bulk is Store.enqueue_many"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -61,6 +62,7 @@ class OutboxqDriver(Driver):
 
     def work(self) -> None:
         worker = self._outbox.worker(queues=["bench"], concurrency=int(os.environ.get("BENCH_THREADS", "8")))
+        leave_uncollected()  # as the command does
         raise SystemExit(worker.run())
 
 

@@ -11,9 +11,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -28,11 +28,19 @@ SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """What a process has in its environment beside what we have in ours, and how it is called in the log."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+
+
 class Supervisor:
     """Runs `command` in a number of processes until it is told to stop, or until they are done.
 
     `command` takes the descriptor of the lifeline: a pipe that nobody writes to, whose end tells a process that we are gone.
-    `burst`: a process that ends with 0 is done. `recycles`: it is replaced at once. `reloads`: whatever else ends waits for
+    `environments`: what each has beside our own; so many processes of each. `burst`: a process that ends with 0 is done. `recycles`: it is replaced at once. `reloads`: whatever else ends waits for
     `reload()`.
     """
 
@@ -41,6 +49,7 @@ class Supervisor:
         command: Callable[[int], Sequence[str]],
         *,
         processes: int,
+        environments: Sequence[Environment] = (Environment(),),
         burst: bool = False,
         recycles: bool = False,
         reloads: bool = False,
@@ -49,7 +58,8 @@ class Supervisor:
         self._burst = burst
         self._recycles = recycles
         self._reloads = reloads
-        self._children = [_Child(number) for number in range(1, processes + 1)]
+        each = [environment for environment in environments for _ in range(processes)]
+        self._children = [_Child(number, environment) for number, environment in enumerate(each, 1)]
         # What happens is put here by the threads that wait for it, and done in `run`, one thing after another.
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._signals: list[int] = []
@@ -144,7 +154,10 @@ class Supervisor:
         try:
             # In a session of its own: a terminal's Ctrl-C reaches it through us, and so once.
             process = subprocess.Popen(  # noqa: S603 - this very program
-                self._command(self._lifeline), pass_fds=[self._lifeline], start_new_session=True
+                self._command(self._lifeline),
+                env={**os.environ, **child.environment.variables},
+                pass_fds=[self._lifeline],
+                start_new_session=True,
             )
         except OSError as error:  # too many processes, too little memory
             self._replace(child, 1, f"worker process {child.number} could not be started: {error}")
@@ -245,6 +258,7 @@ class _Child:
     """One of the processes, and its successors."""
 
     number: int
+    environment: Environment
     process: subprocess.Popen[bytes] | None = None
     due: float | None = 0.0
     """When it is to be started; None: it runs, or has ended for good."""
@@ -260,7 +274,8 @@ class _Child:
         return time.monotonic() - self.started
 
     def __str__(self) -> str:
-        return f"worker process {self.number} (pid {self.pid})"
+        where = f" on {self.environment.name}" if self.environment.name else ""
+        return f"worker process {self.number} (pid {self.pid}){where}"
 
 
 def _how(code: int) -> str:

@@ -20,7 +20,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import click
+from sqlalchemy.engine import URL
 
+from ..engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
 from ..outbox import Outbox
 from ..worker import Worker
@@ -29,9 +31,10 @@ from .live import LiveHandler
 from .live import watching as watching_worker
 from .loading import load
 from .logs import LogFormat, configure
-from .supervisor import Supervisor
+from .supervisor import Environment, Supervisor
 from .supervisor import watching as watching_files
 
+DATABASE = "OUTBOXQ_DATABASE_URL"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 EPILOG = """\b
@@ -66,6 +69,15 @@ def none_of_none(
 # An option that is named as one of `Outbox.worker()` is passed on to it.
 @click.command(cls=Rerunnable, epilog=EPILOG)
 @click.argument("app")
+@click.option(
+    "--database-url",
+    "database_urls",
+    multiple=True,
+    envvar="OUTBOXQ_DATABASE_URLS",
+    show_envvar=True,
+    help="Work on this database, not on APP's own; may be given again: --processes of each. Better given by the environment, "
+    "with blanks between them.",
+)
 @click.option(
     "-q",
     "--queue",
@@ -131,13 +143,19 @@ def worker(written: Sequence[str], /, app: str, **options: Any) -> None:
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
     """
-    serve(partial(load, app), partial(_command, written), **options)
+    urls = [_parsed(url) for url in options.pop("database_urls")]
+    if len({_address(url) for url in urls}) < len(urls):
+        raise click.UsageError("--database-url is given the same database twice")
+    own = _parsed(os.environ[DATABASE]) if urls and options["lifeline"] is not None else next(iter(urls), None)
+    databases = [_environment(url) for url in urls]
+    serve(partial(_find, app, own), partial(_command, written), databases=databases, **options)
 
 
 def serve(
     find: Callable[[], Outbox],
     command: Callable[[int], list[str]],
     *,
+    databases: Sequence[Environment] = (),
     burst: bool,
     processes: int,
     reload: bool,
@@ -147,22 +165,29 @@ def serve(
     lifeline: int | None,
     **options: Any,
 ) -> NoReturn:
-    """Run what `find` finds, with the options of `worker`; `command` starts another such process on that lifeline."""
-    if reload and (processes > 1 or burst):
-        raise click.UsageError("--reload goes with neither --processes nor --burst")
-    if burst and processes > 1 and options["max_tasks"] is not None:
+    """Run what `find` finds, with the options of `worker`; `command` starts another such process on that lifeline.
+
+    `databases`: of which there are so many processes each.
+    """
+    several = processes > 1 or len(databases) > 1
+    if reload and (several or burst):
+        raise click.UsageError("--reload goes with neither --processes nor --burst, and with one database")
+    if burst and several and options["max_tasks"] is not None:
         raise click.UsageError("--burst with --max-tasks goes with one process: several would leave work behind")
+    if len(databases) > 1 and options["listen_url"] is not None:
+        raise click.UsageError("--listen-url goes with one database: there is one such address for each")
     if live and log_format is LogFormat.JSON:
         raise click.UsageError("--live is for people: it does not go with --log-format json")
     if live is None:
         live = log_format is LogFormat.TEXT and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    live = live and processes == 1
+    live = live and not several
     handler = LiveHandler() if live else None
     configure(log_level, log_format, handler)
-    if lifeline is None and (reload or processes > 1):
+    if lifeline is None and (reload or several):
         supervisor = Supervisor(
             command,
             processes=processes,
+            environments=databases or [Environment()],
             burst=burst,
             recycles=options["max_tasks"] is not None,
             reloads=reload,
@@ -173,6 +198,45 @@ def serve(
     if lifeline is not None:
         threading.Thread(target=_hold, args=(lifeline,), name="outboxq-lifeline", daemon=True).start()
     sys.exit(_run(find, handler, burst=burst, **options))
+
+
+def leave_uncollected() -> None:
+    """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
+    which took a third of a busy worker's CPU. It stays so: the process is about to end, where a last look would take its time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return parse_url(url)
+    except ConfigurationError as error:
+        fail(str(error), EXIT_USAGE)
+
+
+def _address(url: URL) -> tuple[object, ...]:
+    return url.get_backend_name(), url.host, url.port, url.database, url.username
+
+
+def _environment(url: URL) -> Environment:
+    """What a process has that is to work on this database."""
+    return Environment(variables={DATABASE: _written(url)}, name=url.set(query={}).render_as_string())
+
+
+def _written(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
+
+
+def _find(app: str, url: URL | None) -> Outbox:
+    """APP, on this database if one is given. An engine that it has made for it from its environment is left as it is."""
+    if url is None:
+        return load(app)
+    os.environ[DATABASE] = _written(url)
+    outbox = load(app)
+    if not outbox.is_bound or _address(outbox.store.bound_engine.url) != _address(url):
+        outbox.bind(url)
+    return outbox
 
 
 def _command(written: Sequence[str], lifeline: int) -> list[str]:
@@ -202,7 +266,7 @@ def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool
                 outbox.bind(EMBEDDED)
                 outbox.upgrade()
             running = outbox.worker(**options)
-            _leave_uncollected()
+            leave_uncollected()
             try:
                 with watching_worker(running, handler) if handler else nullcontext():
                     return running.run(burst=burst)
@@ -213,14 +277,6 @@ def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool
             raise
         except (ConfigurationError, InvalidArgument) as error:
             fail(str(error), EXIT_USAGE)
-
-
-def _leave_uncollected() -> None:
-    """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
-    which took a third of a busy worker's CPU. It stays so: the process is about to end, where a last look would take its time.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 @contextmanager

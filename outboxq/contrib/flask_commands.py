@@ -29,7 +29,11 @@ def commands() -> AppGroup:
     return group
 
 
-@click.command(cls=Rerunnable, epilog=EPILOG, params=[one for one in worker_of_app.params if one.name != "app"])
+@click.command(
+    cls=Rerunnable,
+    epilog=EPILOG,
+    params=[one for one in worker_of_app.params if one.name not in ("app", "database_urls")],
+)
 @click.pass_context
 @with_appcontext
 def worker(ctx: click.Context, /, **options: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -30,6 +30,12 @@ class Begin(StrEnum):
     """Reads only, all of it as of one moment."""
     ASYNCHRONOUS = "asynchronous"
     """Writes what a crash of the server may take back."""
+    SINGLE = "single"
+    """One statement that writes: a transaction by itself, on a connection that has our settings."""
+    SINGLE_ASYNCHRONOUS = "single asynchronous"
+    """The same of what a crash of the server may take back."""
+    INSERT = "insert"
+    """One statement that writes new rows only, and needs none of our settings: a transaction by itself."""
     HANDLER = "handler"
     """Of a transactional task: the user's statements, under the user's own settings."""
 
@@ -103,12 +109,18 @@ class Dialect(ABC):
         """The statements of `statements/sleeping.py`, by name; none where the database cannot notify."""
         return {}
 
-    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object]) -> None:  # noqa: ARG002
-        """Begin a transaction of our own on a driver's connection that is in none, which `execute` speaks to."""
+    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:  # noqa: ARG002
+        """Begin a transaction of our own on a driver's connection that is in none, which `execute` speaks to.
+
+        `info` is what SQLAlchemy remembers of the connection.
+        """
         execute(self.begin[begin])
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Make an engine's connections fit for us."""
+
+    def keep_settings(self, engine: Engine) -> None:  # noqa: B027
+        """Have the connections of an engine that nobody else uses know what our transactions begin with."""
 
     def begin_for_real(self, engine: Engine) -> None:
         """Have a caller's engine begin real transactions. Raises ConfigurationError where the driver does so anyway."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 from sqlalchemy import FromClause, Select, select
@@ -21,7 +20,10 @@ class Batches(Protocol):
 
 
 class OneStatement:
-    """A transition as one statement of data-modifying CTEs; the same chain once more for a batch of one, which most are."""
+    """A transition as one statement of data-modifying CTEs; the same chain once more for a batch of one, which most are.
+
+    And each without the steps that the batch has no row for: a step that finds nothing to do is set up all the same.
+    """
 
     def __init__(
         self,
@@ -37,39 +39,63 @@ class OneStatement:
         self._pack = pack
         self._given = transition.given
         self._names = [f"given_{key}" for key in transition.given]
+        positions = {key: position for position, key in enumerate(transition.given)}
+        self._spared = [
+            (name, positions[when.column], when.values)
+            for name, when in transition.when.items()
+            if when.rows == "given"
+        ]
+        self._prepared: dict[tuple[bool, frozenset[str]], Prepared] = {}
 
     @property
     def sql(self) -> str:
-        return self._many.sql
+        return self._statement(of_one=False).sql
 
     @property
     def sql_of_one(self) -> str | None:
         """Nothing but `given` is another in it. None: it takes no batch."""
-        return self._one.sql if self._given else None
+        return self._statement(of_one=True).sql if self._given else None
+
+    def sql_for(self, rows: Sequence[Sequence[Any]]) -> str:
+        """What is run for this batch: steps may be missing."""
+        return self._statement(of_one=len(rows) == 1, without=self._needless(rows)).sql
+
+    def compile(self) -> None:
+        for form in ("_many", "_one") if self._given else ("_many",):
+            getattr(self, form)
 
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:
         if rows is None:
-            return self._many.run(execute, values)
-        if len(rows) == 1:
-            return self._one.run(execute, {**values, **dict(zip(self._names, rows[0], strict=True))})
-        return self._many.run(execute, {**values, **self._pack("given", self._given, rows)})
+            return self._statement(of_one=False).run(execute, values)
+        of_one = len(rows) == 1
+        packed = dict(zip(self._names, rows[0], strict=True)) if of_one else self._pack("given", self._given, rows)
+        return self._statement(of_one=of_one, without=self._needless(rows)).run(execute, {**values, **packed})
 
-    @cached_property
-    def _many(self) -> Prepared:
-        given = self._grammar.rows("given", self._given) if self._given else None
-        return self._prepare(_built(self._transition, given))
+    def _needless(self, rows: Sequence[Sequence[Any]]) -> frozenset[str]:
+        """The steps that need not be asked about this batch."""
+        return frozenset(
+            name for name, position, values in self._spared if not any(_says(row[position], values) for row in rows)
+        )
 
-    @cached_property
-    def _one(self) -> Prepared:
-        return self._prepare(_built(self._transition, self._grammar.row("given", self._given)))
+    def _statement(self, *, of_one: bool, without: frozenset[str] = frozenset()) -> Prepared:
+        found = self._prepared.get((of_one, without))
+        if found is None:
+            batch = self._grammar.row if of_one else self._grammar.rows
+            given = batch("given", self._given) if self._given else None
+            found = self._prepared[of_one, without] = self._prepare(_built(self._transition, given, without))
+        return found
 
 
-def _built(transition: Transition, given: FromClause | None) -> Statement:
+def _says(value: Any, values: frozenset[str]) -> bool:
+    return value in values if values else value is not None
+
+
+def _built(transition: Transition, given: FromClause | None, without: frozenset[str]) -> Statement:
     """The statement of a transition whose batch is this relation."""
     relations: dict[str, Any] = {} if given is None else {"given": given}
-    *inner, (last, build_last) = transition.steps.items()
+    *inner, (last, build_last) = [(name, build) for name, build in transition.steps.items() if name not in without]
     for name, build in inner:
         relations[name] = _cte(build(relations), name)
     ctes = [relations[name] for name, _ in inner]

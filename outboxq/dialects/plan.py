@@ -14,6 +14,9 @@ class Plan(Protocol):
     @property
     def sql(self) -> str: ...
 
+    def compile(self) -> None:
+        """Now, and not at its first use."""
+
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
+    Engine,
     FromClause,
     Select,
     Table,
@@ -35,6 +36,7 @@ from ..errors import UnsupportedDatabase
 from ..statements import claim, keyed, sleeping
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
+from . import postgresql_session
 from .base import Begin, Dialect
 from .one_statement import OneStatement
 from .partitioning import Partitioning
@@ -152,24 +154,7 @@ class PostgresGrammar:
 
 class PostgresDialect(Dialect):
     name = "postgresql"
-    # One message: READ COMMITTED and short timeouts whatever the engine's or the role's defaults are.
-    # Plans are index look-ups even where they were made, and kept, while a table was empty: an idle queue's tables are.
-    # Such a plan may be kept: planning takes longer than a claim of one (1.6 ms against 0.9) and finds nothing better.
-    # Recursive CTEs are estimated a hundred times too dear, which would have each claim compiled first (95 ms for 5).
-    _limits = (
-        "SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; "
-        "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; "
-        "SET LOCAL plan_cache_mode = force_generic_plan"
-    )
-    # A batch joins its CTEs by hash: the planner takes them for ten rows, and would compare each with each.
-    _write = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_limits}; SET LOCAL enable_nestloop = off"
-    begin: ClassVar = {
-        Begin.WRITE: _write,
-        Begin.READ: f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_limits}",
-        Begin.SNAPSHOT: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = off",
-        Begin.ASYNCHRONOUS: f"{_write}; SET LOCAL synchronous_commit = off",
-        Begin.HANDLER: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-    }
+    begin: ClassVar = postgresql_session.BEGIN
     reads_before_writing = False
     one_statement = True
     connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
@@ -258,13 +243,11 @@ class PostgresDialect(Dialect):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object]) -> None:
-        # Several commands cannot be prepared, and a host may have asked for everything to be.
-        threshold, raw.prepare_threshold = raw.prepare_threshold, None
-        try:
-            super().start(raw, begin, execute)
-        finally:
-            raw.prepare_threshold = threshold
+    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:
+        postgresql_session.start(raw, begin, execute, info)
+
+    def keep_settings(self, engine: Engine) -> None:
+        postgresql_session.keep_settings(engine)
 
     def own_url(self, url: URL) -> URL:
         if "+" not in url.drivername:

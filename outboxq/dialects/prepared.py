@@ -31,12 +31,20 @@ class Prepared:
             **placed,  # type: ignore[arg-type]
         )
         self.sql = str(compiled)
-        self._defaults: dict[str, Any] = {}
+        self._constants: dict[str, Any] = {}
+        self._required: list[str] = []
+        self._optional: dict[str, Any] = {}
         self._encoders: dict[str, Callable[[Any], Any]] = {}
-        self._required: frozenset[str] = frozenset(bind.key for bind in compiled.bind_names if bind.required)
         for bind, name in compiled.bind_names.items():
             encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
-            self._defaults[name] = bind.effective_value if encode is None else encode(bind.effective_value)
+            default = bind.effective_value if encode is None else encode(bind.effective_value)
+            if bind.unique:  # without a name that anybody could give it a value by
+                self._constants[name] = default
+                continue
+            if bind.required:
+                self._required.append(name)
+            else:
+                self._optional[name] = default
             if encode is not None:
                 self._encoders[name] = encode
         columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
@@ -47,17 +55,19 @@ class Prepared:
     @property
     def names(self) -> frozenset[str]:
         """The parameters it takes."""
-        return frozenset(self._defaults)
+        return frozenset((*self._required, *self._optional, *self._constants))
 
     def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The driver's parameters; `values` may hold more than this statement takes."""
-        parameters = dict(self._defaults)
-        for name in parameters:
+        parameters = {**self._constants, **self._optional}
+        for name in self._required:
+            parameters[name] = values[name]
+        for name in self._optional:
             if name in values:
-                encode = self._encoders.get(name)
-                parameters[name] = values[name] if encode is None else encode(values[name])
-            elif name in self._required:
-                raise KeyError(name)
+                parameters[name] = values[name]
+        for name, encode in self._encoders.items():
+            if name in values:
+                parameters[name] = encode(values[name])
         return parameters
 
     def run(self, execute: Execute, values: Mapping[str, Any]) -> list[Row]:

@@ -56,6 +56,9 @@ class Script:
     def sql(self) -> str:
         return ";\n\n".join(f"-- {name}\n{step.sql}" for name, step in self._steps.items())
 
+    def compile(self) -> None:
+        """It is."""
+
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:
@@ -63,7 +66,7 @@ class Script:
         if rows is not None:
             bound["given"] = packed(rows, self._encoders)
         outcome: dict[str, list[tuple[Any, ...]]] = {}
-        passed: dict[str, list[list[Any]]] = {}
+        passed: dict[str, Sequence[Sequence[Any]]] = {"given": rows or ()}
         asked = {name for name, *_ in self._outcome}
         for name, step in self._steps.items():
             found = list(execute(step.sql, step.bind(bound))) if self._has_work(name, passed) else []
@@ -74,7 +77,7 @@ class Script:
                 outcome[name] = found
         return self._complete(outcome)
 
-    def _has_work(self, name: str, passed: Mapping[str, list[list[Any]]]) -> bool:
+    def _has_work(self, name: str, passed: Mapping[str, Sequence[Sequence[Any]]]) -> bool:
         if name not in self._when:
             return True
         rows, position, values = self._when[name]

@@ -140,6 +140,9 @@ class SqliteDialect(Dialect):
         Begin.READ: "BEGIN DEFERRED",
         Begin.SNAPSHOT: "BEGIN DEFERRED",
         Begin.ASYNCHRONOUS: "BEGIN IMMEDIATE",
+        Begin.SINGLE: "BEGIN IMMEDIATE",
+        Begin.SINGLE_ASYNCHRONOUS: "BEGIN IMMEDIATE",
+        Begin.INSERT: "BEGIN IMMEDIATE",
         Begin.HANDLER: "BEGIN IMMEDIATE",
     }
     reads_before_writing = True

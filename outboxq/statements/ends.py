@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Double, Text, Uuid, and_, case, delete, func, null, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Double,
+    Text,
+    Uuid,
+    and_,
+    case,
+    delete,
+    func,
+    null,
+    select,
+    true,
+    tuple_,
+    update,
+)
 
 from ..column_types import Instant
 from ..model import EventType, TaskStatus
@@ -23,6 +38,7 @@ END: Columns = {
     "error": Text(),
     "result": Text(),
     "data": Text(),
+    "partition_key": Text(),
 }
 
 
@@ -32,7 +48,6 @@ def end(g: Grammar) -> Transition:
         name="end",
         given=END,
         steps={
-            "held": lambda r: _held(g, r),
             "freed": lambda r: _freed(g, r),
             "ended": lambda r: _ended(g, r),
             "entry": lambda r: _entry(g, r),
@@ -42,10 +57,10 @@ def end(g: Grammar) -> Transition:
             "key_freed": lambda r: follow.key_freed(g, r["ended"].c),
         },
         when={
-            "entry": When("ended", "status", frozenset({TaskStatus.READY})),
-            "letter": When("ended", "status", frozenset({TaskStatus.FAILED})),
-            "key_held": When("ended", "partition_key"),
-            "key_freed": When("ended", "partition_key"),
+            "entry": When("given", "status", frozenset({TaskStatus.READY})),
+            "letter": When("given", "status", frozenset({TaskStatus.FAILED})),
+            "key_held": When("given", "partition_key"),
+            "key_freed": When("given", "partition_key"),
         },
         returns="ended",
         tells=("id", "queue", "partition_key", "limits"),
@@ -94,10 +109,16 @@ def _held(g: Grammar, r: Relations) -> Statement:
 
 
 def _freed(g: Grammar, r: Relations) -> Statement:
-    lease = task_leases.c
+    """Those of the leases that are still the worker's: by index, so in the order of their ids too.
+
+    Deleted as they are found: locked first and deleted then, each would be written to the log of the database twice.
+    """
+    lease, given = task_leases.c, r["given"].c
+    # Asked of each lease found, with IS TRUE: as a join it could be planned in another order than that of the ids.
+    held = tuple_(lease.task_execution_id, lease.lease_token).in_(select(given.id, given.lease_token))
     return (
         delete(task_leases)
-        .where(g.among(lease.task_execution_id, r["held"].c.id))
+        .where(g.among(lease.task_execution_id, given.id), lease.worker_id == worker_id, held.is_(true()))
         .returning(lease.task_execution_id.label("id"))
     )
 

@@ -26,7 +26,7 @@ Statement = Select[Any] | Insert | Update | Delete
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Some row of the step `rows` has one of `values` in its `column`; no values: anything but NULL."""
+    """Some row of the step `rows`, or of the batch (`given`), has one of `values` in its `column`; no values: not NULL."""
 
     rows: str
     column: str
@@ -46,7 +46,8 @@ class Transition:
     passes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What later steps read of a step that returns more than that."""
     when: Mapping[str, When] = field(default_factory=dict)
-    """Steps whose own WHERE lets nothing through but for such rows; one run by itself is spared where there are none."""
+    """Steps that do nothing but for such rows. Where there are none, a step is spared: of those that speak of `given` on every
+    database, of the others where each is run by itself."""
     returns: str | None = None
     """The step whose rows are the outcome; None: nobody asks."""
     tells: tuple[str, ...] | None = None

@@ -27,6 +27,9 @@ from ..target import SqlalchemyTarget, Target, target_of
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
+_IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
+"""What is run again is a transaction that says everything: what `done` reads belongs to it."""
+
 REVISION = "0001"
 """The schema this code reads and writes."""
 
@@ -84,10 +87,6 @@ class Transactions:
         """The same store on connections of its own; see `engine.reserve` and `gone` above."""
         return type(self)(reserve(self.bound_engine), schema=self.schema, clock=self.clock, gone=gone)
 
-    def giving_up(self, gone: threading.Event) -> Self:
-        """The same store on the same connections, with a `gone` of its own."""
-        return type(self)(self.engine, schema=self.schema, clock=self.clock, gone=gone)
-
     def _run(
         self,
         work: Callable[[Target], T],
@@ -104,8 +103,9 @@ class Transactions:
         if using is not None:
             return work(self._joined(using))
         for attempt in self._attempts():
-            with attempt, self._transaction(begin) as target:
-                if attempt.retry_state.attempt_number > 1 and (found := done(target)) is not None:
+            again = attempt.retry_state.attempt_number > 1
+            with attempt, self._transaction(_IN_FULL.get(begin, begin) if again else begin) as target:
+                if again and (found := done(target)) is not None:
                     return found
                 return work(target)
         raise AssertionError("tenacity reraises the last error")

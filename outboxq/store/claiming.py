@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from ..dialects import Begin, Row
@@ -13,6 +14,15 @@ from ..model import Claim, duration
 from ..target import Target
 from .base import identifier, positive
 from .keys import Keys, started
+
+log = logging.getLogger("outboxq.store")
+
+Found = tuple[list[Row], bool]
+"""What was claimed, and whether there may be others."""
+
+
+class Part(Protocol):
+    def __call__(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found: ...
 
 
 class Claiming(Keys):
@@ -46,35 +56,62 @@ class Claiming(Keys):
         if seconds is not None and seconds <= 0:
             raise InvalidArgument("the lease must be longer than nothing")
         options = {"worker_id": worker_id, "lease_seconds": seconds}
+        scoped = queues is not None
 
-        def work(target: Target) -> list[Claim]:
+        def part(target: Target, claim: Part, room: int) -> Found:
             values = self._values(target, **options) | self._scope(target, queues, event_types)
-            rows = self._claim(target, limit, values, scoped=queues is not None)
-            return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
+            return claim(target, room, values, scoped=scoped)
 
         if using is None and self.dialect.reads_before_writing and not self._any_due(queues, event_types):
             return []
-        # Not flushed, for a task must not wait for that: a server that crashes may take the claim back, which fences its
-        # worker (the next holder of the same token is another one), and the task is claimed again. What is flushed later,
-        # such as its completion, is never kept without it.
-        return self._run(work, using=using, begin=Begin.ASYNCHRONOUS)
+        if using is None and self.dialect.one_statement:
+            rows = self._claim_in_parts(limit, part)
+        else:
+            rows = self._run(
+                lambda target: self._claim(limit, lambda claim, room, _: part(target, claim, room)),
+                using=using,
+                begin=Begin.ASYNCHRONOUS,
+            )
+        return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
 
-    def _claim(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> list[Row]:
+    def _claim_in_parts(self, limit: int, part: Callable[[Target, Part, int], Found]) -> list[Row]:
+        """Each in a transaction of its own: most claims are one statement then.
+
+        Not flushed, for a task must not wait for that: a server that crashes may take the claim back, which fences its worker
+        (the next holder of the same token is another one), and the task is claimed again. What is flushed later, such as its
+        completion, is never kept without it.
+        """
+        claimed: list[Row] = []
+
+        def run(claim: Part, room: int, begin: Begin) -> Found:
+            try:
+                rows, more = self._run(lambda target: part(target, claim, room), begin=begin)
+            except Exception:
+                if not claimed:
+                    raise
+                log.exception("the second part of a claim failed; what the first part claimed is run")
+                return [], False
+            claimed.extend(rows)
+            return rows, more
+
+        return self._claim(limit, run)
+
+    def _claim(self, limit: int, run: Callable[[Part, int, Begin], Found]) -> list[Row]:
         """Who had to stand back for the others last time goes first."""
         others_first, self._others_first = self._others_first, False
-        found = self._others(target, limit, values, scoped=scoped) if others_first else []
+        found = list(run(self._others, limit, Begin.ASYNCHRONOUS)[0]) if others_first else []
         if len(found) == limit:
             return found
-        plain, besides = self._plain(target, limit - len(found), values, scoped=scoped)
+        plain, besides = run(self._plain, limit - len(found), Begin.SINGLE_ASYNCHRONOUS)
         found += plain
         if not others_first and besides:
             if len(found) == limit:
                 self._others_first = True
             else:
-                found += self._others(target, limit - len(found), values, scoped=scoped)
+                found += run(self._others, limit - len(found), Begin.ASYNCHRONOUS)[0]
         return found
 
-    def _plain(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> tuple[list[Row], bool]:
+    def _plain(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found:
         """Tasks without a key, of queues without limits; and whether there may be others."""
         statements = target.dialect.statements
         plan = statements.claim_from_all
@@ -89,7 +126,7 @@ class Claiming(Keys):
             if found or not taken:
                 return found, not taken or bool(taken[0]["besides"])
 
-    def _others(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> list[Row]:
+    def _others(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found:
         """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
         statements = target.dialect.statements
         rows = (statements.besides_given if scoped else statements.besides).run(target.execute, values)
@@ -106,7 +143,7 @@ class Claiming(Keys):
             claim, of = parts[(self._turn + position) % len(parts)]
             if len(found) < limit:
                 found += claim(target, limit - len(found), values, of)
-        return found
+        return found, False
 
     def _limited(self, target: Target, limit: int, values: dict[str, Any], of: tuple[str, bool]) -> list[Row]:
         """What one queue's limits allow, counted under the lock of its settings."""

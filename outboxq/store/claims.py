@@ -17,6 +17,14 @@ from .base import Transactions, event_data, positive
 
 log = logging.getLogger("outboxq.store")
 
+_BEGIN = {
+    (True, True): Begin.SINGLE,
+    (True, False): Begin.WRITE,
+    (False, True): Begin.SINGLE_ASYNCHRONOUS,
+    (False, False): Begin.ASYNCHRONOUS,
+}
+"""By whether it is to be durable, and whether it is one statement."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
@@ -37,6 +45,11 @@ class Recovered:
 
 
 class Claims(Transactions):
+    def compile_ends(self) -> None:
+        """Compile what a worker with its first claims in hand will run, while nothing waits for it."""
+        for plan in (self.dialect.statements.heartbeat, self.dialect.statements.end):
+            plan.compile()
+
     def complete(self, claim: Claim, result: str | None = None, *, using: object = None) -> None:
         """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
         self._finish_one(Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
@@ -81,7 +94,9 @@ class Claims(Transactions):
             lost = frozenset(outcome.claim.id for outcome in outcomes if not self._has_ended(target, outcome))
             return lost if len(lost) < len(outcomes) else None
 
-        return self._run(work, using=using, begin=Begin.WRITE if durable else Begin.ASYNCHRONOUS, done=done)
+        # The end of a task that makes way for another is told in the same transaction.
+        alone = not any(outcome.claim.makes_way for outcome in outcomes)
+        return self._run(work, using=using, begin=_BEGIN[durable, alone], done=done)
 
     def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
         """Extend the leases of these claims of one worker by their own length from now; a missing id was lost."""
@@ -105,7 +120,7 @@ class Claims(Transactions):
             }
 
         return self._run(
-            work, using=using, begin=Begin.ASYNCHRONOUS
+            work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS
         )  # at worst the lease ends as if it had not been beaten
 
     def recover(
@@ -167,4 +182,5 @@ def _end(outcome: Outcome) -> tuple[object, ...]:
         None if outcome.error is None else sanitize(outcome.error),
         outcome.result,
         event_data(outcome.data),
+        outcome.claim.partition_key,
     )

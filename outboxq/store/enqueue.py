@@ -8,6 +8,7 @@ from types import NoneType
 from typing import TypeGuard
 from uuid import UUID
 
+from ..dialects import Begin
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnConflict, OnDeadLetter
 from ..target import Target
@@ -15,7 +16,9 @@ from .base import aware
 from .idempotency import Idempotency
 from .rows import row
 
+_NOTHING = timedelta(0)
 _MICROSECOND = timedelta(microseconds=1)
+_HUNDRED_YEARS = timedelta(days=36500)
 MAX_NAME = 200
 """Characters in a name or a key: each becomes part of an index entry."""
 
@@ -52,9 +55,11 @@ class Enqueue(Idempotency):
             check(task)
         if not tasks:
             return []
+        one = len(tasks) == 1 and tasks[0].idempotency_key is None
         return self._run(
             lambda target: self._enqueue(target, tasks, joined=using is not None),
             using=using,
+            begin=Begin.INSERT if one else Begin.WRITE,
             done=lambda target: self._enqueued(target, tasks),
         )
 
@@ -76,67 +81,94 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
 
     `what` names what was given, where that is not a task.
     """
-    name = what or f"task {task.task_name!r}"
-    for key in ("task_name", "queue", "idempotency_key", "partition_key", "event_type"):
-        value = getattr(task, key)
-        if not (value is None and key not in ("task_name", "queue")) and not (
-            _is_text(value) and 1 <= len(value) <= MAX_NAME
-        ):
-            raise InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates")
+    for key, name in (("task_name", task.task_name), ("queue", task.queue)):
+        if not _is_name(name):
+            raise _bad_name(key, task, what)
+    for key, maybe in (
+        ("idempotency_key", task.idempotency_key),
+        ("partition_key", task.partition_key),
+        ("event_type", task.event_type),
+    ):
+        if maybe is not None and not _is_name(maybe):
+            raise _bad_name(key, task, what)
     if not _is_text(task.args) or not (task.headers is None or _is_text(task.headers)):
-        raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")
+        raise InvalidArgument(f"args and headers of {_named(task, what)} must be text without NUL or lone surrogates")
     if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
-        raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
+        raise InvalidArgument(f"the ids of {_named(task, what)} must be uuid.UUID")
     if task.id.version != 7:
-        raise InvalidArgument(f"the id of {name} must be made by uuid7(): old tasks are found by the time in it")
-    if type(task.priority) is not int or not -100 <= task.priority <= 100:
-        raise InvalidArgument(f"priority of {name} must be a whole number from -100 to 100")
-    if task.max_attempts is not None and (type(task.max_attempts) is not int or not 1 <= task.max_attempts < 2**31):
-        raise InvalidArgument(f"max_attempts of {name} must be a whole number of at least 1")
-    for key in ("lease", "timeout"):
-        span = getattr(task, key)
-        if not (span is None and key == "timeout") and not _is_span(span, shortest=_MICROSECOND):
-            raise InvalidArgument(
-                f"{key} of {name} must be a timedelta, longer than nothing and at most a hundred years"
-            )
-    if not _is_span(task.delay, shortest=timedelta(0)):
-        raise InvalidArgument(f"delay of {name} must be a timedelta from nothing to a hundred years")
-    if task.expires_in is not None and not _is_span(task.expires_in, shortest=_MICROSECOND):
-        raise InvalidArgument(f"{name} must expire after a timedelta, longer than nothing and at most a hundred years")
-    if task.expires_at is not None and task.expires_in is not None:
-        raise InvalidArgument(f"{name} expires at a moment or after a time, not both")
-    for moment, said in ((task.available_at, "due time"), (task.expires_at, "expiry")):
-        if moment is not None and not 1970 <= aware(moment, f"the {said} of {name}").year <= 9000:
-            raise InvalidArgument(f"the {said} of {name} must be in the years 1970 to 9000")
-    if type(task.on_dead_letter) is not OnDeadLetter or type(task.on_conflict) is not OnConflict:
-        raise InvalidArgument(f"on_dead_letter and on_conflict of {name} must be OnDeadLetter and OnConflict")
-    if task.unique_for is not None and not _is_span(task.unique_for, shortest=_MICROSECOND):
         raise InvalidArgument(
-            f"unique_for of {name} must be a timedelta, longer than nothing and at most a hundred years"
+            f"the id of {_named(task, what)} must be made by uuid7(): old tasks are found by the time in it"
         )
+    if type(task.priority) is not int or not -100 <= task.priority <= 100:
+        raise InvalidArgument(f"priority of {_named(task, what)} must be a whole number from -100 to 100")
+    if task.max_attempts is not None and (type(task.max_attempts) is not int or not 1 <= task.max_attempts < 2**31):
+        raise InvalidArgument(f"max_attempts of {_named(task, what)} must be a whole number of at least 1")
+    if not _is_span(task.lease, _MICROSECOND):
+        raise _bad_span("lease", task, what)
+    if task.timeout is not None and not _is_span(task.timeout, _MICROSECOND):
+        raise _bad_span("timeout", task, what)
+    if not _is_span(task.delay, _NOTHING):
+        raise InvalidArgument(f"delay of {_named(task, what)} must be a timedelta from nothing to a hundred years")
+    if task.expires_in is not None and not _is_span(task.expires_in, _MICROSECOND):
+        raise InvalidArgument(
+            f"{_named(task, what)} must expire after a timedelta, longer than nothing and at most a hundred years"
+        )
+    if task.expires_at is not None and task.expires_in is not None:
+        raise InvalidArgument(f"{_named(task, what)} expires at a moment or after a time, not both")
+    for moment, said in ((task.available_at, "due time"), (task.expires_at, "expiry")):
+        if moment is not None and not 1970 <= aware(moment, f"the {said} of {_named(task, what)}").year <= 9000:
+            raise InvalidArgument(f"the {said} of {_named(task, what)} must be in the years 1970 to 9000")
+    if type(task.on_dead_letter) is not OnDeadLetter or type(task.on_conflict) is not OnConflict:
+        raise InvalidArgument(
+            f"on_dead_letter and on_conflict of {_named(task, what)} must be OnDeadLetter and OnConflict"
+        )
+    if task.unique_for is not None and not _is_span(task.unique_for, _MICROSECOND):
+        raise _bad_span("unique_for", task, what)
     if type(task.unique_until_finished) is not bool:
-        raise InvalidArgument(f"unique_until_finished of {name} must be True or False")
+        raise InvalidArgument(f"unique_until_finished of {_named(task, what)} must be True or False")
     if task.idempotency_key is None and (
         task.unique_for is not None or task.unique_until_finished or task.on_conflict is not OnConflict.RETURN
     ):
         raise InvalidArgument(
-            f"unique_for, unique_until_finished and on_conflict of {name} say how long its idempotency_key is taken and what "
-            "happens then; give it one"
+            f"unique_for, unique_until_finished and on_conflict of {_named(task, what)} say how long its idempotency_key is "
+            "taken and what happens then; give it one"
         )
     if task.on_dead_letter is OnDeadLetter.HOLD and task.partition_key is None:
-        raise InvalidArgument(f"{name} cannot hold its partition key when it fails: it has none")
+        raise InvalidArgument(f"{_named(task, what)} cannot hold its partition key when it fails: it has none")
 
 
-def _is_span(value: object, *, shortest: timedelta) -> bool:
-    """Within what every clock of both databases can be moved by."""
-    return isinstance(value, timedelta) and shortest <= value <= timedelta(days=36500)
+def _is_name(value: object) -> bool:
+    return _is_text(value) and 1 <= len(value) <= MAX_NAME
 
 
 def _is_text(value: object) -> TypeGuard[str]:
     if not isinstance(value, str) or "\0" in value:
         return False
+    if value.isascii():
+        return True
     try:
         value.encode()
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_span(value: object, shortest: timedelta) -> bool:
+    """Within what every clock of both databases can be moved by."""
+    return isinstance(value, timedelta) and shortest <= value <= _HUNDRED_YEARS
+
+
+def _bad_name(key: str, task: NewTask, what: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{key} of {_named(task, what)} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates"
+    )
+
+
+def _bad_span(key: str, task: NewTask, what: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{key} of {_named(task, what)} must be a timedelta, longer than nothing and at most a hundred years"
+    )
+
+
+def _named(task: NewTask, what: str) -> str:
+    return what or f"task {task.task_name!r}"

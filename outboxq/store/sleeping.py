@@ -36,13 +36,13 @@ class Sleeping(Transactions):
     def announce(self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta) -> float:
         """Ask to be notified, for `longest` or until the next task is due; returns for how many seconds that is."""
         values = {"worker_id": worker_id, "longest_seconds": longest.total_seconds()}
-        rows = self._run(lambda target: self._ask(target, "announce", queues, values), begin=Begin.ASYNCHRONOUS)
+        rows = self._run(lambda target: self._ask(target, "announce", queues, values), begin=Begin.SINGLE_ASYNCHRONOUS)
         return float(min(row["seconds"] for row in rows))
 
     def horizon(self) -> int:
         """Every transaction begun from now on has a greater id; none that has written by now has."""
         statement = self.dialect.statements.sleeping["horizon"]
-        rows = self._run(lambda target: statement.run(target.execute, {}), begin=Begin.ASYNCHRONOUS)
+        rows = self._run(lambda target: statement.run(target.execute, {}), begin=Begin.SINGLE_ASYNCHRONOUS)
         return int(rows[0]["horizon"])
 
     def look(self, horizon: int, queues: Sequence[str] | None, event_types: Sequence[str] | None = None) -> Look:
@@ -64,7 +64,7 @@ class Sleeping(Transactions):
         statement = self.dialect.statements.sleeping[name]
         self._run(
             lambda target: statement.run(target.execute, self._values(target, worker_id=worker_id)),
-            begin=Begin.ASYNCHRONOUS,
+            begin=Begin.SINGLE_ASYNCHRONOUS,
         )
 
     def _ask(

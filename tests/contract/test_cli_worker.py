@@ -16,7 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
+from outboxq.cli.supervisor import Environment
+from outboxq.engine import make_engine
+from outboxq.migrations import upgrade
 from outboxq.model import TaskStatus
+from outboxq.store import Store
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -110,7 +114,7 @@ class Started:
 
     def children(self) -> list[int]:
         """Those it has said it started."""
-        return [int(pid) for pid in re.findall(r"worker process \d+ \(pid (\d+)\) started", log())]
+        return [int(pid) for pid in re.findall(r"worker process \d+ \(pid (\d+)\)(?: on \S+)? started", log())]
 
     def at_work(self, count: int) -> bool:
         assert self.process.poll() is None, log()
@@ -202,6 +206,11 @@ def test_the_listen_url_is_better_given_by_the_environment(recording):
         "--reload --burst",
         "--burst --max-tasks 3 --processes 2",
         "--live --log-format json",
+        "--database-url sqlite:///a.db --database-url sqlite:///b.db --reload",
+        "--database-url sqlite:///a.db --database-url sqlite:///b.db --burst --max-tasks 3",
+        "--database-url sqlite:///a.db --database-url sqlite:///b.db --listen-url postgresql://direct/x",
+        "--database-url sqlite:///a.db --database-url sqlite+pysqlite:///a.db",
+        "--database-url nonsense",
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(recording, options):
@@ -250,6 +259,7 @@ def test_the_processes_are_given_the_same_options_and_a_lifeline(supervised, opt
     outboxq("app", *options.split(), "-q", "mail", exit_code=5, OUTBOXQ_LISTEN_URL="postgresql://secret")
     command = [sys.executable, "-m", "outboxq", "worker", "--lifeline", "9", "app", *options.split(), "-q", "mail"]
     usual = {"processes": 2, "burst": False, "recycles": False, "reloads": False, "command": command}
+    usual["environments"] = [Environment()]
     assert supervised == [None, usual | made]  # no live line: several processes would write it
 
 
@@ -437,6 +447,81 @@ def test_an_application_that_is_not_there_ends_all_processes(sqlite_url):
     with started("nosuch", "--processes", "2", url=sqlite_url) as worker:
         assert worker.wait() == 2, log()
     assert "there is no module 'nosuch'" in log()
+
+
+# -- several databases --------------------------------------------------------------------------------------------------
+
+OWN_ENGINE = """
+import os
+
+from sqlalchemy import create_engine
+
+from outboxq import Outbox, configure_sqlite
+
+engine = configure_sqlite(create_engine(os.environ["OUTBOXQ_DATABASE_URL"]))
+outbox = Outbox(engine)
+
+
+@outbox.task(name="tests.pid")
+def pid() -> str:
+    assert outbox.store.bound_engine is engine
+    return engine.url.database
+"""
+
+
+def test_one_fleet_serves_several_databases(sqlite, postgresql):
+    both = (sqlite, postgresql)
+    urls = [word for one in both for word in ("--database-url", one.url)]
+    with started("app", "-c", "1", "--processes", "2", *urls, url="sqlite:///nosuch.db") as worker:
+        until(lambda: worker.at_work(4), seconds=60)
+        os.kill(worker.children()[0], signal.SIGKILL)
+        until(lambda: worker.at_work(5), seconds=40)
+        handles = [one.add(one.store, task_name="tests.pid") for one in both]
+        for one, handle in zip(both, handles, strict=True):
+            until(lambda o=one, h=handle: o.store.get(h.id).status is TaskStatus.COMPLETED, seconds=40)
+        pids = worker.children()
+        ran = [int(one.store.get(handle.id).result) for one, handle in zip(both, handles, strict=True)]
+        assert ran[0] in {pids[1], pids[4]}  # the first was killed; the last took its place, and its database
+        assert ran[1] in pids[2:4]
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0, log()
+    assert f"on {sqlite.url} was killed by SIGKILL; it is replaced in" in log()
+    assert log().count("ended with exit code 0") == 4
+    assert not Path("nosuch.db").exists()
+
+
+def test_a_process_of_several_databases_makes_its_engine_from_its_environment(sqlite, directory):
+    other = directory / "other.db"
+    upgrade(f"sqlite:///{other}")
+    store = Store(make_engine(f"sqlite:///{other}"))
+    handles = [sqlite.add(sqlite.store, task_name="tests.pid"), sqlite.add(store, task_name="tests.pid")]
+    os.environ["OUTBOXQ_DATABASE_URLS"] = f"{sqlite.url} sqlite:///{other}"
+    try:
+        with started("app", "--burst", url="", application=OWN_ENGINE) as worker:
+            assert worker.wait() == 0, log()
+    finally:
+        del os.environ["OUTBOXQ_DATABASE_URLS"]
+    ran = [sqlite.store.get(handles[0].id).result, store.get(handles[1].id).result]
+    assert [json.loads(path) for path in ran] == [sqlite.url.removeprefix("sqlite:///"), str(other)]
+    assert log().count("it is done") == 2
+    store.bound_engine.dispose()
+
+
+def test_a_database_that_is_away_does_not_keep_the_others_waiting_and_no_password_is_logged(sqlite):
+    away = "postgresql://somebody:secret@127.0.0.1:1/away"
+    handle = sqlite.add(sqlite.store, task_name="tests.pid")
+    with started("app", "--database-url", away, "--database-url", sqlite.url, url="") as worker:
+        until(lambda: sqlite.store.get(handle.id).status is TaskStatus.COMPLETED, seconds=40)
+        until(lambda: "on postgresql://somebody:***@127.0.0.1:1/away ended with exit code 69" in log(), seconds=60)
+        worker.send(signal.SIGTERM)
+        worker.wait()
+    assert "secret" not in log()
+
+
+def test_a_single_database_is_served_by_this_very_process(recording):
+    outboxq("recording", "--database-url", "sqlite:///given.db")
+    assert recording.outbox.store.bound_engine.url.database == "given.db"
+    assert os.environ.pop("OUTBOXQ_DATABASE_URL") == "sqlite:///given.db"
 
 
 # -- reload -----------------------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def test_a_relaxed_end_whose_answer_is_lost_is_looked_for_and_not_written_twice(
 
     monkeypatch.setattr(database.frozen, "_transaction", losing)
     assert database.frozen.finish([completed(claim)], durable=False) == frozenset()
-    assert [str(begin) for begin in lost] == ["asynchronous"]
+    assert [str(begin) for begin in lost] == ["single asynchronous"]
     events = [one.event_type for one in database.frozen.history(claim.id)]
     assert events == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED]
 

@@ -239,6 +239,20 @@ def test_a_batch_locks_its_leases_in_the_order_of_their_ids(postgresql, impatien
     assert [row[0] for row in rows] == ids(claims[11:])
 
 
+@pytest.mark.parametrize("count", [1, 5])
+def test_an_end_that_waited_for_a_heartbeat_finds_the_lease_still_held(postgresql, count):
+    """The row it waited for is looked at again as it is now."""
+    for _ in range(count):
+        postgresql.add()
+    claims = postgresql.claim(count)
+    outcomes = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
+    with helpers.transaction(postgresql) as holder:
+        assert len(postgresql.frozen.heartbeat(claims, using=holder)) == count
+        with helpers.stuck(postgresql, lambda: postgresql.frozen.finish(outcomes)) as end:
+            holder.commit()
+            assert end.result(20) == frozenset()
+
+
 def test_batches_in_opposite_order_do_not_deadlock(postgresql):
     count = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     before = postgresql.rows(count)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.dialects import Statements, dialect_for
+from outboxq.statements.ends import END
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))
@@ -75,6 +76,31 @@ def test_for_a_batch_of_one_only_the_batch_is_said_otherwise(name):
     assert rest_of_one == rest
     assert "unnest(" in batch
     assert "unnest(" not in one
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_batch_is_spared_the_steps_that_it_has_no_row_for(size):
+    plan = dialect_for("postgresql").statements.end
+
+    def row(status: str, key: str | None = None) -> tuple[object, ...]:
+        return tuple({"status": status, "partition_key": key}.get(name) for name in END)
+
+    steps = {
+        "entry": "INSERT INTO task_outbox",
+        "letter": "INSERT INTO dead_letters",
+        "key_held": "UPDATE partition_claims",
+        "key_freed": "DELETE FROM partition_claims",
+    }
+    for rows, expected in (
+        ([row("Completed")], set()),
+        ([row("Ready")], {"entry"}),
+        ([row("Failed")], {"letter"}),
+        ([row("Completed", "key")], {"key_held", "key_freed"}),
+    ):
+        sql = plan.sql_for(rows * size)
+        assert {step for step, text in steps.items() if text in sql} == expected
+        assert sql.count("INSERT INTO execution_events") == 1
+    assert plan.sql_for([row("Ready", "key"), row("Failed")]) == plan.sql
 
 
 def without_given(sql: str) -> tuple[str, str]:

@@ -111,6 +111,28 @@ def test_a_sleeper_of_another_queue_has_nobody_notified(postgresql, sleeping, he
     assert heard() == []
 
 
+def test_the_trigger_looks_at_no_search_path(postgresql, sleeping, heard):
+    """Not even for an operator or a type."""
+    evil = """
+        CREATE SCHEMA evil;
+        CREATE DOMAIN evil.text AS integer;
+        CREATE TABLE evil.sleeping_workers (nothing int);
+        CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz';
+        CREATE FUNCTION evil.never(pg_catalog.text, pg_catalog.text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+        CREATE FUNCTION evil.never(timestamptz, timestamptz) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+        CREATE OPERATOR evil.= (LEFTARG = pg_catalog.text, RIGHTARG = pg_catalog.text, FUNCTION = evil.never);
+        CREATE OPERATOR evil.> (LEFTARG = timestamptz, RIGHTARG = timestamptz, FUNCTION = evil.never);
+    """
+    row = "INSERT INTO public.task_outbox (task_execution_id, queue, priority, position, available_at, created_at)"
+    sleeping.announce(uuid4(), ["mail"], MINUTE)
+    with psycopg.connect(plain(postgresql.url)) as connection:
+        connection.execute(evil)
+        connection.execute("SET LOCAL search_path = evil, pg_catalog, public")
+        connection.execute(f"{row} VALUES (gen_random_uuid(), 'mail', 0, 0, now(), now())")
+    assert heard() == ["mail"]
+    postgresql.corrupted = True
+
+
 def test_a_row_that_has_ended_has_nobody_notified(postgresql, sleeping, heard):
     sleeping.announce(uuid4(), None, timedelta(microseconds=1))
     add(postgresql)

@@ -123,40 +123,69 @@ def test_a_thousand_tasks_are_one_statement(postgresql):
 
 def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresql):
     store = postgresql.frozen
+    store.enqueue(new())
     with statements(postgresql) as seen:
-        store.enqueue(new())
         [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
         store.heartbeat([claim])
         store.complete(claim)
         store.recover()
         store.get(claim.id)
         store.history(claim.id)
-    assert len(seen) == 14
+    assert len(seen) == 12
     assert all(text.startswith("BEGIN") for text in seen[::2])
     assert not any(text.startswith("BEGIN") for text in seen[1::2])
 
 
+def test_an_enqueue_of_our_own_is_one_statement_and_no_more(postgresql):
+    with statements(postgresql) as seen:
+        postgresql.frozen.enqueue(new())
+    assert len(seen) == 1
+
+
+def trips(raw: Any, call: Callable[[], object]) -> int:
+    """Messages that wait for an answer, read from libpq's own protocol trace, past every layer that could hide one."""
+    with tempfile.TemporaryFile("w+") as file:
+        raw.pgconn.trace(file.fileno())
+        raw.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+        try:
+            call()
+        finally:
+            raw.pgconn.untrace()
+        file.seek(0)
+        sent = [line.split()[2] for line in file if line.startswith("F\t")]
+    return sent.count("Sync") + sent.count("Query")
+
+
 def test_a_call_of_our_own_is_three_round_trips_on_the_wire(postgresql):
-    """Begin, the statement, commit: read from libpq's own protocol trace, past every layer that could hide one."""
+    """Begin, the statement, commit; an enqueue of one is the statement alone."""
     store = postgresql.frozen
     store.enqueue_many([new() for _ in range(10)])  # the pool has its connection now
     with postgresql.engine.connect() as connection:
-        raw = connection.connection.dbapi_connection.pgconn
-    for call, trips in (
-        (lambda: store.enqueue(new()), 3),
-        (lambda: store.claim_ready_task(5, worker_id=postgresql.worker), 3),
-        (lambda: store.claim_ready_task(5, worker_id=postgresql.worker, queues=["none"]), 4),  # and none with a key
-    ):
-        with tempfile.TemporaryFile("w+") as file:
-            raw.trace(file.fileno())
-            raw.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
-            try:
-                call()
-            finally:
-                raw.untrace()
-            file.seek(0)
-            sent = [line.split()[2] for line in file if line.startswith("F\t")]
-        assert sent.count("Sync") + sent.count("Query") == trips  # each waits for its answer
+        raw = connection.connection.dbapi_connection
+    assert trips(raw, lambda: store.enqueue(new())) == 1
+    assert trips(raw, lambda: store.claim_ready_task(5, worker_id=postgresql.worker)) == 3
+    nothing = lambda: store.claim_ready_task(5, worker_id=postgresql.worker, queues=["none"])  # noqa: E731
+    assert trips(raw, nothing) == 6, "there may be some with a key: a second transaction"
+
+
+def test_a_call_of_a_worker_is_one_round_trip(postgresql):
+    """On connections that nobody else uses, which have our settings."""
+    store = postgresql.own_store()
+    store.enqueue_many([new() for _ in range(10)])
+    with store.bound_engine.connect() as connection:
+        raw = connection.connection.dbapi_connection
+    claims = store.claim_ready_task(1, worker_id=postgresql.worker)
+    store.heartbeat(claims)
+    store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])  # all are prepared now
+
+    def claim() -> None:
+        claims[:] = store.claim_ready_task(1, worker_id=postgresql.worker)
+
+    assert trips(raw, claim) == 2, "and what had the last commit waited for is not"
+    assert trips(raw, lambda: store.heartbeat(claims)) == 1
+    assert trips(raw, claim) == 1
+    end = lambda: store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])  # noqa: E731
+    assert trips(raw, end) == 2, "this one is to be waited for"
 
 
 def test_on_sqlite_the_number_of_statements_does_not_depend_on_the_number_of_tasks(sqlite):

@@ -1,21 +1,18 @@
 WITH given AS
 (SELECT batch.id AS id, batch.lease_token AS lease_token, batch.event_type AS event_type, batch.status AS status,
     batch.available_at AS available_at, batch.delay_seconds AS delay_seconds, batch.error AS error, batch.result AS
-    result, batch.data AS data, batch.ordinal AS ordinal
+    result, batch.data AS data, batch.partition_key AS partition_key, batch.ordinal AS ordinal
 FROM unnest(%(given_id)s::UUID[], %(given_lease_token)s::BIGINT[], %(given_event_type)s::TEXT[],
     %(given_status)s::TEXT[], %(given_available_at)s::TIMESTAMP WITH TIME ZONE[], %(given_delay_seconds)s::DOUBLE
-    PRECISION[], %(given_error)s::TEXT[], %(given_result)s::TEXT[], %(given_data)s::TEXT[]) WITH ORDINALITY AS batch(id,
-    lease_token, event_type, status, available_at, delay_seconds, error, result, data, ordinal)),
-held AS MATERIALIZED
-(SELECT task_leases.task_execution_id AS id
-FROM task_leases JOIN given ON task_leases.task_execution_id = given.id
-WHERE task_leases.task_execution_id = any(array((SELECT given.id
-FROM given))) AND task_leases.lease_token = given.lease_token AND task_leases.worker_id = %(worker_id)s::UUID
-ORDER BY task_leases.task_execution_id FOR UPDATE OF task_leases),
+    PRECISION[], %(given_error)s::TEXT[], %(given_result)s::TEXT[], %(given_data)s::TEXT[],
+    %(given_partition_key)s::TEXT[]) WITH ORDINALITY AS batch(id, lease_token, event_type, status, available_at,
+    delay_seconds, error, result, data, partition_key, ordinal)),
 freed AS
 (DELETE FROM task_leases
-WHERE task_leases.task_execution_id = any(array((SELECT held.id
-FROM held)))
+WHERE task_leases.task_execution_id = any(array((SELECT given.id
+FROM given))) AND task_leases.worker_id = %(worker_id)s::UUID AND ((task_leases.task_execution_id,
+    task_leases.lease_token) IN (SELECT given.id, given.lease_token
+FROM given)) IS true
 RETURNING task_leases.task_execution_id AS id),
 clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),

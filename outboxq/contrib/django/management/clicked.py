@@ -14,7 +14,7 @@ from django.db import DEFAULT_DB_ALIAS
 from ....cli.console import on_store
 from ..aliases import outboxes
 
-_ELSEWHERE = frozenset({"url", "schema", "app"})
+_ELSEWHERE = frozenset({"url", "schema", "app", "database_urls"})
 """What Django's settings say."""
 
 

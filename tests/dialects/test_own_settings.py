@@ -1,0 +1,209 @@
+"""What a worker's own connections to PostgreSQL are told once, and who must never be told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, event
+
+from outboxq.dialects import Begin
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests.conftest import Database
+from tests.pooler import Pooler
+
+SHOWN = (
+    "enable_seqscan",
+    "enable_nestloop",
+    "enable_bitmapscan",
+    "jit",
+    "plan_cache_mode",
+    "lock_timeout",
+    "statement_timeout",
+    "synchronous_commit",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+)
+OURS = ("off", "off", "off", "off", "force_generic_plan", "10s", "1min", "on", "read committed", "off")
+
+
+def shown(engine: Engine) -> tuple[str, ...]:
+    with engine.connect() as connection:
+        return tuple(str(connection.exec_driver_sql(f"SHOW {name}").scalar()) for name in SHOWN)
+
+
+def commits(engine: Engine) -> str:
+    return shown(engine)[SHOWN.index("synchronous_commit")]
+
+
+def new(**fields: Any) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})
+
+
+@pytest.fixture
+def defaults(postgresql: Database) -> tuple[str, ...]:
+    """Of this server."""
+    return shown(create_engine_of(postgresql, postgresql.url))
+
+
+def create_engine_of(database: Database, url: str, **options: Any) -> Engine:
+    """As an application's, of a server that flushes. (That of the tests does not.)"""
+    return database.own(create_engine(url, connect_args={"options": "-c synchronous_commit=on"}, **options))
+
+
+def own_store(database: Database, engine: Engine | None = None) -> Store:
+    """On connections of its own, as a worker's are."""
+    store = Store(engine or create_engine_of(database, database.url)).reserved(threading.Event())
+    database.own(store.bound_engine)
+    return store
+
+
+def test_an_engine_of_our_own_knows_our_settings_and_the_hosts_knows_none(postgresql, defaults):
+    store = own_store(postgresql)
+    assert shown(store.bound_engine) == OURS
+    assert shown(create_engine_of(postgresql, postgresql.url)) == defaults != OURS
+
+
+def test_whatever_the_role_has_the_settings_are_ours(postgresql):
+    role = "ALTER DATABASE {} SET {}"
+    name = postgresql.engine.url.database
+    for setting in ("default_transaction_isolation = serializable", "default_transaction_read_only = on"):
+        postgresql.run(role.format(name, setting))
+    engine = create_engine_of(postgresql, postgresql.url)
+    assert shown(engine)[-2:] == ("serializable", "on")
+    store = own_store(postgresql, engine)
+    assert shown(store.bound_engine) == OURS
+    Store(engine).enqueue(new())  # refused as a statement by itself, and then run as a transaction that says what it is
+    [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+    assert store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)]) == frozenset()
+
+
+def test_a_claim_is_not_waited_for_and_an_end_is(postgresql):
+    store = own_store(postgresql)
+    store.enqueue(new())
+    [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+    assert commits(store.bound_engine) == "off"
+    store.heartbeat([claim])
+    assert commits(store.bound_engine) == "off"
+    store.complete(claim)
+    assert commits(store.bound_engine) == "on"
+
+
+def test_a_transaction_of_several_statements_waits_or_not_as_it_should(postgresql):
+    store = own_store(postgresql)
+    store.enqueue(new(partition_key="k"))
+    seen = []
+    real = type(store)._transaction
+
+    def noted(self, begin):
+        context = real(self, begin)
+        target = context.__enter__()
+        seen.append((begin, target.execute("SHOW synchronous_commit", {})[0][0]))
+
+        class Same:
+            def __enter__(self):
+                return target
+
+            def __exit__(self, *error):
+                return context.__exit__(*error)
+
+        return Same()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store), "_transaction", noted)
+        [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+        store.complete(claim)
+        store.recover()
+    assert seen == [
+        (Begin.SINGLE_ASYNCHRONOUS, "off"),
+        (Begin.ASYNCHRONOUS, "off"),
+        (Begin.WRITE, "on"),
+        (Begin.WRITE, "on"),
+    ]
+
+
+def test_a_server_that_never_waits_for_its_commits_does_not_wait_for_ends(postgresql):
+    store = own_store(postgresql, postgresql.engine)  # as that of the tests
+    store.enqueue(new())
+    [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+    store.complete(claim)
+    assert commits(store.bound_engine) == "off"
+
+
+def test_a_second_part_that_fails_does_not_cost_the_first(postgresql, caplog):
+    """They are two transactions: what the first has claimed is held, and must be run."""
+    store = own_store(postgresql)
+    plain, keyed = store.enqueue(new()), store.enqueue(new(partition_key="k"))
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store), "_others", broken)
+        claims = store.claim_ready_task(5, worker_id=postgresql.worker)
+        assert [claim.id for claim in claims] == [plain.id]
+        assert "the second part of a claim failed" in caplog.text
+        with pytest.raises(RuntimeError):
+            store.claim_ready_task(5, worker_id=postgresql.worker)  # nothing is held: it is said
+    assert [claim.id for claim in store.claim_ready_task(5, worker_id=postgresql.worker)] == [keyed.id]
+
+
+def test_an_end_tells_who_waits_where_limits_were_set_after_the_claim(postgresql):
+    store = own_store(postgresql)
+    store.enqueue(new(queue="slow"))
+    [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+    store.limit("slow", concurrency=1)
+    woken = []
+    real = type(store)._wake
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(store),
+            "_wake",
+            lambda self, target, queues: (woken.extend(found := list(queues)), real(self, target, found))[1],
+        )
+        store.complete(claim)
+    assert woken == ["slow"]
+
+
+def test_a_host_that_cleans_its_connections_is_not_relied_on(postgresql, defaults):
+    engine = create_engine_of(postgresql, postgresql.url)
+
+    @event.listens_for(engine, "reset")
+    def clean(connection: Any, _record: Any, _state: Any) -> None:
+        connection.rollback()
+        connection.autocommit = True
+        connection.execute("DISCARD ALL")
+
+    store = own_store(postgresql, engine)
+    assert shown(store.bound_engine) == defaults
+    store.enqueue(new())
+    [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+    store.complete(claim)
+
+
+def test_a_host_that_has_nothing_prepared_has_nothing_prepared_here(postgresql):
+    engine = postgresql.own(create_engine(postgresql.url, connect_args={"prepare_threshold": None}))
+    store = own_store(postgresql, engine)
+    for _ in range(3):
+        store.claim_ready_task(1, worker_id=postgresql.worker)
+    with store.bound_engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar() == 0
+
+
+@pytest.fixture
+def pooler(postgresql: Database) -> Iterator[Pooler]:
+    with Pooler(postgresql.url, pool_size=1) as pooler:
+        yield pooler
+
+
+def test_behind_a_pooler_nothing_is_left_in_a_session_that_others_use_too(postgresql, pooler, defaults):
+    store = own_store(postgresql, create_engine_of(postgresql, pooler.url))
+    store.enqueue(new())
+    [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+    store.heartbeat([claim])
+    store.complete(claim)
+    assert shown(create_engine_of(postgresql, pooler.url)) == defaults

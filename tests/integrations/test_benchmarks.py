@@ -1,0 +1,90 @@
+"""The benchmark runs, at its smallest size and without peers, so that nothing is installed: each measure has its figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import MEASURES
+from benchmarks.goals import goals
+from benchmarks.results import Results
+
+ROOT = Path(__file__).parents[2]
+MADE = {
+    "enqueue": {"enqueue", "bulk"},
+    "drain": {"drain", "drain.steady", "drain.worker", "drain2"},
+    "pickup": {"pickup.p50", "pickup.p99", "idle", "late", "late.worst"},
+    "caller": {"caller", "caller.whole"},
+    "claims": {"claim.1", "claim.100"},
+    "producers": {"producers"},
+    "handlers": {"handlers"},
+    "memory": {"memory"},
+    "backlog": {"backlog.400"},
+    "history": {"history.1000"},
+}
+ON_POSTGRESQL = {
+    "enqueue": {"enqueue.wal"},
+    "drain": {"drain.server", "drain.wal"},
+    "history": {"buffers.1000.1", "buffers.1000.100"},
+}
+ON_SQLITE = {"producers": {"producers.worst"}}
+BETWEEN_THEM = {
+    "postgresql": ("enqueue", "drain", "caller", "claims", "producers"),
+    "sqlite": ("pickup", "producers", "handlers", "memory", "backlog", "history"),
+}
+"""Each measure on one of the databases, so that it takes seconds. The campaign takes all on both."""
+
+
+def test_every_measure_is_run_here():
+    assert {name for names in BETWEEN_THEM.values() for name in names} == set(MEASURES) == set(MADE)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", BETWEEN_THEM)
+def test_a_measure_has_figures_and_its_goals_are_judged(kind, tmp_path):
+    check(kind, BETWEEN_THEM[kind], tmp_path)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", BETWEEN_THEM)
+def test_all_measures_have_figures_and_their_goals_are_judged(kind, tmp_path):
+    check(kind, MEASURES, tmp_path)
+
+
+def check(kind: str, measures: Collection[str], folder: Path) -> None:
+    run = folder / "run.json"
+    chosen = [word for name in measures for word in ("--only", name)]
+    command = [sys.executable, "-m", "benchmarks", "--tiny", "--peer", "none", "--on", kind, *chosen]
+    done = subprocess.run(
+        [*command, "--json", run, "--cache", folder], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+    results = Results.read(run)
+    own = ON_POSTGRESQL if kind == "postgresql" else ON_SQLITE
+    wanted = {f"{kind}.{key}" for name in measures for key in MADE[name] | own.get(name, set())}
+    without = {f"{kind}, later: raw": "not told by the driver when a task is due"}
+    if kind == "sqlite":
+        without = {f"{name} FULL": why for name, why in without.items()}
+    if f"{kind}, producers" in results.missing:  # a wheel's PostgreSQL has no pgbench
+        without[f"{kind}, producers"] = "there is no pgbench, which comes with PostgreSQL"
+        wanted.remove(f"{kind}.producers")
+    assert results.missing.items() <= without.items(), done.stderr
+    assert set(results.measures) == wanted
+    for key, measure in results.measures.items():
+        for who, values in measure.samples.items():
+            assert values, (key, who)
+            assert all(math.isfinite(value) and value >= 0 for value in values), (key, who, values)
+
+    judged = [goal for goal in goals(results) if goal.value is not None]
+    assert judged
+    for goal in judged:
+        assert f"\n{goal.of} " in done.stdout
+    assert json.loads(run.read_text())["about"]["command"].startswith(f"nox -s bench -- --tiny --only {chosen[1]}")
