@@ -124,6 +124,7 @@ class Transactions:
         engine = self.bound_engine
         with engine.connect().execution_options(**self.dialect.connection_options) as connection, connection.begin():
             target = SqlalchemyTarget(connection, self.schema)
+            target.own = True
             # The engine may be the host's, with its own idea of how a transaction begins.
             if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                 target.execute("ROLLBACK", {})
