@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -201,6 +201,13 @@ class SqliteDialect(Dialect):
         if url.database in (None, "", ":memory:"):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
+
+    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:  # noqa: ARG002
+        flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
+        sqlite_engine.start(self.begin[begin], execute, info, flushed=flushed)
+
+    def keep_settings(self, engine: Engine) -> None:
+        sqlite_engine.keep_settings(engine)
 
     def set_up(self, engine: Engine) -> None:
         sqlite_engine.set_up(engine, self.is_transient)
