@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -65,6 +65,9 @@ class SqliteGrammar:
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
         base = literal_column("'{}'") if text is None else func.coalesce(text, literal_column("'{}'"))
         return func.json_patch(base, func.json_object(*members), type_=Text)  # a patch drops what is NULL
+
+    def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
+        return func.json_object(literal_column(f"'{name}'"), value, type_=Text)
 
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Instant)
@@ -202,9 +205,9 @@ class SqliteDialect(Dialect):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
 
-    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:  # noqa: ARG002
+    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
         flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
-        sqlite_engine.start(self.begin[begin], execute, info, flushed=flushed)
+        return (*sqlite_engine.settled(info, flushed=flushed), self.begin[begin])
 
     def keep_settings(self, engine: Engine) -> None:
         sqlite_engine.keep_settings(engine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,21 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
 
 
 def keep_settings(engine: Engine) -> None:
-    """Have the connections of an engine that is ours alone say how durable their commits are, so that `start` may vary it."""
+    """Have the connections of an engine that is ours alone say how durable their commits are, so that `settled` may vary it."""
     event.listen(engine, "connect", _remember)
 
 
-def start(begin: str, execute: Callable[[str], object], info: MutableMapping[Any, Any], *, flushed: bool) -> None:
-    """Begin, on a connection that is in no transaction. `flushed`: the commit is as durable as the connection was made for.
+def settled(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
+    """What is to be said before a transaction begins. `flushed`: it commits as durably as the connection was made to.
 
-    Otherwise it is in the log, but not on the disk: a crash of the machine may take it back, with everything after it. What
-    another connection flushes later is never kept without it, for the log is one file, and is read up to its first gap.
+    Otherwise its commit is in the log, but not on the disk: a crash of the machine may take it back, with all that follows it.
+    What is flushed later, by whomever, is never kept without it: the log is one file, and is read up to its first gap.
     """
     if (kept := info.get(_KEPT)) is not None:
         level = kept if flushed else min(kept, _NORMAL)
         if level != info[_NOW]:
-            execute(f"PRAGMA synchronous = {level}")  # outside of a transaction only
+            yield f"PRAGMA synchronous = {level}"  # inside a transaction it is an error
             info[_NOW] = level
-    execute(begin)
 
 
 def begin_for_real(engine: Engine) -> None:

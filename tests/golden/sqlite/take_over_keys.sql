@@ -80,6 +80,6 @@ entry AS MATERIALIZED
     '$[1]') AS available_at
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', json_patch('{}',
-      json_object('available_at', entry.available_at)) AS json_patch_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', json_object('available_at',
+      entry.available_at) AS json_object_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
 FROM given JOIN entry ON given.id = entry.id
