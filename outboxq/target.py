@@ -38,6 +38,9 @@ _OUR_WRITE = task_executions.update()
 class Target(ABC):
     """One open transaction, ours or a caller's."""
 
+    own = False
+    """It is ours: an error is its end, so nothing inside it needs to be taken back by itself."""
+
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
 
@@ -55,7 +58,7 @@ class Target(ABC):
     def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
         """All statements inside or none, without touching the transaction around them.
 
-        Where a transition is one statement, only `savepoint` makes a savepoint: for several that may end in an error of ours.
+        Where a transition is one statement, or the transaction ours, only `savepoint` makes a savepoint: for several that may end in an error of ours.
         """
         return nullcontext() if self.dialect.one_statement and not savepoint else self._savepoint()
 

@@ -97,8 +97,9 @@ class Worker:
         tasks. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
         what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
-        `max_tasks`: stop after so many. `relaxed_durability`: PostgreSQL need not have flushed the end of a task before it
-        answers; a crash of the server may then have tasks of its last moments run again (transactional tasks excepted).
+        `max_tasks`: stop after so many. `relaxed_durability`: the database need not have flushed the end of a task before it
+        answers; a crash of the server (of the machine, with SQLite) may then have tasks of its last moments run again
+        (transactional tasks excepted).
         `reach` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
 
         Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two

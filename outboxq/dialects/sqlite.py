@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -204,6 +204,13 @@ class SqliteDialect(Dialect):
         if url.database in (None, "", ":memory:"):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
+
+    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
+        flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
+        return (*sqlite_engine.settled(info, flushed=flushed), self.begin[begin])
+
+    def keep_settings(self, engine: Engine) -> None:
+        sqlite_engine.keep_settings(engine)
 
     def set_up(self, engine: Engine) -> None:
         sqlite_engine.set_up(engine, self.is_transient)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,41 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
     event.listen(engine, "connect", connected)
 
 
+def keep_settings(engine: Engine) -> None:
+    """Have the connections of an engine that is ours alone say how durable their commits are, so that `settled` may vary it."""
+    event.listen(engine, "connect", _remember)
+
+
+def settled(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
+    """What is to be said before a transaction begins. `flushed`: it commits as durably as the connection was made to.
+
+    Otherwise its commit is in the log, but not on the disk: a crash of the machine may take it back, with all that follows it.
+    What is flushed later, by whomever, is never kept without it: the log is one file, and is read up to its first gap.
+    """
+    if (kept := info.get(_KEPT)) is not None:
+        level = kept if flushed else min(kept, _NORMAL)
+        if level != info[_NOW]:
+            yield f"PRAGMA synchronous = {level}"  # inside a transaction it is an error
+            info[_NOW] = level
+
+
 def begin_for_real(engine: Engine) -> None:
     """Have SQLAlchemy begin each transaction, as a writer unless told otherwise, instead of the driver."""
     event.listen(engine, "connect", _begin_by_hand)
     event.listen(engine, "begin", _begin)
+
+
+_KEPT, _NOW = "outboxq_synchronous", "outboxq_synchronous_now"
+"""In the `info` of a connection that is ours alone: how it was made, and how it is."""
+_NORMAL = 1
+
+
+def _remember(connection: sqlite3.Connection, record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    [(level,)] = cursor.execute("PRAGMA synchronous").fetchall()
+    cursor.close()
+    record.info[_KEPT] = record.info[_NOW] = level
 
 
 def _begin_by_hand(connection: sqlite3.Connection, _record: Any) -> None:

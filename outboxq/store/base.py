@@ -132,6 +132,7 @@ class Transactions:
                 connection.execution_options(**self.dialect.connection_options)
             with connection.begin():
                 target = SqlalchemyTarget(connection, self.schema)
+                target.own = True
                 # A host's engine has its own idea of how a transaction begins.
                 if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                     target.execute("ROLLBACK", {})

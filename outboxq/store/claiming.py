@@ -28,6 +28,8 @@ class Part(Protocol):
 class Claiming(Keys):
     _others_first = False
     """Tasks without a key took all of the last claim, and there may be others."""
+    _may_be_more = False
+    """The last claim took all that it asked for: where a claim looks before it writes, this look is spared."""
     _turn = 0
     """Counts the claims of others, so that each kind is the first by turns."""
 
@@ -62,7 +64,8 @@ class Claiming(Keys):
             values = self._values(target, **options) | self._scope(target, queues, event_types)
             return claim(target, room, values, scoped=scoped)
 
-        if using is None and self.dialect.reads_before_writing and not self._any_due(queues, event_types):
+        looks = using is None and self.dialect.reads_before_writing and not self._may_be_more
+        if looks and not self._any_due(queues, event_types):
             return []
         if using is None and self.dialect.one_statement:
             rows = self._claim_in_parts(limit, part)
@@ -72,6 +75,7 @@ class Claiming(Keys):
                 using=using,
                 begin=Begin.ASYNCHRONOUS,
             )
+        self._may_be_more = 1 < len(rows) == limit  # of one, it says little
         return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
 
     def _claim_in_parts(self, limit: int, part: Callable[[Target, Part, int], Found]) -> list[Row]:

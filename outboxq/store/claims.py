@@ -71,7 +71,7 @@ class Claims(Transactions):
 
         Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
         PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
-        last moments back; those tasks run again when their leases have run out.
+        last moments back; those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
         """
         workers = {outcome.claim.worker_id for outcome in outcomes}
         if not outcomes:
