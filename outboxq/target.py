@@ -109,10 +109,11 @@ class SqlalchemyTarget(Target):
         """A transaction of our own, on a connection that is in none."""
         raw: Any = self._raw()
         execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-        try:
-            self.dialect.start(raw, begin, execute, self.connection.info)
-        except (psycopg.Error, sqlite3.Error) as error:
-            raise self._as_sqlalchemys(error, self.dialect.begin[begin], raw) from error
+        for text in self.dialect.opening(begin, self.connection.info):
+            try:
+                self.dialect.say(raw, text, execute)
+            except (psycopg.Error, sqlite3.Error) as error:
+                raise self._as_sqlalchemys(error, text, raw) from error
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():

@@ -201,6 +201,11 @@ class Worker:
         return self._died is None
 
     @property
+    def has_stopped(self) -> bool:
+        """Whether `stop` has ended what `start` began."""
+        return self._gone.is_set()
+
+    @property
     def health(self) -> Health:
         """How it hears of new work."""
         return self._distributor.health

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -111,12 +112,30 @@ class Database:
             engine.dispose()
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one process more than there are cores, for most tests wait half of their time."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the collector need not look through half a gigabyte of modules and items again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--database", choices=DATABASES, help="Only this database's tests, and those that need none.")
 
 
+LONG = ("test_wheel_install.py", "test_house.py", "test_shops_under_load.py", "test_server_crash.py", "django_")
+"""Where the tests are that take longest, one by one."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--database`: a test is left out when it is of the other database alone."""
+    """`--database`: a test is left out when it is of the other database alone. The longest come first: what is left at the end
+    is to be short, and many can share it.
+    """
+    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
     if (wanted := config.getoption("database")) is not None:
         others = [item for item in items if databases_of(item) == set(DATABASES) - {wanted}]
         config.hook.pytest_deselected(items=others)

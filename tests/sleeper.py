@@ -90,7 +90,7 @@ class Sleeper:
         finally:
             if not result.done():
                 self.distributor.wake()
-            result.exception(10)
+            result.exception(60)
 
     def sleeps_on(self, result: Future[float]) -> bool:
         """Whether nothing woke it, now that all that is committed has come to it."""
@@ -151,14 +151,14 @@ class Claimer:
     def __exit__(self, *_: object) -> None:
         self._stopping = True
         self.distributor.close()
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "it did not stop"
         if self._error is not None:
             raise self._error
 
-    def lag(self, task_id: UUID, since: float, *, seconds: float = 20) -> float:
+    def lag(self, task_id: UUID, since: float) -> float:
         """How long after `since` it claimed the task."""
-        until(lambda: task_id in self.claimed or self._error, seconds=seconds, every=0.001)
+        until(lambda: task_id in self.claimed or self._error, seconds=30, every=0.001)
         if self._error is not None:
             raise self._error
         return self.claimed[task_id] - since

@@ -22,7 +22,7 @@ def shown(command: Sequence[str], *, env: Mapping[str, str], columns: int = 120)
         os.close(slave)
         try:
             text = _drained(master)
-            return running.wait(20), text.replace("\r\n", "\n")
+            return running.wait(60), text.replace("\r\n", "\n")
         finally:
             running.kill()
             os.close(master)

@@ -1,4 +1,8 @@
-"""Tests wait for conditions, never for time."""
+"""Tests wait for conditions, never for time.
+
+How fast the machine is, no test may depend on: it may have ten other things to do. What these bounds tell apart is what comes
+by itself from what would come by a fallback or never.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 60.0
+"""Seconds that a test waits for what must come."""
 
-def until(condition: Callable[[], T], *, seconds: float = 20.0, every: float = 0.01) -> T:
+PROMPTLY = 10.0
+"""Seconds that a machine without a core to spare may take for what comes at once; the fallbacks of the tests that ask take a minute."""
+
+
+def until(condition: Callable[[], T], *, seconds: float = PATIENCE, every: float = 0.01) -> T:
     """What `condition` returns once that is true; AssertionError if it never becomes so."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -65,6 +65,7 @@ class Supervisor:
         self._signals: list[int] = []
         self._verdict: int | None = None
         self._codes = [0]
+        self.has_ended = False
         self._unreached = 0
         self._lifeline: int
 
@@ -112,6 +113,7 @@ class Supervisor:
         try:
             yield
         finally:
+            self.has_ended = True
             for number, handler in previous.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(before)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -22,6 +25,7 @@ from sqlalchemy.engine import URL
 from ..engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
 from ..outbox import Outbox
+from ..worker import Worker
 from .console import EMBEDDED, EXIT_USAGE, fail, span, speaking_plainly
 from .live import LiveHandler
 from .live import watching as watching_worker
@@ -43,6 +47,9 @@ Exit codes:
 """
 
 log = logging.getLogger("outboxq.worker")
+
+_ENDING = 5.0
+"""Seconds that a process may take to end once its work is over."""
 
 
 class Rerunnable(click.Command):
@@ -185,7 +192,9 @@ def serve(
             recycles=options["max_tasks"] is not None,
             reloads=reload,
         )
-        sys.exit(_run_reloading(supervisor) if reload else supervisor.run())
+        with _hearing(lambda: supervisor.has_ended):
+            code = _run_reloading(supervisor) if reload else supervisor.run()
+        sys.exit(code)
     if lifeline is not None:
         threading.Thread(target=_hold, args=(lifeline,), name="outboxq-lifeline", daemon=True).start()
     sys.exit(_run(find, handler, burst=burst, **options))
@@ -249,17 +258,17 @@ def _hold(lifeline: int) -> None:
 
 
 def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool, **options: Any) -> int:
-    with speaking_plainly():
+    running: Worker | None = None
+    with speaking_plainly(), _hearing(lambda: running is not None and running.has_stopped):
         try:
-            with _ready_to_leave():
-                outbox = find()
-                if not outbox.is_bound:
-                    outbox.bind(EMBEDDED)
-                    outbox.upgrade()
-                running = outbox.worker(**options)
-                leave_uncollected()
+            outbox = find()
+            if not outbox.is_bound:
+                outbox.bind(EMBEDDED)
+                outbox.upgrade()
+            running = outbox.worker(**options)
+            leave_uncollected()
             try:
-                with watching_worker(running, handler) if handler else nullcontext(), _deaf_afterwards():
+                with watching_worker(running, handler) if handler else nullcontext():
                     return running.run(burst=burst)
             finally:
                 if outbox.store.engine is not None:
@@ -271,30 +280,37 @@ def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool
 
 
 @contextmanager
-def _ready_to_leave() -> Iterator[None]:
-    """A signal while the application is being loaded is a clean stop too: nothing has been claimed."""
-    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    heard = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
-    previous = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in heard}
-    try:
-        yield
-    finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
-
-
-@contextmanager
-def _deaf_afterwards() -> Iterator[None]:
-    """Whoever asks once more for a stop that is done must not change the exit code of a clean one."""
+def _hearing(is_over: Callable[[], bool]) -> Iterator[None]:
+    """Around work that has signal handlers of its own. A signal that comes before them is a clean stop: nothing was begun. One
+    that comes after them is not heard: whoever asks once more for a stop that is done must not change the exit code of a clean
+    one. One handler for both, so that there is no moment without; and it stays, for a process takes a while to end.
+    """
     stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    heard = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, lambda *_: None) for number in heard}
-    atexit.register(_ignore, heard)  # Python makes every other handler deadly again while it ends
+    heard = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    ended = math.inf
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        if time.monotonic() > ended + _ENDING:  # whoever called the command goes on after it
+            restore()
+            signal.raise_signal(number)
+        elif not is_over():
+            sys.exit(0)
+
+    def restore() -> None:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+    previous = {number: signal.getsignal(number) for number in heard}
+    for number in heard:
+        signal.signal(number, hear)
     try:
         yield
     finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
+        if is_over():
+            ended = time.monotonic()
+            atexit.register(_ignore, heard)  # Python makes every other handler deadly again while it ends
+        else:
+            restore()
 
 
 def _ignore(numbers: Sequence[int]) -> None:

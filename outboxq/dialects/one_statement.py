@@ -71,8 +71,10 @@ class OneStatement:
         return self._statement(self._said_once(rows), self._needless(rows)).sql
 
     def compile(self) -> None:
-        for alike in {frozenset(), self._all}:
-            self._statement(alike)
+        """In the forms for batches whose rows differ in little and need none of the steps which may be spared: most do not."""
+        spared = frozenset(name for name, *_ in self._spared)
+        for alike in {self._all, frozenset(self._transition.alike)}:
+            self._statement(alike, spared)
 
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None

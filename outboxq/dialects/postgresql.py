@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar
@@ -256,8 +256,11 @@ class PostgresDialect(Dialect):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:
-        postgresql_session.start(raw, begin, execute, info)
+    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
+        return postgresql_session.opening(begin, info)
+
+    def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
+        postgresql_session.say(raw, text, execute)
 
     def keep_settings(self, engine: Engine) -> None:
         postgresql_session.keep_settings(engine)

@@ -10,11 +10,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 
 from ..engine import detached
 from ..store import Store
 from .base import Bell, Health
+from .commits import Told, told_of_commits
 
 log = logging.getLogger("outboxq.distributor")
 
@@ -46,6 +47,7 @@ class SqliteDistributor:
         self._poll = (poll or POLL).total_seconds()
         self._watches = notifications
         self._commits_of = commits_of or store.bound_engine
+        self._told: Told = {}
         self._bell = Bell()
         self._woken = False
         self._lock = threading.Lock()
@@ -63,7 +65,8 @@ class SqliteDistributor:
             if self._closed or self._connection is not None or not self._watches:
                 return
             self._connection = detached(self._store.bound_engine)
-        event.listen(self._commits_of, "commit", self._hint)
+            self._told = told_of_commits(self._commits_of)
+            self._told[self] = self._hint
 
     def wait_for_work(self, timeout: float | None = None) -> None:
         if self._is_over():
@@ -89,8 +92,6 @@ class SqliteDistributor:
     def close(self) -> None:
         self._closed = True
         self._bell.ring_for_ever()
-        if event.contains(self._commits_of, "commit", self._hint):
-            event.remove(self._commits_of, "commit", self._hint)
         self._hang_up()
 
     def _is_over(self) -> bool:
@@ -102,6 +103,7 @@ class SqliteDistributor:
         # A signal handler may have interrupted the very thread that has the lock; that one then hangs up.
         if self._lock.acquire(timeout=0.1):
             try:
+                self._told.pop(self, None)
                 connection, self._connection = self._connection, None
             finally:
                 self._lock.release()
@@ -129,7 +131,7 @@ class SqliteDistributor:
             return _MOMENT
         return next(pause for quiet, pause in _WATCH if now - self._changed_at < quiet)
 
-    def _hint(self, _connection: Any) -> None:
+    def _hint(self) -> None:
         """Called when a commit is about to happen, so there is nothing to be claimed yet."""
         self._hinted_at = time.monotonic()
         self._bell.ring()

@@ -59,7 +59,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
-        barrier.wait(20)
+        barrier.wait(60)
         try:
             return call()
         except Exception as error:  # noqa: BLE001 - handed to the test

@@ -317,7 +317,7 @@ def test_many_processes_claim_every_task_exactly_once(database):
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    shares = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    shares = [json.loads(process.communicate(timeout=240)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert sorted(chain.from_iterable(shares)) == sorted(handle.id.hex for handle in handles)
 

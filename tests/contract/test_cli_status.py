@@ -135,11 +135,11 @@ def test_watching_goes_on_in_a_pipe_until_it_is_interrupted(database, tmp_path):
     command = [sys.executable, "-W", "error", "-m", "outboxq", "status", "--url", database.url, "--watch", "0.1"]
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as running:
         try:
-            until(lambda: Path(log).read_text().count("mail\t1\t") >= 2, seconds=40)
+            until(lambda: Path(log).read_text().count("mail\t1\t") >= 2)
             database.add(database.store, queue="mail")
             until(lambda: "mail\t2\t" in Path(log).read_text())
             running.send_signal(signal.SIGINT)
-            assert running.wait(20) == 0
+            assert running.wait(60) == 0
         finally:
             running.kill()
     assert "Traceback" not in log.read_text()

@@ -44,6 +44,7 @@ from outboxq import ConfigurationError, InvalidArgument, Outbox, SchemaOutOfDate
 class Recording(Outbox):
     given = []
     error = None
+    has_stopped = True
 
     def worker(self, **options):
         self.given.append(options)
@@ -229,6 +230,8 @@ def supervised(monkeypatch):
     made = []
 
     class Supervisor:
+        has_ended = True
+
         def __init__(self, command, **options):
             made.append(options | {"command": command(9)})
 
@@ -293,6 +296,21 @@ def test_a_signal_while_the_application_is_loaded_is_a_clean_stop(directory, mon
         signal.signal(number, first)
 
 
+def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(recording, monkeypatch):
+    heard = []
+    first = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+    try:
+        outboxq("recording", "--burst")
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [], "this process might be about to end"
+        monkeypatch.setattr("outboxq.cli.worker._ENDING", -1.0)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [1, 1]
+    finally:
+        signal.signal(signal.SIGTERM, first)
+
+
 # -- one process ------------------------------------------------------------------------------------------------------
 
 
@@ -305,6 +323,64 @@ def test_json_logs_are_json_with_the_task_in_fields_of_its_own(sqlite):
     assert (record["task_id"], record["task"], record["attempt"]) == (str(handle.id), "tests.pid", 1)
     assert (record["level"], record["queue"]) == ("INFO", "default")
     assert record["duration_ms"] > 0
+
+
+# Asks again at every line that is run after the work, in whatever module, until Python itself ends.
+ASKED_AGAIN = (
+    APPLICATION
+    + """
+import signal
+import sys
+import threading
+
+from outboxq.worker import Worker
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def ask(kill=os.kill, own=os.getpid(), numbers=SIGNALS):  # defaults: at the very end, modules are empty
+    for number in numbers:
+        kill(own, number)
+
+
+def step(frame, what, _, ask=ask):
+    if frame.f_code.co_name not in ("hear", "ask"):
+        ask()
+
+
+def asked_at_each_step(run):
+    def traced(*arguments, **options):
+        code = run(*arguments, **options)
+        print("asking", file=sys.stderr, flush=True)
+        frame = sys._getframe()
+        while frame is not None:
+            frame.f_trace = step
+            frame = frame.f_back
+        sys.settrace(step)
+        return code
+
+    return traced
+
+
+def last():
+    threading.main_thread().join()
+    ask()
+    print("asked last", file=sys.stderr, flush=True)
+
+
+Worker.run = asked_at_each_step(Worker.run)
+threading.Thread(target=last).start()
+"""
+)
+
+
+def test_whoever_asks_again_when_it_is_over_changes_nothing(sqlite):
+    """To the last moment of the process."""
+    with started("app", "--burst", "-q", "mail", url=sqlite.url, application=ASKED_AGAIN) as worker:
+        assert worker.wait() == 0, log()
+    assert "asking\n" in log()
+    assert "asked last\n" in log()
+    assert "Traceback" not in log()
 
 
 def test_on_a_terminal_one_line_is_rewritten_below_the_log(sqlite):
@@ -321,12 +397,12 @@ def test_on_a_terminal_one_line_is_rewritten_below_the_log(sqlite):
 UNTIL_SEEN = """
 
 def until_seen():
-    '''The task runs until the line has been written once.'''
+    '''The task runs until the line has told of it.'''
     import logging
     import time
 
     (handler,) = logging.getLogger().handlers
-    while handler.terminator == "\\n":
+    while "1 running" not in handler.terminator:
         time.sleep(0.01)
 """
 
@@ -336,9 +412,9 @@ def until_seen():
 
 def test_processes_share_the_work_are_replaced_when_they_die_and_stop_together(database):
     with started("app", "-c", "1", "--processes", "2", "--no-live", url=database.url) as worker:
-        until(lambda: worker.at_work(2), seconds=40)
+        until(lambda: worker.at_work(2))
         os.kill(worker.children()[0], signal.SIGKILL)
-        until(lambda: worker.at_work(3), seconds=40)
+        until(lambda: worker.at_work(3))
         handle = database.add(database.store, task_name="tests.pid")
         until(lambda: database.store.get(handle.id).status is TaskStatus.COMPLETED)
         assert int(database.store.get(handle.id).result) in worker.children()[1:]
@@ -351,7 +427,7 @@ def test_processes_share_the_work_are_replaced_when_they_die_and_stop_together(d
 
 def test_processes_whose_supervisor_is_killed_stop_by_themselves(sqlite):
     with started("app", "--processes", "2", url=sqlite.url) as worker:
-        until(lambda: worker.at_work(2), seconds=40)
+        until(lambda: worker.at_work(2))
         worker.send(signal.SIGKILL)
         worker.wait()
         assert worker.is_over()
@@ -457,7 +533,7 @@ def test_a_changed_file_starts_the_worker_anew(sqlite):
 
     handles = []
     with started("app", "--reload", url=sqlite.url) as worker:
-        until(lambda: worker.at_work(1), seconds=40)
+        until(lambda: worker.at_work(1))
 
         def changed():  # nobody says from when on the files are watched
             Path("app.py").write_text(APPLICATION.replace("os.getpid()", "1234567") + f"# {os.urandom(4).hex()}\n")
@@ -465,7 +541,7 @@ def test_a_changed_file_starts_the_worker_anew(sqlite):
 
         until(changed, every=0.2)
         handles.append(sqlite.add(sqlite.store, task_name="tests.pid"))
-        until(lambda: results() == ["1234567"], seconds=40)
+        until(lambda: results() == ["1234567"])
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0, log()
     assert "app.py changed" in log()

@@ -27,7 +27,7 @@ def environment() -> dict[str, str]:
 def outboxq(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "outboxq", "demo", *arguments]
     return subprocess.run(
-        command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+        command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=240
     )
 
 

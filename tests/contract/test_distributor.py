@@ -31,10 +31,8 @@ from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 from tests.sleeper import Claimer, Sleeper
-from tests.waiting import until
+from tests.waiting import PROMPTLY, until
 
-PROMPTLY = 0.25
-"""Within this a woken thread must have run on two shared cores; all fallbacks below are longer."""
 MINUTE = 60.0
 
 
@@ -120,9 +118,10 @@ def test_it_sleeps_for_thirty_seconds_where_it_is_notified_and_polls_twice_a_sec
     sleeper = Sleeper(distributor)
     if database.name == "postgresql" and notifications:
         with sleeper.asleep():
-            assert 29 < sleeper.slept <= 30
+            assert 15 < sleeper.slept <= 30  # what is left of it: the moments before that count
     else:
         quiet(distributor)
+        distributor.wait_for_work()  # what is left of the sleep that it began above
         assert 0.49 <= seconds(distributor) < 0.5 + PROMPTLY
 
 
@@ -163,9 +162,10 @@ def test_a_commit_wakes_whoever_waits_and_soon(database, sleeper):
     for _ in range(40):
         with sleeper.asleep() as woken:
             _, committed = add(database)
-            lags.append(woken.result(10) - committed)
+            lags.append(woken.result(30) - committed)
         database.claim(store=database.store)
-    assert statistics.quantiles(lags, n=20)[-1] < 0.15, lags
+    assert statistics.quantiles(lags)[0] < 0.15, lags  # the rest is the machine's
+    assert max(lags) < PROMPTLY, lags
 
 
 def test_a_rollback_wakes_nobody(database, sleeper):
@@ -175,7 +175,7 @@ def test_a_rollback_wakes_nobody(database, sleeper):
             connection.rollback()
         assert sleeper.sleeps_on(woken)
         add(database)
-        assert woken.result(10)
+        assert woken.result(30)
 
 
 def test_a_rollback_to_a_savepoint_wakes_nobody(database, sleeper):
@@ -195,7 +195,7 @@ def test_a_savepoint_that_is_released_wakes_at_the_commit(database, sleeper):
         assert sleeper.sleeps_on(woken)
         connection.commit()
         committed = time.monotonic()
-        assert woken.result(10) - committed < PROMPTLY
+        assert woken.result(30) - committed < PROMPTLY
 
 
 def test_a_commit_by_another_process_wakes(database, sleeper):
@@ -217,7 +217,7 @@ def test_a_commit_by_another_process_wakes(database, sleeper):
         with sleeper.asleep() as woken:
             other.stdin.write("\n")
             other.stdin.flush()
-            assert woken.result(10) - float(other.stdout.readline()) < PROMPTLY
+            assert woken.result(30) - float(other.stdout.readline()) < PROMPTLY
 
 
 def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, monkeypatch):
@@ -239,9 +239,26 @@ def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, m
             with host.begin() as connection:
                 sqlite.store.enqueue(new(), using=connection)
             committed = time.monotonic()
-            assert woken.result(10) - committed < PROMPTLY
+            assert woken.result(30) - committed < PROMPTLY
     finally:
         distributor.close()
+
+
+def test_one_that_comes_or_goes_meanwhile_breaks_no_commit(sqlite):
+    """Of an application's other thread, in the midst of which this one is put."""
+    host = sqlite.host_engine()
+    first, second = (create_work_distributor(sqlite.store, poll=MINUTE, commits_of=host) for _ in range(2))
+    first.start()
+
+    @event.listens_for(host, "commit")
+    def come_and_go(_connection):
+        second.start()
+        first.close()
+        second.close()
+
+    with host.begin() as connection:
+        task = sqlite.store.enqueue(new(), using=connection)
+    assert sqlite.store.get(task.id)
 
 
 def test_what_is_committed_between_the_claim_and_the_wait_is_not_missed(database, distributor):
@@ -284,7 +301,7 @@ def test_a_wake_from_another_thread_ends_the_wait(distributor, sleeper):
     woken = sleeper.falls_asleep()
     began = time.monotonic()
     distributor.wake()
-    assert woken.result(10) - began < PROMPTLY
+    assert woken.result(30) - began < PROMPTLY
 
 
 def test_before_the_start_it_waits_and_polls(database):
@@ -305,7 +322,7 @@ def test_without_notifications_everything_is_found_by_polling(database, start):
     sleeper = Sleeper(distributor)
     with sleeper.asleep() as woken:
         task, committed = add(database)
-        assert woken.result(10) - committed < 0.2 + PROMPTLY
+        assert woken.result(30) - committed < 0.2 + PROMPTLY
     assert [claim.id for claim in database.claim(store=database.store)] == [task]
 
 
@@ -315,9 +332,11 @@ def test_without_notifications_everything_is_found_by_polling(database, start):
 @pytest.mark.parametrize("notifications", [True, False])
 def test_it_wakes_when_a_delayed_task_becomes_due(database, start, notifications):
     distributor = start(notifications=notifications)
+    before = time.monotonic()
     task, enqueued = add(database, delay=timedelta(seconds=0.4))
     with Claimer(database.store, distributor) as claimer:
-        assert 0.3 <= claimer.lag(task, enqueued) < 0.4 + PROMPTLY
+        assert claimer.lag(task, enqueued) < 0.4 + PROMPTLY
+    assert claimer.claimed[task] - before >= 0.4
     assert claimer.claims < 10
 
 
@@ -326,13 +345,15 @@ def test_it_wakes_when_a_retry_becomes_due(database, distributor, way):
     store, at = database.store, timedelta(seconds=0.4)
     task, _ = add(database)
     (claim,) = database.claim(store=store)
+    before = time.monotonic()
     if way == "finish":
         store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=at)])
     else:
         store.schedule_retry(task, datetime.now(UTC) + at, 2)
     scheduled = time.monotonic()
     with Claimer(store, distributor) as claimer:
-        assert 0.3 <= claimer.lag(task, scheduled) < 0.4 + PROMPTLY
+        assert claimer.lag(task, scheduled) < 0.4 + PROMPTLY
+    assert claimer.claimed[task] - before >= 0.4
     assert claimer.claims < 10
 
 
@@ -346,10 +367,11 @@ def test_a_delayed_task_enqueued_while_it_sleeps_is_run_when_it_is_due(database,
         for delay in (0.6, 0.3, 0.9, 0.45):
             until(lambda: sleeper.slept is not None)
             sleeper.slept = None
-            task, enqueued = add(database, delay=timedelta(seconds=delay))
-            tasks[task] = enqueued + delay
+            before = time.monotonic()
+            task, _ = add(database, delay=timedelta(seconds=delay))
+            tasks[task] = before + delay
         for task, due in tasks.items():
-            assert -0.1 <= claimer.lag(task, due) < PROMPTLY
+            assert 0 <= claimer.lag(task, due) < PROMPTLY
     assert claimer.claims < 30
 
 
@@ -382,13 +404,14 @@ def test_a_task_of_another_queue_that_is_due_later_does_not_shorten_the_sleep(da
     distributor = start(queues=["mine"], poll=0.5)
     add(database, queue="theirs", delay=timedelta(seconds=0.05))
     quiet(distributor)
+    distributor.wait_for_work()  # what is left of the sleep that it began above
     assert seconds(distributor) > 0.3
 
 
 # Lost wake-ups, many workers (F10, 37)
 
 
-def rounds(database, distributor, count, *, within=0.5, longest=0.015, disturb=lambda: None):
+def rounds(database, distributor, count, *, longest=0.015, disturb=lambda: None):
     """Commit tasks one at a time, at random phases of a worker that falls asleep after each. Returns how late each was."""
     chance = random.Random(os.environ.get("OUTBOXQ_SEED", "7"))
     lags = []
@@ -398,7 +421,7 @@ def rounds(database, distributor, count, *, within=0.5, longest=0.015, disturb=l
             disturb()
             task, committed = add(database)
             lags.append(claimer.lag(task, committed))
-            assert lags[-1] < within, f"round {number}: {lags[-1]:.3f} s"
+            assert lags[-1] < PROMPTLY, f"round {number}: {lags[-1]:.3f} s"
     print(
         f"\n{database.name}: {count} rounds, worst {max(lags) * 1000:.0f} ms, p50 {statistics.median(lags) * 1000:.1f}"
     )
@@ -423,7 +446,7 @@ def stress(database, distributor, *, producers, each):
                 connection.commit()
             committed = time.monotonic()
             lag = claimer.lag(task, committed)
-            if lag > 0.5:
+            if lag > PROMPTLY:
                 late.append(lag)
             time.sleep(chance.uniform(0, 0.02))  # so that the worker sometimes sleeps
         return True
@@ -476,8 +499,7 @@ def test_no_wake_up_is_lost_in_1000_rounds_while_the_listener_is_killed(postgres
     killer = threading.Thread(target=killing)
     killer.start()
     try:
-        # Until it listens again, it polls twice a second.
-        rounds(postgresql, distributor, 1000, within=0.5 + PROMPTLY, longest=0.05)
+        rounds(postgresql, distributor, 1000, longest=0.05)
     finally:
         stop.set()
         killer.join()
@@ -499,7 +521,8 @@ def test_eight_workers_of_one_queue_claim_each_task_once_and_soon(database, star
             lags.append(claimer.claimed[task] - committed)
             until(lambda task=task: database.store.get(task).completed_at)
         asked = sum(claimer.claims for claimer in claimers) - before
-    assert max(lags) < 0.5, lags
+    assert statistics.quantiles(lags)[0] < 0.5, lags  # the rest is the machine's
+    assert max(lags) < PROMPTLY, lags
     # On SQLite every commit is noticed, that of a claim and that of a completion too.
     assert asked / 20 <= {"postgresql": 12, "sqlite": 24}[database.name]
 
@@ -515,9 +538,9 @@ def test_close_wakes_whoever_waits_at_once_and_ends_the_thread(distributor, slee
     woken = sleeper.falls_asleep()
     began = time.monotonic()
     distributor.close()
-    assert woken.result(10) - began < PROMPTLY
+    assert woken.result(30) - began < PROMPTLY
     assert listeners() == []
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < PROMPTLY
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -549,11 +572,10 @@ def test_a_wait_that_is_over_before_it_begins_asks_the_database_nothing(database
 def test_eight_threads_may_close_at_once(distributor, sleeper):
     woken = sleeper.falls_asleep()
     assert helpers.at_once(*[distributor.close] * 8) == [None] * 8
-    assert woken.result(10)
+    assert woken.result(30)
     until(lambda: listeners() == [])
 
 
-@pytest.mark.timeout(30)
 def test_a_signal_handler_may_close_at_any_moment_of_the_main_threads_wait(database):
     """From before the first statement until it sleeps."""
     assert threading.current_thread() is threading.main_thread()
@@ -580,7 +602,6 @@ def test_a_signal_handler_may_close_at_any_moment_of_the_main_threads_wait(datab
     assert listeners() == []
 
 
-@pytest.mark.timeout(10)
 def test_a_signal_handler_may_close_while_the_file_is_looked_at(sqlite):
     """The main thread, which the handler interrupts, has the lock of the connection."""
     distributor = create_work_distributor(sqlite.store, poll=MINUTE)
@@ -598,7 +619,7 @@ def test_a_signal_handler_may_close_while_the_file_is_looked_at(sqlite):
     distributor._connection = Interrupted()
     before = signal.signal(signal.SIGUSR1, lambda *_: distributor.close())
     try:
-        assert seconds(distributor) < 2
+        assert seconds(distributor) < PROMPTLY
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not distributor.health.listening

@@ -454,7 +454,7 @@ class Session:
         self.begins.clear()
         result = self.threads.submit(self.enqueue, new)
         if self.database.name == "sqlite":
-            assert self.begins.wait(30)  # the writer's lock is asked for, and another has it
+            assert self.begins.wait(60)  # the writer's lock is asked for, and another has it
         else:
             waits = f"SELECT wait_event_type FROM pg_stat_activity WHERE pid = {self.pid}"
             while self.database.rows(waits) != [("Lock",)]:
@@ -502,7 +502,7 @@ def test_who_wants_a_key_waits_for_its_holder_and_gets_the_holders_task(database
         assert created
         assert not waiting.done()
         first.commit()
-        assert waiting.result(30) == [(False, holder)]
+        assert waiting.result(60) == [(False, holder)]
         second.enqueue(keyed("other"))
         second.commit()
     assert database.counts() == (2, 2, 2)
@@ -514,7 +514,7 @@ def test_who_waits_for_a_key_gets_it_when_its_holder_rolls_back(database: Databa
         new = keyed("k")
         waiting = second.starts(new)
         first.rollback()
-        assert waiting.result(30) == [(True, new[0].id)]
+        assert waiting.result(60) == [(True, new[0].id)]
         second.commit()
     assert database.counts() == (1, 1, 1)
 
@@ -532,12 +532,12 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
             quick, slow = (one, other) if one.done() else (other, one)
             assert [created for created, _ in quick.result()] == [True] * 3
             (first if one is quick else second).commit()
-            assert [created for created, _ in slow.result(30)] == [False] * 3
+            assert [created for created, _ in slow.result(60)] == [False] * 3
             (second if one is quick else first).commit()
         else:
-            assert one.result(30) == [(True, it.id) for it in new]
+            assert one.result(60) == [(True, it.id) for it in new]
             first.commit()
-            assert other.result(30) == [(False, it.id) for it in reversed(new)]
+            assert other.result(60) == [(False, it.id) for it in reversed(new)]
             second.commit()
     assert database.counts() == (3, 3, 3)
 

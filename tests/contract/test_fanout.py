@@ -377,7 +377,7 @@ def test_two_emits_of_one_key_at_once_are_one(database: Database, three: Store, 
         first = three.emit(new(idempotency_key="k"), using=it)
         with helpers.stuck(database, lambda: three.emit(new(idempotency_key="k"))) as second:
             it.commit() if commits else it.rollback()
-            again = second.result(20)
+            again = second.result(60)
     assert [handle.created for handle in again.handles.values()] == [not commits] * 3
     if commits:
         assert again.handles["mail"].id == first.handles["mail"].id

@@ -160,7 +160,7 @@ def test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_i
             with caller(database, second) as waiting:
                 assert not waiting.done()
                 it.commit() if commits else it.rollback()
-                answer = waiting.result(30)
+                answer = waiting.result(60)
         if not commits:
             assert answer == Handle(id=new.id)
         elif mode is RAISE:
@@ -381,7 +381,7 @@ def test_of_two_that_want_a_key_that_is_free_again_one_gets_it(database: Databas
         with stuck(database, lambda: database.frozen.enqueue(new)) as waiting:
             assert not waiting.done()
             it.commit() if commits else it.rollback()
-            answer = waiting.result(30)
+            answer = waiting.result(60)
     assert answer == (Handle(id=first.id, created=False) if commits else Handle(id=new.id))
     assert database.counts() == (2, 2, 2)
 
@@ -518,7 +518,7 @@ def test_a_replacement_that_meets_a_claim_replaces_the_task_or_leaves_it_whole(
         with stuck(database, call) as waiting:
             assert not waiting.done()
             it.commit() if commits else it.rollback()
-            assert waiting.result(30) == Handle(id=handle.id, created=False, replaced=not commits)
+            assert waiting.result(60) == Handle(id=handle.id, created=False, replaced=not commits)
     if commits:
         assert (claim.args, database.frozen.get(handle.id).args) == ('"old"', '"old"')
         database.frozen.complete(claim)
@@ -537,7 +537,7 @@ def test_a_task_given_back_while_its_replacement_waits_is_replaced(postgresql: D
         with stuck(postgresql, call) as waiting:
             postgresql.frozen.release(claim, using=it)
             it.commit()
-            assert waiting.result(30) == Handle(id=handle.id, created=False, replaced=True)
+            assert waiting.result(60) == Handle(id=handle.id, created=False, replaced=True)
     assert postgresql.frozen.get(handle.id).args == '"new"'
 
 
@@ -549,7 +549,7 @@ def test_of_two_replacements_the_later_one_remains(database: Database) -> None:
         with stuck(database, lambda: database.frozen.enqueue(task("k", REPLACE, args='"second"'))) as waiting:
             assert not waiting.done()
             it.commit()
-            assert waiting.result(30) == answer
+            assert waiting.result(60) == answer
     assert database.frozen.get(handle.id).args == '"second"'
     assert types(database, handle.id) == ["task_created", "task_replaced", "task_replaced"]
 
@@ -612,7 +612,7 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
             assert not one.done()
             assert not other.done()
             it.rollback()
-            handles = [*one.result(30), *other.result(30)[::-1]]
+            handles = [*one.result(60), *other.result(60)[::-1]]
     created = [handle.id for handle in handles if handle.created]
     assert len(created) == (0 if mode is REPLACE else 3)
     assert [handle.id for handle in handles[:3]] == [handle.id for handle in handles[3:]]
@@ -629,7 +629,7 @@ def test_who_replaces_keeps_to_the_order_of_the_keys_whatever_that_of_the_tasks(
             assert not waiting.done()
             assert database.frozen.enqueue(task("z", REPLACE), using=it).replaced
             it.commit()
-            assert [handle.replaced for handle in waiting.result(30)] == [True, True]
+            assert [handle.replaced for handle in waiting.result(60)] == [True, True]
     assert [claim.args for claim in database.claim(5)] == ['"last"'] * 2
 
 

@@ -233,7 +233,7 @@ def test_recovery_passes_over_a_task_whose_end_is_being_committed(database):
         database.frozen.complete(claim, using=connection)
         with helpers.stuck(database, database.frozen.recover) as recovery:
             connection.commit()
-            assert recovery.result(20) == []
+            assert recovery.result(60) == []
     assert database.frozen.get(claim.id).status is TaskStatus.COMPLETED
 
 
@@ -245,7 +245,7 @@ def test_an_end_waits_for_a_recovery_and_then_knows_whether_it_lost(database, en
         assert len(database.frozen.recover(using=connection)) == 1
         with helpers.stuck(database, lambda: database.frozen.complete(claim)) as completion:
             getattr(connection, end)()
-            error = completion.exception(20)
+            error = completion.exception(60)
     assert isinstance(error, LeaseLost) if end == "commit" else error is None
     assert database.frozen.get(claim.id).status == ("Ready" if end == "commit" else "Completed")
 
@@ -257,7 +257,7 @@ def test_a_recovery_that_waited_looks_again_and_leaves_a_fresh_heartbeat_alone(d
         database.frozen.heartbeat([claim], using=connection)
         with helpers.stuck(database, database.frozen.recover) as recovery:
             connection.commit()
-            assert recovery.result(20) == []
+            assert recovery.result(60) == []
     database.frozen.complete(claim)
 
 

@@ -99,7 +99,7 @@ def python(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
 
 

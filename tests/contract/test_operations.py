@@ -347,7 +347,7 @@ def test_what_meets_an_open_transaction_ends_in_a_named_outcome(database, state,
             OPERATIONS[first](database.frozen, handle.id, claim, using=connection)
             with helpers.stuck(database, lambda: OPERATIONS[second](database.frozen, handle.id, claim)) as later:  # noqa: B023
                 getattr(connection, end)()
-                error = later.exception(20)
+                error = later.exception(60)
         assert error is None or isinstance(error, OutboxqError), f"{first} then {second}: {error!r}"
         assert error is None or end == "commit", f"{first} rolled back, then {second}: {error!r}"
         if database.frozen.get(handle.id).status in (TaskStatus.READY, TaskStatus.RUNNING):
@@ -360,7 +360,7 @@ def test_a_request_to_stop_that_meets_the_end_is_answered_with_the_truth(databas
         database.frozen.complete(claim, using=connection)
         with helpers.stuck(database, lambda: database.frozen.cancel(claim.id)) as asking:
             connection.commit()
-            assert isinstance(asking.exception(20), InvalidTransition)
+            assert isinstance(asking.exception(60), InvalidTransition)
     assert helpers.types(database, claim.id)[-1] == "task_completed"
 
 
@@ -574,7 +574,7 @@ def test_a_redrive_that_is_being_committed_is_passed_over(database):
         database.frozen.redrive(claim.id, using=connection)
         with helpers.stuck(database, lambda: database.frozen.prune(HOUR, statuses=ALL)) as pruning:
             connection.commit()
-            assert pruning.result(20) == 0
+            assert pruning.result(60) == 0
     assert database.frozen.get(claim.id).status is TaskStatus.READY
 
 

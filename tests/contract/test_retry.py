@@ -204,7 +204,7 @@ def test_a_retry_that_waits_for_another_one_sees_what_that_one_wrote(database, t
         database.frozen.schedule_retry(task_id, retry_at, 2, using=connection)
         with helpers.stuck(database, lambda: database.frozen.schedule_retry(task_id, retry_at, 3)) as second:
             connection.commit()
-            assert second.result(20) is None
+            assert second.result(60) is None
     assert database.frozen.get(task_id).attempt == 3
     assert len(database.rows("SELECT * FROM task_outbox")) == 1
 

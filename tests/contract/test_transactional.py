@@ -170,11 +170,11 @@ def test_nothing_of_it_is_visible_before_the_completion(outbox, work, follow, da
         write(ctx, "booked")
         follow.using(ctx).enqueue(1)
         written.set()
-        gate.wait(10)
+        gate.wait(60)
 
     handle = book.using(outbox).enqueue()
     work(queues=["default"])
-    assert written.wait(10)
+    assert written.wait(60)
     assert notes(database) == []
     assert tasks_called(database, "follow") == []
     assert outbox.store.get(handle.id).status is TaskStatus.RUNNING
@@ -298,7 +298,7 @@ def test_a_bare_enqueue_in_a_thread_of_the_handlers_is_refused(outbox, run, foll
 
         thread = threading.Thread(target=enqueue)
         thread.start()
-        thread.join(10)
+        thread.join(60)
         raise errors[0]
 
     assert "not known which transaction" in error_of(outbox, run, spawns, transactional=True)
@@ -431,7 +431,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
     def reach(point):
         if point is Failpoint.BEFORE_START:
             taken.set()
-            gate.wait(10)
+            gate.wait(60)
 
     @outbox.task(name="late", transactional=True)
     def late(ctx: TaskContext) -> None:
@@ -440,7 +440,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
 
     handle = late.using(outbox).enqueue()
     worker = work(queues=["default"], concurrency=1, reach=reach)
-    assert taken.wait(10)
+    assert taken.wait(60)
     lose(outbox, handle)
     before = helpers.everything(database)
     gate.set()
@@ -461,11 +461,11 @@ def test_who_loses_the_lease_while_it_runs_changes_nothing(database, work, outbo
         write(ctx, "too late")
         follow.enqueue(1)
         written.set()
-        gate.wait(10)
+        gate.wait(60)
 
     handle = late.using(outbox).enqueue()
     worker = work(queues=["default"], concurrency=1)
-    assert written.wait(10)
+    assert written.wait(60)
     lose(outbox, handle)
     before = helpers.everything(database)
     gate.set()
@@ -484,11 +484,11 @@ def test_a_stop_that_gives_up_fences_the_transaction(database, work, outbox):
     def stubborn(ctx: TaskContext) -> None:
         write(ctx, "too late")
         written.set()
-        gate.wait(10)
+        gate.wait(60)
 
     handle = stubborn.using(outbox).enqueue()
     worker = work()
-    assert written.wait(10)
+    assert written.wait(60)
     assert worker.stop(timeout=0.05) is False
     assert outbox.store.get(handle.id).status is TaskStatus.READY
     gate.set()
@@ -734,16 +734,16 @@ def test_the_handler_sees_none_of_our_settings_and_read_committed(database):
 def test_heartbeats_go_on_while_the_transaction_is_open(database, outbox, work):
     gate = threading.Event()
 
-    @outbox.task(name="long", transactional=True, lease=0.6)
+    @outbox.task(name="long", transactional=True, lease=2)
     def long(ctx: TaskContext) -> bool:
         write(ctx, "long")
-        gate.wait(10)
+        gate.wait(60)
         return ctx.lost
 
     handle = long.using(outbox).enqueue()
-    work(recover_every=0.05)
+    work(recover_every=0.05, heartbeat=0.2)
     first = until(lambda: outbox.store.get(handle.id).lease_expires_at)
-    until(lambda: outbox.store.get(handle.id).lease_expires_at > first + timedelta(seconds=1.0))
+    until(lambda: outbox.store.get(handle.id).lease_expires_at > first + timedelta(seconds=2.2))
     gate.set()
     task = until(lambda: (t := outbox.store.get(handle.id)).completed_at and t)
     assert (task.status, task.result, task.recovery_attempts) == (TaskStatus.COMPLETED, "false", 0)
@@ -757,7 +757,7 @@ def test_several_transactional_tasks_run_at_once(database, outbox, run):
     @outbox.task(name="meet", transactional=True, retry=ONCE)
     def meet(ctx: TaskContext, n: int) -> None:
         write(ctx, str(n))
-        together.wait(10)
+        together.wait(60)
 
     meet.using(outbox).enqueue_many([(n,) for n in range(4)])
     run(concurrency=4)
@@ -773,7 +773,7 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
         inside.append(n)
         most.append(len(inside))
         write(ctx, str(n))
-        gate.wait(10)
+        gate.wait(60)
         inside.remove(n)
 
     begun = []

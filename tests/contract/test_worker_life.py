@@ -33,7 +33,7 @@ from outboxq.failpoints import Failpoint
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.reuse import OTHERS
-from tests.waiting import until
+from tests.waiting import PROMPTLY, until
 
 ROOT = Path(__file__).parents[2]
 on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -129,7 +129,7 @@ def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
 
     @outbox.task(name="slow")
     def slow() -> None:
-        gate.wait(10)
+        gate.wait(60)
 
     handle = slow.using(outbox).enqueue()
     worker = work()
@@ -140,7 +140,7 @@ def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
         stopper.start()
     gate.set()
     for stopper in stoppers:
-        stopper.join(10)
+        stopper.join(60)
     assert [answers.get(timeout=10) for _ in stoppers] == [True] * 4
     assert worker.stop() is True
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
@@ -156,7 +156,7 @@ def test_stop_right_after_start_ends_it_however_soon(outbox):
         assert worker.stop() is True
         took.append(time.monotonic() - began)
         assert not worker._claimer.is_alive()
-    assert max(took) < 2
+    assert max(took) < 20  # the poll would take 30 s
     until(lambda: not threads())
     assert outbox.store.verify() == []
 
@@ -167,7 +167,7 @@ def test_stop_while_another_thread_starts_it_ends_it(outbox, monkeypatch):
 
     def slow_start():
         starting.set()
-        go.wait(10)
+        go.wait(60)
 
     def attempt(call):
         try:
@@ -178,13 +178,13 @@ def test_stop_while_another_thread_starts_it_ends_it(outbox, monkeypatch):
     monkeypatch.setattr(worker._distributor, "start", slow_start)
     starter = threading.Thread(target=attempt, args=[worker.start])
     starter.start()
-    assert starting.wait(10)
+    assert starting.wait(60)
     stopper = threading.Thread(target=attempt, args=[worker.stop])
     stopper.start()
     until(worker._stopping.is_set)
     go.set()
-    starter.join(10)
-    stopper.join(10)
+    starter.join(60)
+    stopper.join(60)
     worker.stop()
     assert errors == []
     until(lambda: not threads())
@@ -218,7 +218,7 @@ def test_a_worker_starts_once(outbox, work):
 
 def test_a_worker_lives_inside_a_host_process_and_leaves_it_as_it_was(outbox):
     hosts_own = threading.Event()
-    host = threading.Thread(target=hosts_own.wait, args=[10], name="host")
+    host = threading.Thread(target=hosts_own.wait, args=[60], name="host", daemon=True)
     host.start()
     before = set(threading.enumerate())
     workers = [outbox.worker(poll=0.01, recover_every=60) for _ in range(2)]
@@ -232,7 +232,7 @@ def test_a_worker_lives_inside_a_host_process_and_leaves_it_as_it_was(outbox):
         assert worker.stop() is True
     assert host.is_alive()
     hosts_own.set()
-    host.join(10)
+    host.join(60)
     until(lambda: set(threading.enumerate()) <= before)
 
 
@@ -241,7 +241,7 @@ def test_handled_running_and_health_say_what_it_does(outbox, work, database):
 
     @outbox.task(name="wait")
     def wait() -> None:
-        gate.wait(10)
+        gate.wait(60)
 
     worker = outbox.worker(concurrency=2, poll=0.01)
     assert (worker.handled, worker.running, worker.is_healthy) == (0, 0, True)
@@ -348,7 +348,7 @@ def test_max_tasks_are_handled_and_no_more(outbox, run, options):
 
     @outbox.task(name="t")
     def task() -> None:
-        gate.wait(10)  # so that the last is claimed long before it can begin
+        gate.wait(60)  # so that the last is claimed long before it can begin
         ran.append(1)
 
     handles = task.using(outbox).enqueue_many([()] * 30)
@@ -365,7 +365,7 @@ def test_max_tasks_end_a_burst_too_and_slow_handlers_finish(outbox, run):
 
     @outbox.task(name="slow")
     def slow() -> str:
-        gate.wait(10)
+        gate.wait(60)
         return "done"
 
     handles = slow.using(outbox).enqueue_many([()] * 3)
@@ -381,23 +381,23 @@ def test_max_tasks_end_a_burst_too_and_slow_handlers_finish(outbox, run):
 @pytest.fixture
 def small(database):
     """An application's engine with two connections and no more."""
-    engine = database.own(create_engine(database.url, pool_size=2, max_overflow=0, pool_timeout=20))
+    engine = database.own(create_engine(database.url, pool_size=2, max_overflow=0, pool_timeout=60))
     if database.name == "sqlite":
         configure_sqlite(engine)
     return engine
 
 
 def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
-    """For five times the lease; nothing is taken back, and every beat comes in time."""
+    """For longer than the lease; nothing is taken back, and every beat comes in time."""
     outbox, taken, gate = Outbox(small), [], threading.Event()
 
-    @outbox.task(name="hog", lease=0.6)
+    @outbox.task(name="hog", lease=2)
     def hog(ctx: TaskContext) -> bool:
         connection = small.connect().execution_options(sqlite_begin="DEFERRED")  # held, and the other six wait for one
         with connection:
             connection.execute(text("SELECT 1"))
             taken.append(connection)
-            gate.wait(20)
+            gate.wait(60)
             return ctx.lost
 
     hogs = hog.using(outbox).enqueue_many([()] * 8)
@@ -407,11 +407,11 @@ def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, da
     def _watch(*_):
         late.append(small.pool.checkedout())
 
-    work(outbox, concurrency=8, recover_every=0.05)
+    work(outbox, concurrency=8, recover_every=0.05, heartbeat=0.2)
     until(lambda: len(taken) == 2)
     other = Store(database.engine)  # what is asked of the small pool would wait
     first = min(lease for (lease,) in leases(other, hogs))
-    until(lambda: min(lease for (lease,) in leases(other, hogs)) > first + timedelta(seconds=1.8))
+    until(lambda: min(lease for (lease,) in leases(other, hogs)) > first + timedelta(seconds=2.2))
     assert small.pool.checkedout() == 2
     gate.set()
     for handle in hogs:
@@ -427,26 +427,26 @@ def leases(store, handles):
 def test_transactional_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
     outbox, begun, gate = Outbox(small), [], threading.Event()
 
-    @outbox.task(name="hog", lease=0.6, transactional=True)
+    @outbox.task(name="hog", lease=2, transactional=True)
     def hog(ctx: TaskContext) -> bool:
         begun.append(1)
-        gate.wait(20)
+        gate.wait(60)
         return ctx.lost
 
-    @outbox.task(name="plain", lease=0.6)
+    @outbox.task(name="plain", lease=2)
     def plain(ctx: TaskContext) -> bool:
-        gate.wait(20)
+        gate.wait(60)
         with small.connect() as connection:
             connection.execute(text("SELECT 1"))
         return ctx.lost
 
     handles = hog.using(outbox).enqueue_many([()] * 5) + plain.using(outbox).enqueue_many([()] * 3)
-    work(outbox, concurrency=8, recover_every=0.05)
+    work(outbox, concurrency=8, recover_every=0.05, heartbeat=0.2)
     until(lambda: len(begun) == 2)
     other = Store(database.engine)
     until(lambda: all(lease for (lease,) in leases(other, handles)))
     first = min(lease for (lease,) in leases(other, handles))
-    until(lambda: min(lease for (lease,) in leases(other, handles)) > first + timedelta(seconds=1.8))
+    until(lambda: min(lease for (lease,) in leases(other, handles)) > first + timedelta(seconds=2.2))
     gate.set()
     for handle in handles:
         task = until(lambda handle=handle: (t := other.get(handle.id)).completed_at and t)
@@ -459,7 +459,7 @@ def test_no_transaction_is_open_while_a_plain_handler_runs(database, work, outbo
 
     @outbox.task(name="wait")
     def wait() -> None:
-        gate.wait(10)
+        gate.wait(60)
 
     handles = wait.using(outbox).enqueue_many([()] * 3)
     worker = work(concurrency=3, poll=30)
@@ -557,7 +557,7 @@ def test_workers_of_two_outboxes_in_one_database_run_each_their_own(database, wo
 
 
 def test_one_connection_of_the_applications_is_enough_for_eight_threads(database):
-    engine = database.own(create_engine(database.url, pool_size=1, max_overflow=0, pool_timeout=20))
+    engine = database.own(create_engine(database.url, pool_size=1, max_overflow=0, pool_timeout=60))
     if database.name == "sqlite":
         configure_sqlite(engine)
     outbox = Outbox(engine)
@@ -679,7 +679,7 @@ def in_a_process(script, database):
         "-c",
         FORKED.format(root=str(ROOT), url=database.url) + script,
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -688,8 +688,8 @@ def test_in_a_forked_child_the_worker_is_the_parents(database):
     refusal, stopped, seconds, took, ran_in_parent, same_connection, listening, clean = in_a_process(REFUSES, database)
     assert "made before the process forked" in refusal
     assert stopped is True
-    assert seconds < 1
-    assert took < 5  # notified: the poll would take a minute
+    assert seconds < 10
+    assert took < 30  # notified: the poll would take a minute
     assert ran_in_parent
     assert same_connection
     assert listening
@@ -785,9 +785,9 @@ def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
 
 def test_a_recovered_task_is_run_even_if_giving_back_another_failed(outbox, work, monkeypatch):
     """Two were taken back; the first runs alone, and the second cannot be given back: neither is held for ever."""
-    task = outbox.task(name="orphan", lease=0.3)(lambda: None)
+    task = outbox.task(name="orphan", lease=1)(lambda: None)
     handles = task.using(outbox).enqueue_many([()] * 2)
-    assert len(outbox.store.claim_ready_task(2, worker_id=uuid7())) == 2
+    assert len(outbox.store.claim_ready_task(2, worker_id=uuid7(), lease=timedelta(seconds=0.3))) == 2
     until(lambda: outbox.store.recover() or all(t is TaskStatus.READY for t in statuses(outbox, handles)))
     real, failures = Store.finish, []
 
@@ -825,8 +825,8 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
         return real(*args, **kwargs)
 
     monkeypatch.setattr(Store, "recover", recover)
-    handle = outbox.task(name="orphan", lease=0.1)(lambda: None).using(outbox).enqueue()
-    outbox.store.claim_ready_task(1, worker_id=uuid7())
+    handle = outbox.task(name="orphan")(lambda: None).using(outbox).enqueue()
+    outbox.store.claim_ready_task(1, worker_id=uuid7(), lease=timedelta(seconds=0.1))
     work(recover_every=0.02)
     assert ended(outbox, handle).status is TaskStatus.COMPLETED
     assert caplog.text.count("outboxq-recovery failed; going on") == 2
@@ -850,7 +850,7 @@ def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(out
     began = time.monotonic()
     work(queues=["live"], recover_every=0.05, reach=reach)
     until(lambda: len(ran) >= 4)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert chunks[:4] == [250, 150, 50, 0]
 
 
@@ -858,7 +858,7 @@ def now(database):
     return "strftime('%Y-%m-%dT%H:%M:%f000+00:00', 'now')" if database.name == "sqlite" else "clock_timestamp()"
 
 
-def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, work):
+def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, work, database):
     left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
     left.using(outbox).enqueue_many([()] * 350)
     outbox.store.claim_ready_task(350, worker_id=uuid7())
@@ -868,10 +868,11 @@ def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, w
         if point is Failpoint.AFTER_RECOVERY:
             chunks.append(time.monotonic())
 
-    work(queues=["live"], recover_every=0.5, reach=reach)
+    until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
+    work(queues=["live"], recover_every=30, reach=reach)
     until(lambda: sum(row.running for row in outbox.store.stats() if row.queue == "dead worker's") == 0)
     gaps = [after - before for before, after in itertools.pairwise(chunks)]
-    assert sum(gap < 0.2 for gap in gaps) >= 3
+    assert sum(gap < PROMPTLY for gap in gaps) >= 3
 
 
 # Configuration.
@@ -889,14 +890,14 @@ def test_heartbeats_come_as_often_as_asked(outbox, work):
 
     @outbox.task(name="long", lease=60)
     def long() -> None:
-        gate.wait(10)
+        gate.wait(60)
 
     handle = long.using(outbox).enqueue()
     work(heartbeat=0.05, reach=lambda point: point is Failpoint.AFTER_BEAT and beats.append(time.monotonic()))
     until(lambda: len(beats) >= 4)
     gate.set()
     ended(outbox, handle)
-    assert beats[3] - beats[0] < 5
+    assert beats[3] - beats[0] < 15  # a third of the lease would be 20 s
 
 
 def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(database, tmp_path):
@@ -913,7 +914,7 @@ def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(da
             child = os.fork()
             if child == 0:
                 os.write(begun, b"1")
-                threading.Event().wait(30)
+                threading.Event().wait(60)
                 os._exit(0)
             os.read(ready, 1)  # what comes before Python has settled in the child is forgotten
             os.kill(child, signal.SIGTERM)
@@ -926,7 +927,7 @@ def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(da
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script), database.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -235,7 +235,7 @@ def test_a_batch_locks_its_leases_in_the_order_of_their_ids(postgresql, impatien
             rows = impatient.exec_driver_sql(free).all()
             impatient.rollback()
             holder.rollback()
-            batch.result(20)
+            batch.result(60)
     assert [row[0] for row in rows] == ids(claims[11:])
 
 
@@ -346,7 +346,7 @@ def test_a_claim_waits_for_a_writer_and_is_not_run_again(sqlite, caplog):
     rival.execute("BEGIN IMMEDIATE")
     with helpers.stuck(sqlite, sqlite.claim) as claiming:
         rival.execute("COMMIT")
-        assert ids(claiming.result(20)) == [handle.id]
+        assert ids(claiming.result(60)) == [handle.id]
     rival.close()
     assert caplog.messages == []
 

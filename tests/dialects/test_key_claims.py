@@ -204,7 +204,7 @@ def test_a_head_is_read_after_its_key_is_won_and_not_when_the_claim_began(postgr
                 assert claim.id == tasks["early"]
                 fate(postgresql, claim)
             door.rollback()
-            found = claiming.result(20)
+            found = claiming.result(60)
         late_to_lock.commit()
     assert ids(found) == [task for task in (tasks[expected],) if task]
     if found:
@@ -489,6 +489,6 @@ def test_a_sleeping_worker_wakes_when_a_key_is_freed(postgresql):
     try:
         with Sleeper(distributor).asleep() as woken:
             finish(postgresql, claim, EventType.COMPLETED)
-            assert woken.result(10)
+            assert woken.result(30)
     finally:
         distributor.close()

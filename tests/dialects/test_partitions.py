@@ -528,7 +528,7 @@ def test_an_open_transaction_delays_a_drop_and_the_wish_to_drop_delays_nobody(pa
             partitioned.add()  # waits for the wish to be given up
             assert not pruning.done()
             connection.commit()
-            assert pruning.result(20) == 2
+            assert pruning.result(60) == 2
     assert gone(partitioned, full) == {"completed", "cancelled"}
 
 
@@ -562,7 +562,7 @@ def busy(database: Database, threads: int = 3) -> Iterator[list[UUID]]:
     finally:
         stopped.set()
         for thread in running:
-            thread.join(30)
+            thread.join(60)
     assert errors == []
     assert len(set(done)) == len(done)
 

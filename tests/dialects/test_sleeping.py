@@ -24,9 +24,8 @@ from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 from tests.reuse import OTHERS
 from tests.sleeper import Claimer, Sleeper, ear
-from tests.waiting import until
+from tests.waiting import PROMPTLY, until
 
-PROMPTLY = 0.25
 MINUTE = timedelta(minutes=1)
 
 
@@ -446,7 +445,7 @@ def test_a_producer_that_is_open_while_the_worker_falls_asleep_is_not_slept_over
             until(lambda: sleeper.waits > 5)  # its pauses while it is not settled
             assert rows_of_sleepers(postgresql) == [("", True)]
             producer.commit()
-            assert claimer.lag(task, time.monotonic(), seconds=5) < PROMPTLY
+            assert claimer.lag(task, time.monotonic()) < PROMPTLY
 
 
 @pytest.mark.parametrize("kind", ["savepoint", "repeatable read", "prepared"])
@@ -459,7 +458,7 @@ def test_nor_is_one_in_a_savepoint_or_above_read_committed_or_prepared(postgresq
         until(lambda: sleeper.waits > 5)
         producer.end()
         committed = time.monotonic()
-        until(lambda: claimer.claimed, seconds=5)
+        until(lambda: claimer.claimed)
         assert min(claimer.claimed.values()) - committed < PROMPTLY
     producer.close()
 
@@ -489,7 +488,7 @@ def test_the_row_is_committed_before_the_horizon_is_drawn(postgresql, distributo
         until(lambda: sleeper.waits > waits + 3 or sleeper.slept)
         producer.end()
         committed = time.monotonic()
-        until(lambda: claimer.claimed, seconds=5)
+        until(lambda: claimer.claimed)
         assert min(claimer.claimed.values()) - committed < PROMPTLY
     producer.close()
     assert steps[:2] == ["announce", "horizon"]
@@ -510,7 +509,7 @@ def test_the_trigger_looks_when_the_rows_are_written_and_not_when_their_statemen
             seen = until_empty(postgresql, sleeping, sleeping.horizon())
             assert not seen.due, "it may sleep"
             holder.rollback()
-            inserting.result(20)
+            inserting.result(60)
     assert heard() == ["default"]
     postgresql.run("DELETE FROM task_outbox")
 
@@ -524,10 +523,10 @@ def test_a_wait_with_an_open_producer_ends_with_the_fallback_all_the_same(postgr
         for _ in range(2):
             waiting = threading.Thread(target=distributor.wait_for_work, daemon=True)
             waiting.start()
-            waiting.join(2)
+            waiting.join(20)
             late = waiting.is_alive()
             distributor.wake()
-            waiting.join(10)
+            waiting.join(60)
             assert not late, "the fallback is 0.3 s"
 
 
@@ -549,8 +548,9 @@ def test_what_another_holds_does_not_hide_what_comes(postgresql, distributor, mo
         with Claimer(postgresql.store, distributor) as claimer:
             for delay in (0.0, 0.3):
                 until(lambda: sleeper.last > 0.4)
-                task, committed = add(postgresql, delay=timedelta(seconds=delay))
-                assert -0.1 <= claimer.lag(task, committed + delay) < PROMPTLY
+                before = time.monotonic()
+                task, _ = add(postgresql, delay=timedelta(seconds=delay))
+                assert 0 <= claimer.lag(task, before + delay) < PROMPTLY
                 # And one that comes after the sleeper's row has ended, where it named that due time.
                 task, committed = add(postgresql)
                 assert claimer.lag(task, committed) < PROMPTLY
@@ -598,8 +598,8 @@ def test_a_queue_of_any_name_wakes_its_workers_and_nobody_else(postgresql, start
     others = Sleeper(start(queues=[queue.swapcase() + ".", "default", queue[:-1] or "x"]))
     with mine.asleep() as woken, all_of_them.asleep() as woken_too, others.asleep() as not_woken:
         _, committed = add(postgresql, queue=queue)
-        assert woken.result(10) - committed < PROMPTLY
-        assert woken_too.result(10) - committed < PROMPTLY
+        assert woken.result(30) - committed < PROMPTLY
+        assert woken_too.result(30) - committed < PROMPTLY
         assert others.sleeps_on(not_woken)
     assert len(postgresql.claim(queues=[queue], store=postgresql.store)) == 1
 
@@ -613,7 +613,7 @@ def test_outboxes_in_schemas_of_their_own_do_not_hear_each_other(postgresql, sta
         with ExitStack() as stack:
             woken = {one: stack.enter_context(sleeper.asleep()) for one, sleeper in sleepers.items()}
             store.enqueue(new())
-            assert woken[schema].result(10)
+            assert woken[schema].result(30)
             for other in stores.keys() - {schema}:
                 assert sleepers[other].sleeps_on(woken[other]), (schema, other)
         store.claim_ready_task(1, worker_id=uuid4())
@@ -626,7 +626,7 @@ def test_a_busy_worker_is_not_notified_and_an_idle_one_again(postgresql, distrib
     sleeper = Sleeper(distributor)
     with sleeper.asleep() as woken:
         add(postgresql)
-        assert woken.result(10)
+        assert woken.result(30)
     assert heard() == ["default"]
     for _ in range(20):
         distributor.at_work()
@@ -637,7 +637,7 @@ def test_a_busy_worker_is_not_notified_and_an_idle_one_again(postgresql, distrib
     with sleeper.asleep() as woken:
         assert rows_of_sleepers(postgresql) == [("", True)]
         add(postgresql)
-        assert woken.result(10)
+        assert woken.result(30)
     assert heard() == ["default"]
 
 
@@ -646,15 +646,21 @@ def test_who_works_now_and_then_keeps_its_row(postgresql, distributor, heard):
     for _ in range(3):
         with sleeper.asleep() as woken:
             add(postgresql)
-            assert woken.result(10)
+            assert woken.result(30)
             postgresql.claim(store=postgresql.store)
             distributor.at_work()
         assert rows_of_sleepers(postgresql) == [("", True)]
     assert heard() == ["default"] * 3
 
 
-def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql, distributor, heard):
+def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql, distributor, heard, monkeypatch):
+    # What counts as a flood on a slow machine too: two claims a second.
+    monkeypatch.setattr("outboxq.distributor.postgresql._BUSY", 2.0)
+    monkeypatch.setattr("outboxq.distributor.postgresql._MEMORY", 5.0)
     with Claimer(postgresql.store, distributor) as claimer:
+        for _ in range(30):
+            claimer.lag(add(postgresql)[0], 0)
+        heard()
         tasks = [add(postgresql)[0] for _ in range(300)]
         for task in tasks:
             claimer.lag(task, 0)

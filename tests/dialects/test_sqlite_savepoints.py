@@ -305,7 +305,7 @@ def test_four_processes_that_read_and_then_enqueue_never_find_the_database_locke
             assert one.stdin is not None
             one.stdin.write("\n")
             one.stdin.flush()
-        ended = [one.communicate(timeout=100) for one in producers]
+        ended = [one.communicate(timeout=240) for one in producers]
     finally:
         for one in producers:
             if one.poll() is None:

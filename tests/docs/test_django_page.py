@@ -111,7 +111,7 @@ def test_the_page_works_from_top_to_bottom(site):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -43,7 +43,7 @@ def test_the_pages_project_works(database, page, tmp_path):
     }
     command = [sys.executable, "-W", "error", str(PROJECT)]
     ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("done\n")

@@ -108,7 +108,7 @@ def test_a_django_project_changes_over_as_its_guide_says(database, tmp_path):
     }
     command = [sys.executable, "-W", "error", str(PROJECT)]
     ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("done\n")

@@ -91,9 +91,9 @@ def test_the_examples_worker_command_works_for_its_module(shop):
     command = [sys.executable, "-m", "outboxq", *commands[0].split()]
     with (shop / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as worker:
         try:
-            until(lambda: status(names["handle"].id) is TaskStatus.COMPLETED, seconds=40)
+            until(lambda: status(names["handle"].id) is TaskStatus.COMPLETED)
             worker.send_signal(signal.SIGTERM)
-            assert worker.wait(20) == 0
+            assert worker.wait(60) == 0
         finally:
             worker.kill()
 

@@ -31,7 +31,7 @@ def block(beginning: str) -> str:
 
 def run(*command: object, cwd: Path, given: str | None = None) -> str:
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, input=given, capture_output=True, text=True, timeout=60, check=False
+        [str(part) for part in command], cwd=cwd, input=given, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

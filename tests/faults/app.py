@@ -62,12 +62,12 @@ def heed(ctx: TaskContext, directory: str) -> None:
 
 
 @outbox.task(name="faults.linger", queue="faults", lease=30)
-def linger(ctx: TaskContext, directory: str, ever: bool) -> None:
-    """Says who runs it; when it should end, says so, and ends a little later or never."""
+def linger(ctx: TaskContext, directory: str, seconds: float) -> None:
+    """Says who runs it; when it should end, says so, and ends so much later."""
     Path(directory, f"started-{os.getpid()}").touch()
     until(lambda: ctx.should_stop, seconds=60)
     Path(directory, f"told-{os.getpid()}").touch()
-    time.sleep(60 if ever else 0.6)
+    time.sleep(seconds)
 
 
 @outbox.task(name="faults.note", queue="faults", lease=30)
@@ -93,7 +93,7 @@ together = threading.Barrier(8)
 @outbox.task(name="faults.meet", queue="faults", lease=30, retry=NEVER)
 def meet() -> None:
     """Ends once eight of it run in one process."""
-    together.wait(20)
+    together.wait(60)
 
 
 @outbox.task(name="faults.poison", queue="faults", lease=0.5)

@@ -7,6 +7,13 @@ from datetime import timedelta
 import pytest
 
 from tests.faults.workers import Forked, Nursery, Process, Worker
+from tests.waiting import until
+
+AT_WORK = (
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active'"
+)
+"""What the server does for others: it may still be at work for a client that is dead."""
 
 
 @pytest.fixture
@@ -75,12 +82,14 @@ def died(database):
     def run_out(*workers: Process) -> None:
         for worker in workers:
             assert worker.wait() != 0
-        past = "'2020-01-01T00:00:00.000000+00:00'" + ("" if database.name == "sqlite" else "::timestamptz")
-        with database.engine.connect() as connection:
-            if database.name == "postgresql":
-                # The server may still be at work for a client that is dead, and locks leases in another order.
-                connection.execution_options(isolation_level="READ COMMITTED").exec_driver_sql("LOCK TABLE task_leases")
-            connection.exec_driver_sql(f"UPDATE task_leases SET lease_expires_at = {past}")
-            connection.commit()
+        if database.name == "sqlite":
+            database.run("UPDATE task_leases SET lease_expires_at = '2020-01-01T00:00:00.000000+00:00'")
+            return
+        until(lambda: database.rows(AT_WORK) == [(0,)])
+        # In the order in which everybody locks them: somebody frozen may hold some and want others.
+        database.run(
+            "WITH all_of_them AS (SELECT task_execution_id AS id FROM task_leases ORDER BY id FOR UPDATE) "
+            "UPDATE task_leases SET lease_expires_at = '2020-01-01T00:00:00Z' FROM all_of_them WHERE task_execution_id = id"
+        )
 
     return run_out

@@ -10,7 +10,7 @@ from uuid import UUID
 from outboxq.model import EventType, TaskStatus
 from tests.conftest import Database
 from tests.faults.workers import Process
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def left(database: Database) -> int:
@@ -19,7 +19,7 @@ def left(database: Database) -> int:
     return int(str(rows[0][0]))
 
 
-def finish(database: Database, worker: Process, *, seconds: float = 20) -> None:
+def finish(database: Database, worker: Process, *, seconds: float = PATIENCE) -> None:
     """Wait until this worker has left nothing to do, and stop it."""
     until(worker.is_up, seconds=seconds)
     until(lambda: left(database) == 0 or worker.poll() is not None, seconds=seconds)

@@ -225,7 +225,6 @@ def test_every_task_is_claimed_once_by_four_processes(database, fork):
     drain_with_processes(database, fork, processes=4, tasks=600)
 
 
-@pytest.mark.timeout(120)
 def test_nothing_is_lost_and_nothing_done_twice_when_processes_are_killed(database, fork, effects, orders, tmp_path):
     survive(database, fork, effects, orders, tmp_path, tasks=400, kills=6, stops=2, processes=3)
 

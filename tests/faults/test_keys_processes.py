@@ -178,7 +178,6 @@ def survive(database, fork, *, workers, producers, tasks, kills):
     return kinds, passed
 
 
-@pytest.mark.timeout(120)
 def test_keys_keep_their_order_in_processes_that_are_killed(database, fork):
     survive(database, fork, workers=3, producers=3, tasks=90, kills=1)
 

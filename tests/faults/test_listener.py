@@ -30,9 +30,8 @@ from tests.pooler import Pooler
 from tests.proxy import Proxy
 from tests.reuse import OTHERS
 from tests.sleeper import Claimer, Sleeper
-from tests.waiting import until
+from tests.waiting import PROMPTLY, until
 
-PROMPTLY = 0.25
 DEAF = 0.5
 """How often it polls while it does not listen."""
 MINUTE = timedelta(minutes=1)
@@ -113,7 +112,7 @@ def wakes(distributor, store):
     """Whether a commit wakes it at once, which polling would not."""
     with Sleeper(distributor).asleep() as woken:
         _, committed = add(store)
-        return woken.result(10) - committed < PROMPTLY
+        return woken.result(30) - committed < PROMPTLY
 
 
 # It breaks and comes back (55, 56)
@@ -126,9 +125,9 @@ def test_a_listener_that_is_terminated_listens_again(postgresql, start):
         with Sleeper(distributor).asleep() as woken:
             began = time.monotonic()
             postgresql.rows(f"SELECT pg_terminate_backend({listening_backend(distributor)})")
-            assert woken.result(10) - began < PROMPTLY, "it is woken, for it may have missed something"
+            assert woken.result(30) - began < PROMPTLY, "it is woken, for it may have missed something"
         listens_again(distributor, times)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < PROMPTLY
         assert wakes(distributor, postgresql.store)
         postgresql.claim(10, store=postgresql.store)
 
@@ -144,7 +143,7 @@ def test_what_was_committed_while_it_could_not_listen_is_found_once_it_does(post
     with Sleeper(distributor).asleep() as woken:
         add(postgresql.store)
         proxy.resume()
-        assert woken.result(10)
+        assert woken.result(30)
         listens_again(distributor, 2)
     assert len(postgresql.claim(10, store=postgresql.store)) == 1
     assert wakes(distributor, postgresql.store)
@@ -175,7 +174,7 @@ def test_a_black_hole_is_noticed(postgresql, start, proxy):
     with Claimer(postgresql.store, distributor) as claimer:
         for times in (2, 3):
             proxy.pause()
-            until(lambda: not distributor.health.listening, seconds=3)
+            until(lambda: not distributor.health.listening)
             task, committed = add(postgresql.store)
             assert claimer.lag(task, committed) < DEAF + PROMPTLY
             proxy.resume()
@@ -216,7 +215,7 @@ def test_a_server_that_crashes_and_starts_again_is_listened_to_again(own_cluster
         own_cluster.restart("immediate")
         back = time.monotonic()
         task, committed = add(own_store)
-        assert claimer.lag(task, back) < 1
+        assert claimer.lag(task, back) < PROMPTLY
         listens_again(distributor, 2)
     again = make(own_store)
     again.start()
@@ -246,8 +245,8 @@ def test_many_breaks_one_after_the_other_lose_nothing(postgresql, start):
 )
 def test_it_tries_ever_more_seldom(monkeypatch, error):
     """Whatever the error: an engine's creator may raise its own."""
-    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
-    tried = []
+    asked, tried = [], []
+    monkeypatch.setattr(random, "uniform", lambda _, longest: asked.append(longest) or longest)
 
     def refused():
         tried.append(time.monotonic())
@@ -259,9 +258,9 @@ def test_it_tries_ever_more_seldom(monkeypatch, error):
     pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
     listener.close()
     assert not listener.is_alive()
-    assert len(tried) <= 5
-    assert sum(pauses) > 0.33, pauses
-    assert pauses[-1] > 3 * pauses[0]
+    assert all(pause > at_least * 0.95 for pause, at_least in zip(pauses, asked, strict=False)), (pauses, asked)
+    assert sum(asked[:3]) > 0.33, asked
+    assert asked[2] > 3 * asked[0]
 
 
 def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(postgresql, monkeypatch, caplog):
@@ -407,7 +406,7 @@ def test_close_ends_a_listener_that_waits_for_a_silent_server(start, proxy):
     proxy.pause()
     began = time.monotonic()
     distributor.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < PROMPTLY
     assert not distributor._listener.is_alive()
 
 
@@ -420,14 +419,13 @@ def test_close_does_not_wait_for_ever_for_a_connection_into_a_black_hole(make, p
     until(lambda: proxy.accepted)
     began = time.monotonic()
     distributor.close()
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < PROMPTLY
     proxy.resume()
     until(lambda: not distributor._listener.is_alive())
     until(lambda: proxy.connections == 0)
     assert not distributor.health.listening
 
 
-@pytest.mark.timeout(45)
 @pytest.mark.parametrize("fault", ["refuse", "pause"])
 def test_close_does_not_wait_for_a_database_that_is_away(postgresql, start, proxy, fault):
     """Its row in `sleeping_workers` ends by itself."""
@@ -442,14 +440,14 @@ def test_close_does_not_wait_for_a_database_that_is_away(postgresql, start, prox
     began = time.monotonic()
     closing = threading.Thread(target=distributor.close, daemon=True)
     closing.start()
-    closing.join(6)
+    closing.join(30)
     late = closing.is_alive()
     proxy.accept()
     proxy.resume()
     closing.join()
     assert not late, f"{time.monotonic() - began:.1f} s"
     if woken is not None:
-        assert woken.result(10) - began < PROMPTLY
+        assert woken.result(30) - began < PROMPTLY
 
 
 def test_close_beside_a_break_leaves_no_thread_and_no_connection(postgresql, start):
@@ -461,7 +459,7 @@ def test_close_beside_a_break_leaves_no_thread_and_no_connection(postgresql, sta
         time.sleep(chance.uniform(0, 0.05))  # a random moment of its coming back
         began = time.monotonic()
         distributor.close()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < PROMPTLY
         assert not distributor._listener.is_alive()
         assert not distributor.health.listening
     postgresql.engine.dispose()

@@ -115,7 +115,11 @@ def test_recovered_tasks_that_wait_for_their_turn_are_given_back_and_not_counted
 
 
 def test_recovered_tasks_that_are_given_back_may_run_in_another_process_at_once(database, recovered, fork, tmp_path):
+    database.run("UPDATE task_outbox SET available_at = '2999-01-01T00:00:00.000000+00:00'")
     workers = [fork(), fork(), fork()]
+    for worker in workers:
+        until(worker.is_up)
+    database.run("UPDATE task_outbox SET available_at = '2020-01-01T00:00:00.000000+00:00'")
     finish(database, workers[0])
     for worker in workers[1:]:
         worker.send(signal.SIGTERM)
@@ -140,19 +144,19 @@ def test_a_task_is_stopped_again_and_again_and_none_of_them_counts(database, add
     assert runs_of(database, task_id) == 1
 
 
-def test_what_was_claimed_ahead_is_run_by_another_within_a_second_of_the_signal(database, add, fork, tmp_path):
+def test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal(database, add, fork, tmp_path):
     other = fork()
     until(other.is_up)
     other.send(signal.SIGSTOP)  # it is to claim nothing before
     blocked = add("wait", directory=str(tmp_path))
     ahead = [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(9)]
-    busy = fork(concurrency=1, prefetch=9, drain_timeout=20)
+    busy = fork(concurrency=1, prefetch=9, drain_timeout=60)
     until(lambda: started_by(tmp_path))
     assert {database.store.get(one).status for one in ahead} == {TaskStatus.RUNNING}
     assert journal(tmp_path) == []
     other.send(signal.SIGCONT)
     busy.send(signal.SIGTERM)
-    until(lambda: len(journal(tmp_path)) == 18, seconds=1)
+    until(lambda: len(journal(tmp_path)) == 18, seconds=20)  # their leases last for 30 s
     assert busy.poll() is None, "the first task was to run on"
     (tmp_path / "go").touch()
     assert busy.wait() == 0

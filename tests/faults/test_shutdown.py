@@ -20,11 +20,13 @@ from tests.faults.helpers import started_by
 from tests.faults.workers import Forked
 from tests.waiting import until
 
-DRAIN = 1.0
-GRACE = 2.0
-OPTIONS = ["-q", "faults", "-c", "1", "--drain-timeout", f"{DRAIN:g}s", "--poll", "100ms", "--log-level", "DEBUG"]
+SHORT, LONG = 1.0, 40.0
+"""Drain timeouts: one that is to run out, and one that is not, or else the worker would end too late."""
+GRACE = 20.0
+OPTIONS = ["-q", "faults", "-c", "1", "--poll", "100ms", "--log-level", "DEBUG"]
 LOADS = ("idle", "busy", "blocked")
 TERM, INT, HUP, QUIT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL
+STOP, CONT = signal.SIGSTOP, signal.SIGCONT
 READY, DONE, RUNNING = TaskStatus.READY, TaskStatus.COMPLETED, TaskStatus.RUNNING
 
 # What is sent; then for idle, busy and blocked: the exit code, and what has become of the task.
@@ -35,7 +37,7 @@ TABLE = {
     "TERM": ([TERM], GRACEFUL),
     "INT": ([INT], GRACEFUL),
     "HUP": ([HUP], GRACEFUL),
-    "TERM and its echo": ([TERM, INT], GRACEFUL),
+    "TERM and its echo": ([STOP, TERM, INT, CONT], GRACEFUL),  # frozen, it hears both in one moment
     "TERM twice": ([TERM, "again"], AT_ONCE),
     "TERM then KILL": ([TERM, KILL], ((0, -9), (-9, RUNNING), (-9, RUNNING))),
     "QUIT": ([QUIT], AT_ONCE),
@@ -43,12 +45,17 @@ TABLE = {
 }
 
 
+def drains(seconds: float) -> list[str]:
+    return ["--drain-timeout", f"{seconds:g}s"]
+
+
 class Cell:
     """A worker with something to do, or nothing."""
 
-    def __init__(self, database: Database, directory, load: str) -> None:
+    def __init__(self, database: Database, directory, load: str, *, lingers: float = 0.6) -> None:
+        """`lingers`: for how many seconds the busy one works on once it should end."""
         self.database, self.directory, self.load = database, directory, load
-        args = json.dumps({"directory": str(directory), "ever": load == "blocked"})
+        args = json.dumps({"directory": str(directory), "seconds": 60 if load == "blocked" else lingers})
         fields = {"task_name": "faults.linger", "queue": "faults", "args": args, "lease": timedelta(seconds=30)}
         self.task = None if load == "idle" else database.add(database.store, **fields).id
         self.began = 0.0
@@ -73,10 +80,10 @@ class Cell:
                 worker.send(number)
 
     def ends(self, worker, *codes: int) -> None:
-        code = worker.wait(DRAIN + GRACE + 5)
+        code = worker.wait()
         took = time.monotonic() - self.began
         assert code in codes, worker.text()
-        assert took < DRAIN + GRACE, f"{took:.2f} s\n{worker.text()}"
+        assert took < GRACE, f"{took:.2f} s\n{worker.text()}"
         assert worker.orphans() == []
         if code != -9:
             assert "stopped" in worker.text() or "told to stop at once" in worker.text()
@@ -91,8 +98,9 @@ class Cell:
 def run(database, nursery, tmp_path):
     started = []
 
-    def start(*options: str, url: str = database.url) -> Forked:
-        worker = Forked(nursery, tmp_path / "worker.log", {"kind": "cli", "url": url, "options": [*OPTIONS, *options]})
+    def start(drain: float) -> Forked:
+        options = [*OPTIONS, *drains(drain)]
+        worker = Forked(nursery, tmp_path / "worker.log", {"kind": "cli", "url": database.url, "options": options})
         started.append(worker)
         return worker
 
@@ -105,7 +113,9 @@ def run(database, nursery, tmp_path):
 @pytest.mark.parametrize("told", TABLE)
 def test_a_worker_that_is_told_to_stop(database, run, tmp_path, told, load):
     signals, expected = TABLE[told]
-    cell, worker = Cell(database, tmp_path, load), run()
+    graceful = expected is GRACEFUL
+    cell = Cell(database, tmp_path, load, lingers=0.3 if graceful else GRACE - 5)
+    worker = run(SHORT if graceful and load == "blocked" else LONG)
     cell.settle(worker)
     cell.send(worker, *signals)
     if load == "idle":
@@ -120,11 +130,11 @@ def test_a_worker_that_is_told_to_stop(database, run, tmp_path, told, load):
 @pytest.mark.parametrize("load", LOADS)
 def test_a_worker_that_is_told_to_stop_while_it_starts(database, start, tmp_path, load):
     """Within 100 ms of the moment from which it can hear."""
-    cell, worker = Cell(database, tmp_path, load), start(*OPTIONS[2:])
+    cell, worker = Cell(database, tmp_path, load), start(*OPTIONS[2:], *drains(SHORT if load == "blocked" else LONG))
     until(lambda: worker.hears(TERM), every=0.001)
     time.sleep(random.uniform(0, 0.1))  # a random moment is the point
     cell.send(worker, TERM)
-    code = worker.wait(DRAIN + GRACE)
+    code = worker.wait()
     assert worker.orphans() == []
     claimed = cell.task is not None and database.store.get(cell.task).lease_token > 0
     assert code == 0 or (claimed and load == "blocked"), worker.text()
@@ -155,7 +165,7 @@ def ends_without_a_database(cell, worker):
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_worker_that_is_told_to_stop_while_it_connects_again(database, cluster, run, tmp_path, load):
-    cell, worker = Cell(database, tmp_path, load), run()
+    cell, worker = Cell(database, tmp_path, load), run(SHORT)
     cell.settle(worker)
     until(lambda: "listening on" in worker.text())
     database.close()
@@ -180,7 +190,9 @@ def test_a_worker_that_is_told_to_stop_while_the_postgresql_database_is_down(own
     migrations.upgrade(url)
     database = Database("postgresql", url)
     cell = Cell(database, tmp_path, load)
-    worker = Forked(nursery, tmp_path / "worker.log", {"kind": "cli", "url": url, "options": OPTIONS})
+    worker = Forked(
+        nursery, tmp_path / "worker.log", {"kind": "cli", "url": url, "options": [*OPTIONS, *drains(SHORT)]}
+    )
     try:
         cell.settle(worker)
         until(lambda: "listening on" in worker.text())

@@ -70,7 +70,7 @@ class Process(ABC):
     def end(self) -> None:
         with suppress(ProcessLookupError):
             self.send(signal.SIGKILL)
-        self.wait(10)
+        self.wait(60)
 
 
 class Worker(Process):

@@ -191,7 +191,7 @@ def test_the_current_context_is_the_threads_own():
     token = module.current.set(context)
     thread = threading.Thread(target=lambda: seen.append(module.current.get()))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     copied = contextvars.copy_context().run(module.current.get)
     module.current.reset(token)
     assert (seen, copied, module.current.get()) == ([None], context, None)

@@ -31,7 +31,7 @@ def test_jobs_are_handled_each_once_by_so_many_threads(crew):
     together, done = threading.Barrier(3), []
 
     def handle(job):
-        together.wait(10)
+        together.wait(60)
         done.append(job)
 
     workers = crew(handle, size=3)
@@ -44,7 +44,7 @@ def test_jobs_are_handled_each_once_by_so_many_threads(crew):
 
 def test_what_runs_and_what_lies_ahead_is_in_flight(crew):
     gate = threading.Event()
-    workers = crew(lambda _: gate.wait(10), size=2)
+    workers = crew(lambda _: gate.wait(60), size=2)
     for job in range(5):
         workers.give(job)
     until(lambda: workers.lying == 3)
@@ -97,7 +97,7 @@ def test_a_thread_that_dies_says_so(crew, monkeypatch):
 
 def test_waiting_ends_when_few_enough_are_left(crew):
     gates = [threading.Event() for _ in range(3)]
-    workers = crew(lambda job: gates[job].wait(10), size=3)
+    workers = crew(lambda job: gates[job].wait(60), size=3)
     for job in range(3):
         workers.give(job)
     answers = []
@@ -107,14 +107,14 @@ def test_waiting_ends_when_few_enough_are_left(crew):
     until(lambda: workers.in_flight == 2)
     assert answers == []
     gates[1].set()
-    waiting.join(10)
+    waiting.join(60)
     assert answers == [True]
     gates[2].set()
 
 
 def test_waiting_ends_with_its_time_and_says_that_there_are_too_many(crew):
     gate = threading.Event()
-    workers = crew(lambda _: gate.wait(10), size=1)
+    workers = crew(lambda _: gate.wait(60), size=1)
     workers.give(1)
     assert workers.wait_until_at_most(0, 0.01) is False
     assert workers.wait_until_at_most(1, 0.01) is True
@@ -123,13 +123,13 @@ def test_waiting_ends_with_its_time_and_says_that_there_are_too_many(crew):
 
 def test_a_wake_ends_the_waiting(crew):
     gate = threading.Event()
-    workers = crew(lambda _: gate.wait(10), size=1)
+    workers = crew(lambda _: gate.wait(60), size=1)
     workers.give(1)
     answers = []
     waiting = threading.Thread(target=lambda: answers.append(workers.wait_until_at_most(0)))
     waiting.start()
     until(lambda: workers.wake() or answers)
-    waiting.join(10)
+    waiting.join(60)
     assert answers == [False]
     gate.set()
 
@@ -138,7 +138,7 @@ def test_the_dismissed_finish_what_they_have_begun(crew):
     gate, done = threading.Event(), []
 
     def handle(job):
-        gate.wait(10)
+        gate.wait(60)
         done.append(job)
 
     workers = crew(handle, size=1)
@@ -146,7 +146,7 @@ def test_the_dismissed_finish_what_they_have_begun(crew):
     until(lambda: workers.lying == 0)
     began = time.monotonic()
     workers.dismiss(began + 0.05)  # it is not waited for longer than that
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert done == []
     gate.set()
     workers.dismiss(time.monotonic() + 10)

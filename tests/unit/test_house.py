@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "outboxq"
 MODULES = {path.relative_to(ROOT).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 MIGRATIONS = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "alembic").rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text()) for name, path in (MODULES | MIGRATIONS).items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Not made when the tests are merely collected, as every process does."""
+    return {name: ast.parse(path.read_text()) for name, path in (MODULES | MIGRATIONS).items()}
 
 
 SILENT = {"NO_COLOR": "1", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
@@ -65,7 +71,7 @@ def test_the_types_hold_for_users_of_another_checker_too():
 
 
 def found(name: str, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-    return (node for node in ast.walk(TREES[name]) if isinstance(node, kinds))
+    return (node for node in ast.walk(trees()[name]) if isinstance(node, kinds))
 
 
 def dotted(node: ast.AST) -> str:
@@ -170,7 +176,7 @@ BAD = {
 
 @pytest.mark.parametrize(("rule", "source"), [(rule, source) for rule in BAD for source in BAD[rule]])
 def test_each_rule_would_notice(monkeypatch, rule, source):
-    monkeypatch.setitem(TREES, "bad.py", ast.parse(source))
+    monkeypatch.setitem(trees(), "bad.py", ast.parse(source))
     assert rule("bad.py")
 
 
@@ -183,13 +189,13 @@ def test_a_rules_exceptions_are_needed():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_says_what_it_is_and_fits_in_a_head(name):
-    assert ast.get_docstring(TREES[name]), f"{name} has no docstring"
+    assert ast.get_docstring(trees()[name]), f"{name} has no docstring"
     assert len(MODULES[name].read_text().splitlines()) <= 400
 
 
 @pytest.mark.parametrize("name", MIGRATIONS)
 def test_a_migration_says_what_it_is(name):
-    assert ast.get_docstring(TREES[name])
+    assert ast.get_docstring(trees()[name])
 
 
 def test_the_migrations_are_no_package_for_that_would_hide_the_library():

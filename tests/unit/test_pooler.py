@@ -129,7 +129,7 @@ def test_more_clients_than_server_connections_take_turns(pooler: Pooler, direct:
                     until(lambda wanted=waiting: pooler.waiting == wanted)
                 assert backends(direct) == 2
                 assert not any(answer.done() for answer in answers)
-            freed = [answer.result(20) for answer in answers]
+            freed = [answer.result(60) for answer in answers]
             assert len(set(freed)) == 1
             assert held not in freed
         assert pooler.waiting == 0
@@ -234,7 +234,7 @@ def test_nothing_is_left_when_it_ends(direct: psycopg.Connection[Any], url: str)
             answer = aside.submit(ask, waiter, PID)
             until(lambda: pooler.waiting == 1)
         with pytest.raises(psycopg.OperationalError):
-            answer.result(20)
+            answer.result(60)
     for client in (holder, waiter):
         client.close()
     with pytest.raises(psycopg.OperationalError, match="refused"):

@@ -111,7 +111,7 @@ def test_a_signal_is_noticed_whichever_thread_it_meets(supervise, caplog):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        until(lambda: "passing on SIGTERM" in caplog.text, seconds=5)
+        until(lambda: "passing on SIGTERM" in caplog.text)
 
     assert supervise(UNTIL_TOLD, meanwhile) == 0
 

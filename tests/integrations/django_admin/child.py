@@ -19,6 +19,6 @@ def manage(database, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=240,
     )
     return done.returncode, done.stdout + done.stderr

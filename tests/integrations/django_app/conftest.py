@@ -62,7 +62,7 @@ class Project:
             **options,
         )
 
-    def python(self, *arguments: str, fails: int = 0, seconds: float = 100) -> str:
+    def python(self, *arguments: str, fails: int = 0, seconds: float = 240) -> str:
         """What it printed, on both streams."""
         process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:

@@ -49,7 +49,7 @@ def enqueue(database: Database, name: str, orders: range) -> None:
                 task_name=f"shop.tasks.{name}",
                 args=json.dumps({"order": order}),
                 queue="deadly",
-                lease=timedelta(seconds=1),
+                lease=timedelta(seconds=3),
             )
             for order in orders
         ]
@@ -81,7 +81,7 @@ def test_what_a_dying_worker_had_booked_is_booked_once(database, shop, tmp_path)
     with workers(shop, log, "-c", "2", "--skip-checks") as process:
         until(lambda: left(database) == 0 or process.poll() is not None, seconds=60)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0, log.read_text()
+        assert process.wait(60) == 0, log.read_text()
     assert_each_once(database, 20)
     assert database.rows("SELECT max(recovery_attempts) FROM task_executions") == [(1,)]
 

@@ -49,7 +49,7 @@ def run(database: dict[str, object], *arguments: str) -> str:
         "PYTHONPATH": os.pathsep.join([str(SITE), str(Path.cwd())]),
     }
     command = [sys.executable, "-W", "error", *arguments]
-    done = subprocess.run(command, env=environment, cwd=SITE, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, env=environment, cwd=SITE, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr + done.stdout
 

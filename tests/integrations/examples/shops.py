@@ -180,7 +180,7 @@ class Child(Process):
         if self.poll() is None:  # as long as it is not waited for, its number, and its group's, is nobody else's
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-        self.wait(10)
+        self.wait(60)
 
 
 def _free_port() -> int:

@@ -76,7 +76,7 @@ def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_pat
     with workers(database, tmp_path / "log", "--processes", "2") as supervisor:
         until(lambda: left(database) == 0, seconds=60, every=0.05)
         supervisor.send_signal(signal.SIGTERM)
-        assert supervisor.wait(30) == 0, (tmp_path / "log").read_text()
+        assert supervisor.wait(60) == 0, (tmp_path / "log").read_text()
     expect_each_once(database, range(6))
     assert database.rows("SELECT count(*) FROM task_executions WHERE status = 'Completed'") == [(6,)]
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'task_reset'")[0][0] >= 2

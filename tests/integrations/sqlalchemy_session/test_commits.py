@@ -40,7 +40,7 @@ def worker(database, tmp_path):
     try:
         yield
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0, (tmp_path / "log").read_text()
+        assert process.wait(60) == 0, (tmp_path / "log").read_text()
     finally:
         process.kill()
         process.wait()

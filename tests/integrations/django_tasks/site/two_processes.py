@@ -19,7 +19,7 @@ enqueued = [
     tasks.book.enqueue(2),
     jobs.listed.enqueue(),
 ]
-subprocess.run([sys.executable, "-m", "django", "outboxq_worker", "--burst"], check=True, timeout=60)
+subprocess.run([sys.executable, "-m", "django", "outboxq_worker", "--burst"], check=True, timeout=240)
 for result in enqueued:
     result.refresh()
 print(json.dumps([result.return_value for result in enqueued]))

@@ -47,7 +47,7 @@ def reach_for_sqlalchemy(ctx: TaskContext) -> None:
     ctx.session.execute("SELECT 1")
 
 
-@outbox.task(lease=1, transactional=True, queue="deadly")
+@outbox.task(lease=3, transactional=True, queue="deadly")
 def book_once(ctx: TaskContext, order: int) -> None:
     """Every fifteenth takes its process with it, the first time, right before the commit."""
     Booking.objects.create(order=order)
@@ -56,7 +56,7 @@ def book_once(ctx: TaskContext, order: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@outbox.task(lease=1, transactional=True, queue="deadly")
+@outbox.task(lease=3, transactional=True, queue="deadly")
 def book_slowly(order: int) -> None:
     """So that a worker that is killed has some under way."""
     Booking.objects.create(order=order)
