@@ -110,22 +110,28 @@ class SqlalchemyTarget(Target):
 
     def begin(self, begin: Begin) -> None:
         """A transaction of our own, on a connection that is in none."""
+        raw: Any = self._raw()
+        execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
         for text in self.dialect.opening(begin, self.connection.info):
-            with self._errors(text) as raw:
-                execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
+            try:
                 self.dialect.say(raw, text, execute)
+            except (psycopg.Error, sqlite3.Error) as error:
+                raise self._as_sqlalchemys(error, text, raw) from error
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():
             result = self.connection.exec_driver_sql(sql, dict(parameters))
             return result.all() if result.returns_rows else []  # type: ignore[return-value]  # a Row is a tuple
-        with self._errors(sql) as raw:
+        raw: Any = self._raw()
+        try:
             if isinstance(raw, sqlite3.Connection):
                 return _fetch(raw, sql, parameters)
             text, names = _numbered(sql)
             with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
                 cursor.execute(text, [parameters[name] for name in names])
                 return cursor.fetchall() if cursor.description else []
+        except (psycopg.Error, sqlite3.Error) as error:
+            raise self._as_sqlalchemys(error, sql, raw) from error
 
     def check(self) -> None:
         raw = self._raw()
@@ -174,26 +180,21 @@ class SqlalchemyTarget(Target):
             known[_DATABASE] = _database_of(self._raw())
         return known[_DATABASE]  # type: ignore[no-any-return]
 
-    @contextmanager
-    def _errors(self, sql: str) -> Iterator[Any]:
-        raw: Any = self._raw()
-        try:
-            yield raw
-        except (psycopg.Error, sqlite3.Error) as error:
-            lost = self.connection.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
-            if lost:
-                with suppress(DBAPIError):
-                    self.connection.exec_driver_sql("SELECT 1")
-            base = psycopg.Error if isinstance(error, psycopg.Error) else sqlite3.Error
-            raise DBAPIError.instance(
-                sql,
-                None,
-                error,
-                base,
-                hide_parameters=True,
-                connection_invalidated=lost,
-                dialect=self.connection.dialect,
-            ) from error
+    def _as_sqlalchemys(self, error: psycopg.Error | sqlite3.Error, sql: str, raw: Any) -> BaseException:
+        lost = self.connection.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
+        if lost:
+            with suppress(DBAPIError):
+                self.connection.exec_driver_sql("SELECT 1")
+        base = psycopg.Error if isinstance(error, psycopg.Error) else sqlite3.Error
+        return DBAPIError.instance(
+            sql,
+            None,
+            error,
+            base,
+            hide_parameters=True,
+            connection_invalidated=lost,
+            dialect=self.connection.dialect,
+        )
 
     def _raw(self) -> object:
         return self.connection.connection.driver_connection

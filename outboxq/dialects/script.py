@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -15,14 +16,17 @@ from .prepared import Execute, Prepared, Row, reader
 
 Encoder = Callable[[Any], Any]
 Build = Callable[[Relations], Statement]
+Prepare = Callable[[Statement], Prepared]
 _Found = Mapping[str, Sequence[Sequence[Any]]]
 """The rows of the batch and of each step so far, as the driver has them."""
 
 
 class Rows(Protocol):
-    """The part of a grammar that makes a relation of a packed batch."""
+    """The part of a grammar that makes relations of rows."""
 
     def rows(self, name: str, columns: Columns) -> FromClause: ...
+
+    def row(self, name: str, columns: Columns) -> FromClause: ...
 
 
 class Script:
@@ -33,25 +37,18 @@ class Script:
         transition: Transition,
         grammar: Rows,
         *,
-        prepare: Callable[[Statement], Prepared],
+        prepare: Prepare,
         encoders: Sequence[Encoder | None],
     ) -> None:
         self._transition = transition
         self._encoders = encoders
-        self._steps: dict[str, Prepared] = {}
-        self._given: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {}
+        self._steps: dict[str, _Step] = {}
         self._when: dict[str, tuple[str, int, frozenset[str]]] = {}
         relations: dict[str, Columns] = {"given": transition.given} if transition.given else {}
         for name, build in transition.steps.items():
             if (when := transition.when.get(name)) is not None:
                 self._when[name] = when.rows, list(relations[when.rows]).index(when.column), when.values
-            statement, read = _reading_little(grammar, build, relations)
-            self._steps[name] = step = prepare(statement)
-            self._given[name] = [
-                (relation, itemgetter(*map(list(relations[relation]).index, columns)))
-                for relation, columns in read.items()
-                if relation in step.names
-            ]
+            self._steps[name] = step = _Step(grammar, build, dict(relations), prepare)
             relations[name] = step.columns
         self._completed = [
             (name, list(self._steps[name].columns).index("id"), (None,) * len(self._steps[name].columns))
@@ -61,7 +58,12 @@ class Script:
 
     @property
     def sql(self) -> str:
-        return ";\n\n".join(f"-- {name}\n{step.sql}" for name, step in self._steps.items())
+        return _script({name: step.of_any for name, step in self._steps.items()})
+
+    @property
+    def sql_of_one(self) -> str:
+        """Where every step has one row to go by."""
+        return _script({name: step.of_one for name, step in self._steps.items()})
 
     def compile(self) -> None:
         """It is."""
@@ -69,14 +71,9 @@ class Script:
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:
-        bound = dict(values)
         found: dict[str, Sequence[Sequence[Any]]] = {"given": _encoded(rows, self._encoders) if rows else ()}
         for name, step in self._steps.items():
-            found[name] = ()
-            if self._has_work(name, found):
-                for relation, cells in self._given[name]:
-                    bound[relation] = json.dumps(list(map(cells, found[relation])))
-                found[name] = list(execute(step.sql, step.bind(bound)))
+            found[name] = step.run(execute, values, found) if self._has_work(name, found) else ()
         return self._outcome(found)
 
     def _has_work(self, name: str, found: _Found) -> bool:
@@ -99,12 +96,52 @@ class Script:
     def _reader(self) -> Callable[[Iterable[Sequence[Any]]], list[Row]]:
         """Reads the rows of the step asked with those of the completing steps behind them; the id comes from the first."""
         first, *others = self._transition.returns or "", *self._transition.completed_by
-        wanted, behind = self._steps[first].wanted(self._transition.tells), len(self._steps[first].columns)
+        wanted, behind = self._steps[first].of_any.wanted(self._transition.tells), len(self._steps[first].columns)
         for name in others:
-            step = self._steps[name]
+            step = self._steps[name].of_any
             wanted += step.wanted([key for key in step.columns if key != "id"], behind)
             behind += len(step.columns)
         return reader(wanted)
+
+
+class _Step:
+    """A statement of the script; and once more for where each relation that it reads has one row, which most have.
+
+    Those rows are packed; a single row is its values, which the statement finds without looking.
+    """
+
+    def __init__(self, grammar: Rows, build: Build, relations: Mapping[str, Columns], prepare: Prepare) -> None:
+        self._grammar, self._build, self._prepare = grammar, build, prepare
+        self._relations, self._little = _reading_little(grammar, build, relations)
+        self.of_any = self._prepared(grammar.rows)
+        self.columns = self.of_any.columns
+        self._cells = {
+            relation: itemgetter(*map(list(relations[relation]).index, columns))
+            for relation, columns in self._little.items()
+            if relation in self.of_any.names
+        }
+        self._single = [
+            (f"{relation}_{key}", relation, list(relations[relation]).index(key))
+            for relation in self._cells
+            for key in self._little[relation]
+        ]
+
+    @cached_property
+    def of_one(self) -> Prepared:
+        return self._prepared(self._grammar.row)
+
+    def run(self, execute: Execute, values: Mapping[str, Any], found: _Found) -> list[tuple[Any, ...]]:
+        if not self._cells:
+            return list(execute(self.of_any.sql, self.of_any.bind(values)))
+        if all(len(found[relation]) == 1 for relation in self._cells):
+            single = {name: found[relation][0][position] for name, relation, position in self._single}
+            return list(execute(self.of_one.sql, self.of_one.bind(values) | single))
+        packing = {relation: json.dumps(list(map(cells, found[relation]))) for relation, cells in self._cells.items()}
+        return list(execute(self.of_any.sql, self.of_any.bind({**values, **packing})))
+
+    def _prepared(self, relation: Callable[[str, Columns], FromClause]) -> Prepared:
+        little = {name: relation(name, columns) for name, columns in self._little.items()}
+        return self._prepare(self._build({**self._relations, **little}))
 
 
 def packed(rows: Sequence[Sequence[Any]], encoders: Sequence[Encoder | None]) -> str:
@@ -125,12 +162,16 @@ def _encoded(rows: Sequence[Sequence[Any]], encoders: Sequence[Encoder | None]) 
     )
 
 
-def _reading_little(g: Rows, build: Build, relations: Mapping[str, Columns]) -> tuple[Statement, Mapping[str, Columns]]:
-    """The statement, and of each relation the columns it reads: each is packed, and looked up in each row's JSON."""
+def _script(steps: Mapping[str, Prepared]) -> str:
+    return ";\n\n".join(f"-- {name}\n{step.sql}" for name, step in steps.items())
+
+
+def _reading_little(g: Rows, build: Build, relations: Mapping[str, Columns]) -> tuple[Relations, Mapping[str, Columns]]:
+    """The relations, and of each the columns that are read: each is packed, and looked up in each row's JSON."""
     whole = {name: g.rows(name, columns) for name, columns in relations.items()}
     read = _read(build(whole), whole)
     little = {name: {key: kind for key, kind in relations[name].items() if key in keys} for name, keys in read.items()}
-    return build({**whole, **{name: g.rows(name, columns) for name, columns in little.items()}}), little
+    return whole, little
 
 
 def _read(statement: Statement, relations: Relations) -> dict[str, set[str]]:

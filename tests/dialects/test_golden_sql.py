@@ -80,6 +80,15 @@ def test_for_a_batch_of_one_only_the_batch_is_said_otherwise(name):
     assert "unnest(" not in one
 
 
+@pytest.mark.parametrize("name", BATCHED)
+def test_on_sqlite_a_single_row_is_a_few_parameters(name):
+    plan = dialect_for("sqlite").statements
+    batch, one = getattr(plan, name).sql, getattr(plan, name).sql_of_one
+    assert "json_each(:given)" in batch
+    assert "json_each(:given)" not in one
+    assert ":given_" in one
+
+
 @pytest.mark.parametrize(("name", "columns"), [("enqueue", NEW_TASK), ("enqueue_keyed", KEYED)])
 def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(name, columns):
     plan = getattr(dialect_for("postgresql").statements, name)
