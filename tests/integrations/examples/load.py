@@ -64,7 +64,7 @@ def run(shop: Shop, url: str, directory: Path, *, seconds: float, rate: float = 
         server, workers = premises.serve(), [premises.work() for _ in range(WORKERS)]
         customers = Customers(premises.port, threads=8, rate=rate, seed=seed)
         killer = Killer(engine, premises, workers)
-        until(lambda: all(killer.is_up(worker) for worker in workers), seconds=60)
+        until(lambda: all(killer.is_up(worker) for worker in workers), seconds=240)
         customers.start()
         killer.run(until=time.monotonic() + seconds)
         customers.stop()
