@@ -1,5 +1,5 @@
 """`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `examples`, `mutants`, `plans`, `bench`,
-`bench_keyed`, `bench_history`) are asked for by name."""
+`bench_keyed`, `bench_history`, `bench_growth`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def plans(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """outboxq beside its peers and beside hand-written SQL: `nox -s bench -- --quick` takes minutes, without it an hour or two."""
+    """outboxq beside its peers and beside hand-written SQL: `nox -s bench -- --quick` takes five minutes, without it two hours."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
@@ -108,3 +108,10 @@ def bench_history(session: nox.Session) -> None:
     """What ten million finished tasks cost those that come after them, and how they go; needs some 15 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.history", *session.posargs)
+
+
+@nox.session
+def bench_growth(session: nox.Session) -> None:
+    """What each call costs as the tables grow to ten million tasks: pages, log, time; needs some 25 GB of disk."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.growth", *session.posargs)

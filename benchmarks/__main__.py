@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,7 +94,12 @@ def run(given: argparse.Namespace) -> Results:
     environments.make(queue for kind in kinds for queue in QUEUES[kind] if wanted(queue, sizes, peers))
     print(f"{time.monotonic() - began:6.0f} s  for the peers' environments", file=sys.stderr, flush=True)
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with server() as cluster, tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=memory) as light:
+    postgresql = server() if "postgresql" in kinds else nullcontext()
+    with (
+        postgresql as cluster,
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(dir=memory) as light,
+    ):
         results.about = {"command": command(given), **about(cluster, Path(folder))}
         results.about["sizes"] = repr(sizes)
         bench = Bench(

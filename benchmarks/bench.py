@@ -59,6 +59,8 @@ class Sizes:
     """Tasks of a worker when its memory is looked at first; then after ten times as many."""
     relaxed: bool = True
     """SQLite with synchronous=NORMAL too."""
+    thorough: bool = False
+    """Peers that no goal speaks of, and settings that are not the default, take part in everything."""
 
 
 HANDLED = ((1, 1), (1, 8), (1, 32), (20, 1), (20, 8), (20, 32))
@@ -79,7 +81,7 @@ QUICK = Sizes(
     caller=100,
     claims=20,
     handlers=0.5,
-    handled=HANDLED,
+    handled=((1, 8), (1, 32), (20, 8), (20, 32)),
     memory=2_000,
 )
 FULL = Sizes(
@@ -100,6 +102,7 @@ FULL = Sizes(
     handlers=4.0,
     handled=HANDLED,
     memory=100_000,
+    thorough=True,
 )
 TINY = Sizes(
     rounds=1,
@@ -134,7 +137,8 @@ class Bench:
     folder: Path
     memory: Path
     """A directory in memory, for what the tasks write."""
-    cluster: postgres.Cluster
+    cluster: postgres.Cluster | None
+    """None: only SQLite is asked."""
     peers: frozenset[str] | None = None
     """Only these; None: all."""
     _open: ExitStack = field(default_factory=ExitStack)
@@ -149,19 +153,19 @@ class Bench:
 
     def queues_of_goals(self, kind: str) -> list[Running]:
         """Those that take part in every round; in a full run all."""
-        return [one for one in self.queues(kind) if one.queue.always or self.sizes.slow_rounds > 1]
+        return [one for one in self.queues(kind) if one.queue.always or self.sizes.thorough]
 
     def ours(self, kind: str = "postgresql") -> list[Running]:
         """Raw and outboxq."""
         return [one for one in self.queues(kind) if one.queue.peer in {RAW, OUTBOXQ}]
 
-    def outboxqs(self, kind: str = "postgresql") -> list[Running]:
-        """Once, or with each setting of SQLite."""
-        return [one for one in self.queues(kind) if one.queue.peer == OUTBOXQ]
+    def as_it_comes(self, kind: str) -> list[Running]:
+        """Raw and outboxq, on SQLite with synchronous=FULL; in a thorough run with both settings."""
+        return [one for one in self.ours(kind) if self.sizes.thorough or not one.queue.name.endswith("NORMAL")]
 
     def outboxq(self, kind: str = "postgresql") -> Running:
-        """As it comes: on SQLite with synchronous=FULL."""
-        return self.outboxqs(kind)[-1]
+        """On SQLite with synchronous=FULL."""
+        return next(one for one in self.ours(kind) if one.queue.name in {OUTBOXQ, f"{OUTBOXQ} FULL"})
 
     def ours_together(self, kind: str, stack: ExitStack) -> list[Running]:
         """Raw and outboxq in one fresh database, which is gone when the stack ends."""
@@ -173,7 +177,7 @@ class Bench:
         stack.callback(base.close)
         return [
             stack.enter_context(contextlib.closing(self._running(one.queue, one.python, self._same(base))))
-            for one in self.ours(kind)
+            for one in self.as_it_comes(kind)
         ]
 
     def store(self, kind: str = "postgresql") -> Store:
@@ -220,7 +224,7 @@ class Bench:
             return None
         python = self.environments.python(queue)
         if python is None:
-            self.results.missing[queue.name] = self.environments.missing[queue.name]
+            self.results.missing[queue.name] = self.environments.missing[queue.module]
             return None
         try:
             found = self._running(queue, python, self._base(kind))
@@ -272,7 +276,7 @@ def server() -> Iterator[postgres.Cluster]:
         cluster.stop()
 
 
-def about(cluster: postgres.Cluster, folder: Path) -> dict[str, object]:
+def about(cluster: postgres.Cluster | None, folder: Path) -> dict[str, object]:
     """The machine, as far as it matters."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
@@ -283,12 +287,18 @@ def about(cluster: postgres.Cluster, folder: Path) -> dict[str, object]:
         "machine": f"{os.cpu_count()} x {model or platform.machine()}, {int(total) // 2**20} GiB, {platform.system()} {platform.release()}",
         "load at the beginning": round(os.getloadavg()[0], 1),
         "write and flush of 8 kB, us": round(_flush(folder)),
-        "PostgreSQL": f"{'.'.join(str(one) for one in cluster.version)} ({cluster.source.split()[0]}), {_said(SERVER)}",
+        "PostgreSQL": _server(cluster),
         "Python": platform.python_version(),
         "SQLite": sqlite3.sqlite_version,
         "settings": {},
         "drained": {},
     }
+
+
+def _server(cluster: postgres.Cluster | None) -> str:
+    if cluster is None:
+        return "not asked"
+    return f"{'.'.join(str(one) for one in cluster.version)} ({cluster.source.split()[0]}), {_said(SERVER)}"
 
 
 def _lines(path: str) -> list[str]:

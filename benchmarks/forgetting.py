@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -14,7 +14,7 @@ from benchmarks.past import Past, tidy
 from benchmarks.place import Place, completed, new, p99, said, timed
 from outboxq import migrations
 from outboxq.engine import make_engine
-from outboxq.periods import Every, periods
+from outboxq.periods import Every, Period, periods
 from outboxq.store import Store
 
 
@@ -73,17 +73,7 @@ def dropping(url: str, rows: int) -> None:
     engine = make_engine(url)
     store, now = Store(engine), datetime.now(UTC)
     half_a_year_ago = periods(Every.MONTH, now - timedelta(days=183), 9)
-    partitioning = store.dialect.partitioning
-    assert partitioning is not None
-    with engine.begin() as connection:
-        connection.exec_driver_sql("BEGIN")
-
-        def execute(text: str, values: Any) -> Any:
-            found = connection.exec_driver_sql(text, dict(values))
-            return found.all() if found.returns_rows else []
-
-        partitioning.bring_up_to_date(execute, half_a_year_ago, half_a_year_ago[0].begin, dry_run=False)
-        connection.exec_driver_sql("COMMIT")
+    partition(store, half_a_year_ago)
     for number, month in enumerate(half_a_year_ago[1:3]):
         end = month.end - timedelta(seconds=1)
         Past(rows=rows, begin=month.begin, end=end, queue=f"month {number}").write(engine, bulk=False)
@@ -102,3 +92,18 @@ def dropping(url: str, rows: int) -> None:
     )
     assert (gone, left) == (rows, rows)
     engine.dispose()
+
+
+def partition(store: Store, wanted: Sequence[Period]) -> None:
+    """Divide a history that is still empty, as `outboxq partition` does for the present: all but the first become tables."""
+    partitioning = store.dialect.partitioning
+    assert partitioning is not None
+    with store.bound_engine.begin() as connection:
+        connection.exec_driver_sql("BEGIN")
+
+        def execute(text: str, values: Any) -> Any:
+            found = connection.exec_driver_sql(text, dict(values))
+            return found.all() if found.returns_rows else []
+
+        partitioning.bring_up_to_date(execute, wanted, wanted[0].begin, dry_run=False)
+        connection.exec_driver_sql("COMMIT")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 from sqlalchemy import Connection, Engine, text
 
@@ -63,6 +65,9 @@ INDEXES = {
 class Past:
     """So many tasks, evenly between two moments."""
 
+    fills: ClassVar[Mapping[str, str]] = FILL
+    tables: ClassVar[str] = "task_executions, execution_events"
+
     rows: int
     begin: datetime
     end: datetime
@@ -89,13 +94,15 @@ class Past:
             connection.exec_driver_sql("BEGIN")
             indexes = connection.exec_driver_sql(INDEXES[kind]).all() if bulk else []
             if bulk and kind == "postgresql":
-                connection.exec_driver_sql("TRUNCATE task_executions, execution_events")
+                connection.exec_driver_sql(f"TRUNCATE {self.tables}")
             for name, _ in indexes:
                 connection.exec_driver_sql(f"DROP INDEX {name}")
             for low in range(1, self.rows + 1, CHUNK):
                 self._fill(connection, low, min(low + CHUNK - 1, self.rows))
             for _, definition in indexes:
-                connection.exec_driver_sql(definition.replace("%", "%%"))
+                connection.exec_driver_sql(
+                    definition.replace("%", "%%").replace(" ON ONLY ", " ON ")
+                )  # of partitions too
             connection.exec_driver_sql("COMMIT")
             if kind == "postgresql":
                 connection.exec_driver_sql("RESET ALL")
@@ -113,7 +120,7 @@ class Past:
         if kind == "sqlite":
             newest = connection.exec_driver_sql("SELECT coalesce(max(rowid), 0) FROM task_executions").scalar_one()
             values |= {"seen": newest, "mark": int(self.end.timestamp()) % 0xFFFFF}
-        for statement in FILL[kind].split(";"):
+        for statement in self.fills[kind].split(";"):
             wanted = {name: value for name, value in values.items() if f":{name}" in statement}
             connection.execute(text(statement), wanted)
 

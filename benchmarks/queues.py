@@ -172,7 +172,7 @@ class Environments:
 
     cache: Path
     missing: dict[str, str] = field(default_factory=dict)
-    """Name of a queue to why it cannot run."""
+    """Module of a driver to why it cannot run."""
     versions: dict[str, str] = field(default_factory=dict)
 
     def make(self, queues: Iterable[Queue]) -> None:
@@ -185,11 +185,13 @@ class Environments:
         """The interpreter that runs its driver; None: it could not be installed, and `missing` says why."""
         if not queue.requirements:
             return sys.executable
+        if queue.module in self.missing:
+            return None
         folder = self.cache / f"{queue.module}-{sys.version_info.major}.{sys.version_info.minor}"
         python = folder / "bin" / "python"
         wanted, made = "\n".join(queue.requirements), folder / "requirements.txt"
         if not (made.exists() and made.read_text() == wanted):
-            print(f"installing {queue.name} ({', '.join(queue.requirements)})", file=sys.stderr, flush=True)
+            print(f"installing {queue.peer} ({', '.join(queue.requirements)})", file=sys.stderr, flush=True)
             try:
                 venv.create(folder, with_pip=True, clear=True)
                 command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
@@ -204,7 +206,7 @@ class Environments:
             except (OSError, subprocess.SubprocessError) as error:
                 complaint = [str(error).splitlines()[0]]
             if complaint:
-                self.missing[queue.name] = f"could not be installed: {complaint[0]}"
+                self.missing[queue.module] = f"could not be installed: {complaint[0]}"
                 return None
             made.write_text(wanted)
         self._note(queue, str(python))

@@ -60,7 +60,7 @@ def table(measure: Measure) -> Iterator[str]:
             line += times(measure.ratio(who, raws[who]), 10)
         if peers:
             line += times(measure.ratio(ours[who], who), 12)
-        yield line
+        yield line.rstrip()
 
 
 def _like(who: str, name: str) -> str:

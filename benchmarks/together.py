@@ -10,6 +10,8 @@ from benchmarks.queues import OUTBOXQ, RAW
 from benchmarks.results import BYTES, MICROSECONDS, MILLISECONDS, PERCENT, RATE, percentile
 from benchmarks.running import Drained, Running, cpu_of
 
+FULL = "only in a full run"
+
 
 def enqueue(bench: Bench, kind: str) -> None:
     """A transaction each, and all in one call."""
@@ -70,9 +72,10 @@ def drain(bench: Bench, kind: str) -> None:
         )
 
     bench.in_turns(f"{kind}, drain by 1", everybody, with_one)
-    two = asked(bench, f"{kind}, drain by 2", bench.queues_of_goals(kind), kind, "only in a full run")
     # SQLite has one writer, whoever it is.
-    bench.in_turns(f"{kind}, drain by 2", two, with_two, None if kind == "postgresql" else bench.sizes.slow_rounds)
+    two = bench.queues_of_goals(kind) if kind == "postgresql" or bench.sizes.thorough else []
+    rounds = None if kind == "postgresql" else bench.sizes.slow_rounds
+    bench.in_turns(f"{kind}, drain by 2", asked(bench, f"{kind}, drain by 2", two, kind, FULL), with_two, rounds)
 
 
 def note(bench: Bench, key: str, title: str, one: Running, drained: Drained, tasks: int) -> None:
@@ -88,10 +91,10 @@ def note(bench: Bench, key: str, title: str, one: Running, drained: Drained, tas
 
 def backlog(bench: Bench, kind: str) -> None:
     """Larger ones: raw, outboxq and the quickest peer."""
-    wanted = {RAW, OUTBOXQ, "PgQueuer"} if bench.sizes.slow_rounds > 1 else {RAW, OUTBOXQ}
+    wanted = {RAW, OUTBOXQ, "PgQueuer"} if bench.sizes.thorough else {RAW, OUTBOXQ}
     chosen = [one for one in bench.queues(kind) if one.queue.peer in wanted]
     if not bench.sizes.backlogs:
-        bench.results.missing[f"{kind}, large backlogs"] = "only in a full run"
+        bench.results.missing[f"{kind}, large backlogs"] = FULL
     for tasks in bench.sizes.backlogs:
 
         def work(one: Running, tasks: int = tasks) -> None:
@@ -118,7 +121,7 @@ def pickup(bench: Bench, kind: str) -> None:
             one.client.ask("enqueue", 1)
             one.wait_for(21)  # those that make it warm too
             time.sleep(1)
-            if one.queue.peer == OUTBOXQ or bench.sizes.slow_rounds > 1:
+            if one.queue.peer == OUTBOXQ or bench.sizes.thorough:
                 before = cpu_of(found[0].process.pid)
                 time.sleep(bench.sizes.idle)
                 share = (cpu_of(found[0].process.pid) - before) / bench.sizes.idle * 100

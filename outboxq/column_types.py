@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -92,6 +93,7 @@ def _in_utc(value: datetime | None) -> datetime | None:
     return None if value is None else value.astimezone(UTC)
 
 
+@lru_cache(maxsize=1024)  # a batch has one moment in many places
 def _from_iso(value: str | None) -> datetime | None:
     return None if value is None else datetime.fromisoformat(value)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import URL, make_url
@@ -13,6 +14,9 @@ from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
 from .dialects import dialect_for
 from .errors import ConfigurationError
+
+_OWN: Final = "outboxq_own"
+"""An option of the engines made here."""
 
 
 def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
@@ -24,11 +28,20 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
     engine = create_engine(
-        dialect.own_url(parsed), isolation_level="AUTOCOMMIT", hide_parameters=True, poolclass=poolclass
+        dialect.own_url(parsed),
+        isolation_level="AUTOCOMMIT",
+        execution_options={_OWN: True, **_but_isolation(dialect.connection_options)},
+        hide_parameters=True,
+        poolclass=poolclass,
     )
     dialect.set_up(engine)
     _forget_in_children(engine)
     return engine
+
+
+def is_own(engine: Engine) -> bool:
+    """Whether it was made here, so that its connections are as we take those of others."""
+    return _OWN in engine.get_execution_options()
 
 
 def reserve(engine: Engine) -> Engine:
@@ -39,7 +52,9 @@ def reserve(engine: Engine) -> Engine:
     """
     if isinstance(engine.pool, StaticPool | SingletonThreadPool):
         raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
-    reserved = Engine(engine.pool.recreate(), engine.dialect, engine.url, hide_parameters=True)
+    options = engine.get_execution_options() if is_own(engine) else None
+    pool = engine.pool.recreate()
+    reserved = Engine(pool, engine.dialect, engine.url, hide_parameters=True, execution_options=options)
     dialect_for(engine.dialect.name).keep_settings(reserved)
     _forget_in_children(reserved)
     return reserved
@@ -51,6 +66,11 @@ def detached(engine: Engine) -> Any:
     connection = fairy.dbapi_connection
     fairy.detach()
     return connection
+
+
+def _but_isolation(options: Mapping[str, Any]) -> dict[str, Any]:
+    """That is the driver's own here, and costs nothing; as an option it would be set anew for each transaction."""
+    return {name: value for name, value in options.items() if name != "isolation_level"}
 
 
 def _forget_in_children(engine: Engine) -> None:

@@ -107,9 +107,10 @@ class SqlalchemyTarget(Target):
 
     def begin(self, begin: Begin) -> None:
         """A transaction of our own, on a connection that is in none."""
-        with self._errors(self.dialect.begin[begin]) as raw:
-            execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-            self.dialect.start(raw, begin, execute, self.connection.info)
+        for text in self.dialect.opening(begin, self.connection.info):
+            with self._errors(text) as raw:
+                execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
+                self.dialect.say(raw, text, execute)
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -49,7 +49,7 @@ class Dialect(ABC):
     reads_before_writing: ClassVar[bool]
     """Look before a claim or a recovery begins to write: where writers queue for one lock, idle workers must not."""
     connection_options: ClassVar[Mapping[str, Any]]
-    """How a connection of any engine is taken for a transaction that begins with our own words."""
+    """How a connection of a host's engine is taken for a transaction that begins with our own words."""
     one_statement: ClassVar[bool]
     """A transition is one statement, so it needs no savepoint to be atomic in a caller's transaction."""
 
@@ -109,12 +109,13 @@ class Dialect(ABC):
         """The statements of `statements/sleeping.py`, by name; none where the database cannot notify."""
         return {}
 
-    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:  # noqa: ARG002
-        """Begin a transaction of our own on a driver's connection that is in none, which `execute` speaks to.
+    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
+        """What begins a transaction of our own on a connection that is in none; `info`: what SQLAlchemy remembers of that."""
+        return (self.begin[begin],)
 
-        `info` is what SQLAlchemy remembers of the connection.
-        """
-        execute(self.begin[begin])
+    def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+        """Say such a text on a driver's connection, which `execute` speaks to."""
+        execute(text)
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Make an engine's connections fit for us."""

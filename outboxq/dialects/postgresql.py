@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar
@@ -86,25 +86,33 @@ class PostgresGrammar:
             built = func.coalesce(cast(text, JSONB), literal_column("'{}'", JSONB)).concat(built)
         return cast(built, Text)
 
+    def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
+        return literal_column(f"'{{\"{name}\": '", Text) + cast(func.to_json(value), Text) + literal_column("'}'", Text)
+
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
         return cast(self.text_in(text, member), Instant)
 
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         return cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext  # type: ignore[no-any-return]
 
-    def rows(self, name: str, columns: Columns) -> FromClause:
-        arrays = [bindparam(f"{name}_{key}", type_=Packed(kind), required=True) for key, kind in columns.items()]
-        named = [column(key, kind) for key, kind in columns.items()]
-        unnested = func.unnest(*arrays).table_valued(*named, with_ordinality="ordinal").render_derived(name="batch")
-        return select(*unnested.c).cte(name)
-
-    def row(self, name: str, columns: Columns) -> FromClause:
-        """A batch of one, each column a parameter: neither side need take arrays apart."""
-        values = [
-            cast(bindparam(f"{name}_{key}", type_=kind, required=True), kind).label(key)
+    def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause:
+        """Each column an array, or a single value where the rows are `alike` in it: neither side need take that apart."""
+        single = {
+            key: cast(bindparam(f"{name}_{key}", type_=kind, required=True), kind).label(key)
             for key, kind in columns.items()
-        ]
-        return select(*values, literal_column("1", BigInteger).label("ordinal")).cte(name)
+            if key in alike
+        }
+        if len(single) == len(
+            columns
+        ):  # a batch of one: to the planner its values are constants, wherever they are read
+            one = select(*single.values(), literal_column("1", BigInteger).label("ordinal"))
+            return one.cte(name).prefix_with("NOT MATERIALIZED")
+        several = {key: kind for key, kind in columns.items() if key not in alike}
+        arrays = [bindparam(f"{name}_{key}", type_=Packed(kind), required=True) for key, kind in several.items()]
+        named = [column(key, kind) for key, kind in several.items()]
+        unnested = func.unnest(*arrays).table_valued(*named, with_ordinality="ordinal").render_derived(name="batch")
+        cells = [single[key] if key in alike else unnested.c[key] for key in columns]
+        return select(*cells, unnested.c.ordinal).cte(name)
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         # As an array of known rows, not a join: the plan is an index look-up even where it was made, and kept, while the
@@ -230,8 +238,13 @@ class PostgresDialect(Dialect):
         }
         return {name: self.prepare(statement) for name, statement in statements.items()}
 
-    def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        return {f"{name}_{key}": [row[position] for row in rows] for position, key in enumerate(columns)}
+    def pack(
+        self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], alike: frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
+        return {
+            f"{name}_{key}": rows[0][position] if key in alike else [row[position] for row in rows]
+            for position, key in enumerate(columns)
+        }
 
     def find_table(self, name: str) -> Select[Any]:
         quoted = f"{self.schema}.{name}" if self.schema else name
@@ -243,8 +256,11 @@ class PostgresDialect(Dialect):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    def start(self, raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:
-        postgresql_session.start(raw, begin, execute, info)
+    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
+        return postgresql_session.opening(begin, info)
+
+    def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
+        postgresql_session.say(raw, text, execute)
 
     def keep_settings(self, engine: Engine) -> None:
         postgresql_session.keep_settings(engine)

@@ -6,7 +6,7 @@ worker's own connections are given the settings when they are made, and a transa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import psycopg
@@ -70,17 +70,28 @@ def keep_settings(engine: Engine) -> None:
     event.listen(engine, "connect", _settle)
 
 
-def start(raw: Any, begin: Begin, execute: Callable[[str], object], info: MutableMapping[Any, Any]) -> None:
-    """Begin, on a driver's connection that is in no transaction; `info` is what SQLAlchemy remembers of it."""
+def opening(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
+    """What is said to begin, a message each; `info` is what SQLAlchemy remembers of the connection."""
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
+    if begin is Begin.INSERT:
+        return
     if wanted is None or commits is None:
-        _send(raw, execute, BEGIN[begin])
+        yield BEGIN[begin]
         return
     if wanted != commits:
-        _send(raw, execute, f"SET synchronous_commit TO {wanted}")
+        yield f"SET synchronous_commit TO {wanted}"
         info[_KEY] = wanted
     if begin not in {Begin.SINGLE, Begin.SINGLE_ASYNCHRONOUS}:
-        _send(raw, execute, _WRITE)
+        yield _WRITE
+
+
+def say(raw: Any, text: str, execute: Callable[[str], object]) -> None:
+    # Several commands cannot be prepared, and a host may have asked for everything to be.
+    threshold, raw.prepare_threshold = raw.prepare_threshold, None
+    try:
+        execute(text)
+    finally:
+        raw.prepare_threshold = threshold
 
 
 def _settle(raw: psycopg.Connection[Any], record: Any) -> None:
@@ -100,14 +111,3 @@ def _settle(raw: psycopg.Connection[Any], record: Any) -> None:
                     raw.prepare_threshold = 0  # the plan is kept from the first time on
     finally:
         raw.autocommit = autocommit
-
-
-def _send(raw: Any, execute: Callable[[str], object], text: str) -> None:
-    if not text:
-        return
-    # Several commands cannot be prepared, and a host may have asked for everything to be.
-    threshold, raw.prepare_threshold = raw.prepare_threshold, None
-    try:
-        execute(text)
-    finally:
-        raw.prepare_threshold = threshold

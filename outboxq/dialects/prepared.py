@@ -5,7 +5,8 @@ One object serves the caller's own connection whatever its kind, and costs a thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from uuid import UUID, SafeUUID
 
@@ -18,6 +19,8 @@ from ..statements.grammar import Statement
 Row = dict[str, Any]
 Execute = Callable[[str, Mapping[str, Any]], Iterable[tuple[Any, ...]]]
 """Runs one statement on one connection; the rows as the driver gives them, none for a statement without a result."""
+Wanted = tuple[str, int, Callable[[Any], Any] | None]
+"""A column by its name, where it stands in a row, and what makes the driver's value into ours."""
 
 
 class Prepared:
@@ -50,7 +53,7 @@ class Prepared:
         columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
         self.columns = {str(column.key): column.type for column in columns}
         self._decoders = [_decoder(kind, dialect) for kind in self.columns.values()]
-        self._read = self.reader(self.columns)
+        self._read = reader(self.wanted())
 
     @property
     def names(self) -> frozenset[str]:
@@ -76,18 +79,32 @@ class Prepared:
     def read(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
         return self._read(rows)
 
-    def reader(self, names: Iterable[str]) -> Callable[[Iterable[tuple[Any, ...]]], list[Row]]:
-        """What makes these columns of the rows into values; nothing is spent on the others."""
+    def wanted(self, names: Iterable[str] | None = None, behind: int = 0) -> list[Wanted]:
+        """How to read these columns (None: all) of rows that begin after `behind` others."""
         positions = {name: position for position, name in enumerate(self.columns)}
-        wanted = [(name, positions[name], self._decoders[positions[name]]) for name in names]
+        return [
+            (name, behind + positions[name], self._decoders[positions[name]])
+            for name in (self.columns if names is None else names)
+        ]
 
-        def read(row: tuple[Any, ...]) -> Row:
-            return {
-                name: row[position] if decode is None or row[position] is None else decode(row[position])
-                for name, position, decode in wanted
-            }
 
-        return lambda rows: [read(row) for row in rows]
+def reader(wanted: Sequence[Wanted]) -> Callable[[Iterable[Sequence[Any]]], list[Row]]:
+    """What makes these columns of the rows into values; nothing is spent on the others. A column at a time."""
+    names = [name for name, *_ in wanted]
+
+    def read(rows: Iterable[Sequence[Any]]) -> list[Row]:
+        columns = list(zip(*rows, strict=True))
+        if not columns:
+            return []
+        values = [
+            columns[position]
+            if decode is None
+            else [None if cell is None else decode(cell) for cell in columns[position]]
+            for _, position, decode in wanted
+        ]
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+    return read
 
 
 def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
@@ -101,6 +118,7 @@ def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any
 _UNKNOWN = SafeUUID.unknown
 
 
+@lru_cache(maxsize=2048)  # a task's id stands in several rows
 def _uuid(text: str) -> UUID:
     """What `UUID(text)` does in a quarter of the time, for the 32 digits that are stored here; as psycopg does."""
     made = UUID.__new__(UUID)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 from sqlalchemy import FromClause
 from sqlalchemy.sql import visitors
 
 from ..statements.grammar import Columns, Relations, Statement, Transition
-from .prepared import Execute, Prepared, Row
+from .prepared import Execute, Prepared, Row, reader
 
 Encoder = Callable[[Any], Any]
+Build = Callable[[Relations], Statement]
+_Found = Mapping[str, Sequence[Sequence[Any]]]
+"""The rows of the batch and of each step so far, as the driver has them."""
 
 
 class Rows(Protocol):
     """The part of a grammar that makes a relation of a packed batch."""
 
-    def rows(self, name: str, columns: Columns, only: Container[str] | None = None) -> FromClause: ...
+    def rows(self, name: str, columns: Columns) -> FromClause: ...
 
 
 class Script:
@@ -35,22 +39,25 @@ class Script:
         self._transition = transition
         self._encoders = encoders
         self._steps: dict[str, Prepared] = {}
-        self._passed: dict[str, list[int]] = {}
+        self._given: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {}
         self._when: dict[str, tuple[str, int, frozenset[str]]] = {}
         relations: dict[str, Columns] = {"given": transition.given} if transition.given else {}
         for name, build in transition.steps.items():
             if (when := transition.when.get(name)) is not None:
                 self._when[name] = when.rows, list(relations[when.rows]).index(when.column), when.values
-            self._steps[name] = step = prepare(_reading_little(grammar, build, relations))
-            passed = transition.passes.get(name, tuple(step.columns))
-            self._passed[name] = [position for position, key in enumerate(step.columns) if key in passed]
-            relations[name] = {key: step.columns[key] for key in step.columns if key in passed}
-        self._read = {name for step in self._steps.values() for name in step.names & self._steps.keys()}
-        self._read |= {rows for rows, _, _ in self._when.values()}
-        self._outcome = [
-            (name, list(self._steps[name].columns).index("id"), self._steps[name].reader(asked))
-            for name, asked in self._asked()
+            statement, read = _reading_little(grammar, build, relations)
+            self._steps[name] = step = prepare(statement)
+            self._given[name] = [
+                (relation, itemgetter(*map(list(relations[relation]).index, columns)))
+                for relation, columns in read.items()
+                if relation in step.names
+            ]
+            relations[name] = step.columns
+        self._completed = [
+            (name, list(self._steps[name].columns).index("id"), (None,) * len(self._steps[name].columns))
+            for name in transition.completed_by
         ]
+        self._read = self._reader() if transition.returns is not None else None
 
     @property
     def sql(self) -> str:
@@ -63,63 +70,74 @@ class Script:
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:
         bound = dict(values)
-        if rows is not None:
-            bound["given"] = packed(rows, self._encoders)
-        outcome: dict[str, list[tuple[Any, ...]]] = {}
-        passed: dict[str, Sequence[Sequence[Any]]] = {"given": rows or ()}
-        asked = {name for name, *_ in self._outcome}
+        found: dict[str, Sequence[Sequence[Any]]] = {"given": _encoded(rows, self._encoders) if rows else ()}
         for name, step in self._steps.items():
-            found = list(execute(step.sql, step.bind(bound))) if self._has_work(name, passed) else []
-            if name in self._read:
-                passed[name] = [[row[position] for position in self._passed[name]] for row in found]
-                bound[name] = json.dumps(passed[name])
-            if name in asked:
-                outcome[name] = found
-        return self._complete(outcome)
+            found[name] = ()
+            if self._has_work(name, found):
+                for relation, cells in self._given[name]:
+                    bound[relation] = json.dumps(list(map(cells, found[relation])))
+                found[name] = list(execute(step.sql, step.bind(bound)))
+        return self._outcome(found)
 
-    def _has_work(self, name: str, passed: Mapping[str, Sequence[Sequence[Any]]]) -> bool:
+    def _has_work(self, name: str, found: _Found) -> bool:
         if name not in self._when:
             return True
         rows, position, values = self._when[name]
-        return any(row[position] in values if values else row[position] is not None for row in passed[rows])
+        return any(row[position] in values if values else row[position] is not None for row in found[rows])
 
-    def _asked(self) -> Iterator[tuple[str, Iterable[str]]]:
-        """Of which steps which columns make the outcome; the id comes from the first."""
-        first = self._transition.returns
-        if first is not None:
-            yield first, self._transition.tells or self._steps[first].columns
-        for name in self._transition.completed_by:
-            yield name, [key for key in self._steps[name].columns if key != "id"]
-
-    def _complete(self, outcome: Mapping[str, list[tuple[Any, ...]]]) -> list[Row]:
-        """The rows of the first step asked, each with those of the others that have its id."""
-        if not self._outcome:
+    def _outcome(self, found: _Found) -> list[Row]:
+        """The rows of the step asked, each with those of the completing steps that have its id."""
+        if self._read is None:
             return []
-        (first, at, read), *others = self._outcome
-        found = read(outcome[first])
-        for name, position, read_other in others:
-            known = {row[position]: row for row in outcome[name]}
-            nothing = (None,) * len(self._steps[name].columns)
-            completing = read_other(known.get(row[at], nothing) for row in outcome[first])
-            found = [{**row, **other} for row, other in zip(found, completing, strict=True)]
-        return found
+        returned = self._transition.returns or ""
+        rows, at = found[returned], list(self._steps[returned].columns).index("id")
+        for name, position, nothing in self._completed:
+            known = {row[position]: row for row in found[name]}
+            rows = [(*row, *known.get(row[at], nothing)) for row in rows]
+        return self._read(rows)
+
+    def _reader(self) -> Callable[[Iterable[Sequence[Any]]], list[Row]]:
+        """Reads the rows of the step asked with those of the completing steps behind them; the id comes from the first."""
+        first, *others = self._transition.returns or "", *self._transition.completed_by
+        wanted, behind = self._steps[first].wanted(self._transition.tells), len(self._steps[first].columns)
+        for name in others:
+            step = self._steps[name]
+            wanted += step.wanted([key for key in step.columns if key != "id"], behind)
+            behind += len(step.columns)
+        return reader(wanted)
 
 
-def packed(rows: Iterable[Sequence[Any]], encoders: Sequence[Encoder | None]) -> str:
-    """A batch as one parameter: a JSON array of arrays."""
-    return json.dumps(
-        [
-            [value if encode is None else encode(value) for value, encode in zip(row, encoders, strict=True)]
-            for row in rows
-        ]
+def packed(rows: Sequence[Sequence[Any]], encoders: Sequence[Encoder | None]) -> str:
+    """A batch as one parameter: a JSON array of arrays, or of the only column's values."""
+    cells = _encoded(rows, encoders)
+    return json.dumps([cell for (cell,) in cells] if len(encoders) == 1 else cells)
+
+
+def _encoded(rows: Sequence[Sequence[Any]], encoders: Sequence[Encoder | None]) -> list[tuple[Any, ...]]:
+    return list(
+        zip(
+            *(
+                column if encode is None else map(encode, column)
+                for column, encode in zip(zip(*rows, strict=True), encoders, strict=False)
+            ),
+            strict=True,
+        )
     )
 
 
-def _reading_little(g: Rows, build: Callable[[Relations], Statement], relations: Mapping[str, Columns]) -> Statement:
-    """The statement, and of each relation no more columns than it reads: each costs a look into each row's JSON."""
+def _reading_little(g: Rows, build: Build, relations: Mapping[str, Columns]) -> tuple[Statement, Mapping[str, Columns]]:
+    """The statement, and of each relation the columns it reads: each is packed, and looked up in each row's JSON."""
     whole = {name: g.rows(name, columns) for name, columns in relations.items()}
-    read: dict[Any, set[str]] = {relation: set() for relation in whole.values()}
-    for element in visitors.iterate(build(whole)):
-        if (relation := getattr(element, "table", None)) in read:
-            read[relation].add(element.key)  # type: ignore[attr-defined]
-    return build({name: g.rows(name, relations[name], read[relation]) for name, relation in whole.items()})
+    read = _read(build(whole), whole)
+    little = {name: {key: kind for key, kind in relations[name].items() if key in keys} for name, keys in read.items()}
+    return build({**whole, **{name: g.rows(name, columns) for name, columns in little.items()}}), little
+
+
+def _read(statement: Statement, relations: Relations) -> dict[str, set[str]]:
+    """The relations that the statement reads, and which columns of them."""
+    names = {relation: name for name, relation in relations.items()}
+    read: dict[str, set[str]] = {}
+    for element in visitors.iterate(statement):
+        if (name := names.get(getattr(element, "table", None))) is not None:
+            read.setdefault(name, set()).add(element.key)  # type: ignore[attr-defined]
+    return read

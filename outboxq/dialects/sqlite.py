@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -66,25 +66,31 @@ class SqliteGrammar:
         base = literal_column("'{}'") if text is None else func.coalesce(text, literal_column("'{}'"))
         return func.json_patch(base, func.json_object(*members), type_=Text)  # a patch drops what is NULL
 
+    def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
+        return func.json_object(literal_column(f"'{name}'"), value, type_=Text)
+
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Instant)
 
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Text)
 
-    def rows(self, name: str, columns: Columns, only: Container[str] | None = None) -> FromClause:
-        """`name` as rows of a JSON array of arrays, bound as the parameter `name`; `ordinal` counts them.
+    def rows(self, name: str, columns: Columns) -> FromClause:
+        """`name` as rows of a JSON array, bound as the parameter `name`: of arrays, or of the values of the only column.
 
-        `only` those columns that are read: each is taken from each row.
+        `ordinal` counts them.
         """
         batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued(
             "key", "value", name=f"{name}_rows"
         )
-        cells = [
-            func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
-            for position, (key, kind) in enumerate(columns.items())
-            if only is None or key in only
-        ]
+        if len(columns) == 1:
+            [(key, kind)] = columns.items()
+            cells = [type_coerce(batch.c.value, kind).label(key)]
+        else:
+            cells = [
+                func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
+                for position, (key, kind) in enumerate(columns.items())
+            ]
         # Materialized, it is given an automatic index; as a view of json_each() each look-up would parse the whole batch again.
         return select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 

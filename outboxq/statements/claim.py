@@ -81,7 +81,6 @@ def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, give
             "expired": lambda r: _expired(g, r),
             "expired_event": lambda r: _expired_event(g, r),
         },
-        passes={"claimed": ("id", "pipeline_execution_id", "queue", "attempt", "lease_token", "lease_expires_at")},
         when={"expired": When("taken", "expires_at"), "expired_event": When("expired", "id")},
         returns="taken",
         completed_by=("claimed",),

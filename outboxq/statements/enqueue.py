@@ -46,12 +46,16 @@ NEW_TASK: Columns = {
     "expires_seconds": Double(),
 }
 
+ALIKE = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
+"""Tasks that are written together are mostly calls of one function, with the same options."""
+
 
 def enqueue(g: Grammar) -> Transition:
     """New tasks, none of them with an idempotency key."""
     return Transition(
         name="enqueue",
         given=NEW_TASK,
+        alike=ALIKE,
         steps={
             "entry": lambda r: entry(g, r, every(r)),
             "execution": lambda r: execution(g, r),
@@ -126,7 +130,7 @@ def event(g: Grammar, r: Relations) -> Statement:
         given,
         r["given"].join(r["entry"], given.id == entry.id),
         event_type=word(EventType.CREATED),
-        data=g.json(available_at=entry.available_at),
+        data=g.json_of_one("available_at", entry.available_at),
         worker_id=null(),
         lease_token=null(),
     )

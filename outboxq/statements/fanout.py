@@ -264,7 +264,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         r["subscriber"].c,
         _written(r),
         event_type=word(EventType.CREATED),
-        data=g.json(available_at=r["entry"].c.available_at),
+        data=g.json_of_one("available_at", r["entry"].c.available_at),
         worker_id=null(),
         lease_token=null(),
     )

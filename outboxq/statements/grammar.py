@@ -43,8 +43,8 @@ class Transition:
     """In order; a step may read the relations of the steps before it, and `given`."""
     given: Columns = field(default_factory=dict)
     """The columns of the batch it is given; the relation `given`."""
-    passes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What later steps read of a step that returns more than that."""
+    alike: frozenset[str] = frozenset()
+    """Columns of the batch in which its rows mostly do not differ; where none of them does, one value of each is enough."""
     when: Mapping[str, When] = field(default_factory=dict)
     """Steps that do nothing but for such rows. Where there are none, a step is spared: of those that speak of `given` on every
     database, of the others where each is run by itself."""
@@ -78,6 +78,10 @@ class Grammar(Protocol):
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         """A JSON object as text: `text`'s members and the pairs that are not NULL."""
+        ...
+
+    def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
+        """The same of this one pair, whose value is not NULL: a third of the work."""
         ...
 
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:

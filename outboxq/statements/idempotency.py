@@ -58,6 +58,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
     return Transition(
         name="enqueue_keyed",
         given=KEYED,
+        alike=enqueue.ALIKE,
         steps={
             "key": key,
             "entry": entry,

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..column_types import iso
 from ..dialects import Begin, Dialect, dialect_for
-from ..engine import reserve
+from ..engine import is_own, reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
 from ..payload import sanitize
 from ..target import SqlalchemyTarget, Target, target_of
@@ -102,12 +102,17 @@ class Transactions:
         """
         if using is not None:
             return work(self._joined(using))
-        for attempt in self._attempts():
-            again = attempt.retry_state.attempt_number > 1
-            with attempt, self._transaction(_IN_FULL.get(begin, begin) if again else begin) as target:
-                if again and (found := done(target)) is not None:
-                    return found
+        try:
+            with self._transaction(begin) as target:
                 return work(target)
+        except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
+            failed = error
+        for attempt in self._attempts():
+            with attempt:
+                if attempt.retry_state.attempt_number == 1:
+                    raise failed
+                with self._transaction(_IN_FULL.get(begin, begin)) as target:
+                    return found if (found := done(target)) is not None else work(target)
         raise AssertionError("tenacity reraises the last error")
 
     def _joined(self, using: object) -> Target:
@@ -122,19 +127,22 @@ class Transactions:
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
         engine = self.bound_engine
-        with engine.connect().execution_options(**self.dialect.connection_options) as connection, connection.begin():
-            target = SqlalchemyTarget(connection, self.schema)
-            # The engine may be the host's, with its own idea of how a transaction begins.
-            if getattr(connection.connection.dbapi_connection, "in_transaction", False):
-                target.execute("ROLLBACK", {})
-            try:
-                target.begin(begin)
-                yield target
-            except BaseException:
-                # SQLAlchemy may be told not to roll back what it believes to be autocommit; the transaction is ours.
-                with suppress(Exception):
-                    connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
-                raise
+        with engine.connect() as connection:
+            if not is_own(engine):
+                connection.execution_options(**self.dialect.connection_options)
+            with connection.begin():
+                target = SqlalchemyTarget(connection, self.schema)
+                # A host's engine has its own idea of how a transaction begins.
+                if getattr(connection.connection.dbapi_connection, "in_transaction", False):
+                    target.execute("ROLLBACK", {})
+                try:
+                    target.begin(begin)
+                    yield target
+                except BaseException:
+                    # SQLAlchemy may be told not to roll back what it believes to be autocommit; the transaction is ours.
+                    with suppress(Exception):
+                        connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+                    raise
 
     def _attempts(self) -> tenacity.Retrying:
         return tenacity.Retrying(

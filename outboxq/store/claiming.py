@@ -218,6 +218,5 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 def _claim(row: Row, worker_id: UUID) -> Claim:
-    for name in ("available_at", "entry_id", "expires_at", "besides"):
-        del row[name]
+    del row["available_at"], row["entry_id"], row["expires_at"], row["besides"]
     return Claim(worker_id=worker_id, **row)

@@ -88,6 +88,8 @@ class Claims(Transactions):
             with target.atomic():
                 ended = target.dialect.statements.end.run(target.execute, values, rows)
             self._wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
+            if len(ended) == len(outcomes):
+                return frozenset()
             return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
 
         def done(target: Target) -> frozenset[UUID] | None:
@@ -175,8 +177,7 @@ def _end(outcome: Outcome) -> tuple[object, ...]:
     return (
         outcome.claim.id,
         outcome.claim.lease_token,
-        outcome.event_type.value,
-        STATUS_AFTER[outcome.event_type].value,
+        *_WRITTEN[outcome.event_type],
         outcome.available_at,
         outcome.delay.total_seconds(),
         None if outcome.error is None else sanitize(outcome.error),
@@ -184,3 +185,7 @@ def _end(outcome: Outcome) -> tuple[object, ...]:
         event_data(outcome.data),
         outcome.claim.partition_key,
     )
+
+
+_WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
+"""Of each end its event's type and the status it leads to, as they are stored."""

@@ -20,6 +20,8 @@ import pytest
 
 from outboxq.dialects import Statements, dialect_for
 from outboxq.statements.ends import END
+from outboxq.statements.enqueue import ALIKE, NEW_TASK
+from outboxq.statements.idempotency import KEYED
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))
@@ -78,6 +80,22 @@ def test_for_a_batch_of_one_only_the_batch_is_said_otherwise(name):
     assert "unnest(" not in one
 
 
+@pytest.mark.parametrize(("name", "columns"), [("enqueue", NEW_TASK), ("enqueue_keyed", KEYED)])
+def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(name, columns):
+    plan = getattr(dialect_for("postgresql").statements, name)
+    differing = set(columns) - ALIKE
+
+    def row(number: int, **values: object) -> tuple[object, ...]:
+        return tuple({**dict.fromkeys(columns), **dict.fromkeys(differing, number), **values}[key] for key in columns)
+
+    little = plan.sql_for([row(1), row(2)])
+    batch, rest = without_given(little)
+    assert batch.count("[]") == len(differing)
+    assert rest == without_given(plan.sql)[1]
+    assert plan.sql_for([row(1), row(2, queue="other")]) == plan.sql
+    assert plan.sql_for([row(1)]) == plan.sql_of_one
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_batch_is_spared_the_steps_that_it_has_no_row_for(size):
     plan = dialect_for("postgresql").statements.end
@@ -110,7 +128,7 @@ def without_given(sql: str) -> tuple[str, str]:
     while depth or end == begin:
         depth += {"(": 1, ")": -1}.get(sql[end], 0)
         end += 1
-    return sql[begin:end], sql[:begin] + sql[end:]
+    return sql[begin:end], sql[: sql.index("given AS")] + sql[end:]
 
 
 @pytest.mark.parametrize("database", DATABASES)

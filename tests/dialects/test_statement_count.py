@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 from psycopg.pq import Trace
 from sqlalchemy import event
+from sqlalchemy.dialects.postgresql import psycopg
 
-from outboxq.model import EventType, NewTask, Outcome
+from outboxq.dialects import dialect_for
+from outboxq.dialects.postgresql import PostgresDialect
+from outboxq.model import Claim, EventType, NewTask, Outcome
+from outboxq.store import Store
+from outboxq.store.claims import _end
+from outboxq.target import target_of
 from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 
@@ -207,3 +213,26 @@ def test_an_idle_poll_of_sqlite_only_reads(sqlite):
     begins = [text for text in seen if text.startswith("BEGIN")]
     assert begins == ["BEGIN DEFERRED"] * 3
     assert len(seen) == 6
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, monkeypatch, n):
+    """They would wait for it: 0.03 s for the first that ends."""
+    dialect = PostgresDialect(psycopg.dialect(), None)
+    monkeypatch.setattr(Store, "dialect", dialect)
+    postgresql.store.compile_ends()
+    claims = claimed(postgresql, n)
+    monkeypatch.setattr("outboxq.dialects.base.Prepared", None)  # from now on nothing can be compiled
+    with postgresql.host_engine().connect() as connection:
+        run = target_of(connection).execute
+        values = {"worker_id": postgresql.worker}
+        ended = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
+        assert len(dialect.statements.end.run(run, values, [_end(one) for one in ended])) == n
+
+
+def claimed(database: Database, n: int) -> list[Claim]:
+    """By statements of another dialect object."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "dialect", dialect_for("postgresql"))
+        database.store.enqueue_many([new() for _ in range(n)])
+        return database.claim(n, database.store)

@@ -113,6 +113,12 @@ def test_a_guides_links_lead_somewhere(guide):
             assert not heading or heading in anchors(page), f"{target}#{heading}"
 
 
+@of_each_page
+def test_a_session_that_a_page_names_is_there(guide):
+    sessions = set(re.findall(r"^def (\w+)\(session", (ROOT / "noxfile.py").read_text(), re.MULTILINE))
+    assert set(re.findall(r"nox -s (\w+)", guide.read_text())) <= sessions
+
+
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from ...engine import reserve
 from ...errors import InvalidTarget, SchemaOutOfDate
 from ...store import Store
 from ...target import DjangoTarget, Target, target_of
@@ -49,7 +50,7 @@ class DjangoStore(Store):
     def reserved(self, gone: threading.Event) -> Self:
         if self.alias is None:
             return super().reserved(gone)
-        return type(self)(engine_of(self.alias), schema=self.schema, clock=self.clock, gone=gone)
+        return type(self)(reserve(engine_of(self.alias)), schema=self.schema, clock=self.clock, gone=gone)
 
     def _joined(self, using: object) -> Target:
         target = target_of(using, schema=self.schema)

@@ -55,17 +55,17 @@ FROM subscriber JOIN entry ON entry.id = subscriber.id),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT subscriber.pipeline_execution_id AS pipeline_execution_id, subscriber.id AS id, 'task_created',
-    CAST(jsonb_strip_nulls(jsonb_build_object('available_at', entry.available_at)) AS TEXT) AS jsonb_strip_nulls_1, NULL
-    AS anon_11, NULL AS anon__1, (SELECT clock.now
-FROM clock) AS anon_12
+    '{"available_at": ' || CAST(to_json(entry.available_at) AS TEXT) || '}' AS anon_11, NULL AS anon_12, NULL AS
+    anon__1, (SELECT clock.now
+FROM clock) AS anon_13
 FROM subscriber JOIN entry ON entry.id = subscriber.id),
 assigned AS MATERIALIZED
 (SELECT pg_current_xact_id() AS xact_id),
 unrouted AS
 (INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at) SELECT
-    %(pipeline_execution_id)s::UUID AS anon_13, 'event_unrouted', '{"event_type":' || %(quoted_event_type)s::VARCHAR ||
-    ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_14, (SELECT clock.now
-FROM clock) AS anon_15
+    %(pipeline_execution_id)s::UUID AS anon_14, 'event_unrouted', '{"event_type":' || %(quoted_event_type)s::VARCHAR ||
+    ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_15, (SELECT clock.now
+FROM clock) AS anon_16
 FROM assigned
 WHERE NOT (EXISTS (SELECT subscriber.id
 FROM subscriber)) AND assigned.xact_id IS NOT NULL)

@@ -56,9 +56,9 @@ FROM given JOIN entry ON entry.id = given.id),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT given.pipeline_execution_id AS pipeline_execution_id, given.id AS id, 'task_created',
-    CAST(jsonb_strip_nulls(jsonb_build_object('available_at', entry.available_at)) AS TEXT) AS jsonb_strip_nulls_1, NULL
-    AS anon_6, NULL AS anon__1, (SELECT clock.now
-FROM clock) AS anon_7
+    '{"available_at": ' || CAST(to_json(entry.available_at) AS TEXT) || '}' AS anon_6, NULL AS anon_7, NULL AS anon__1,
+    (SELECT clock.now
+FROM clock) AS anon_8
 FROM given JOIN entry ON entry.id = given.id)
   SELECT entry.id, entry.position, entry.available_at, entry.expires_at
 FROM entry

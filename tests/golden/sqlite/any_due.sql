@@ -34,7 +34,7 @@ ORDER BY entry.priority DESC
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
 event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, json_extract(event_types_rows.value, '$[0]') AS event_type
+(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
 FROM json_each(:event_types) AS event_types_rows),
 keyed_queues(queue) AS
 (SELECT min(task_outbox.queue) AS queue

@@ -1,5 +1,5 @@
 WITH RECURSIVE queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, json_extract(queues_rows.value, '$[0]') AS queue
+(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
 FROM json_each(:queues) AS queues_rows),
 pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority
@@ -28,7 +28,7 @@ ORDER BY entry.priority DESC
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
 event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, json_extract(event_types_rows.value, '$[0]') AS event_type
+(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
 FROM json_each(:event_types) AS event_types_rows),
 keys(queue, upto, task_execution_id, partition_key, available_at, event_type, n) AS
 (SELECT open_queues.queue AS queue, open_queues.upto AS upto, head.task_execution_id AS task_execution_id,

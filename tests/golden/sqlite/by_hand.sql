@@ -1,6 +1,6 @@
 -- gone
 WITH given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id
+(SELECT given_rows."key" AS ordinal, given_rows.value AS id
 FROM json_each(:given) AS given_rows)
   DELETE FROM task_outbox
 WHERE :from_ready = 1 AND task_outbox.task_execution_id IN (SELECT given.id
@@ -9,7 +9,7 @@ RETURNING task_execution_id AS id;
 
 -- freed
 WITH given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id
+(SELECT given_rows."key" AS ordinal, given_rows.value AS id
 FROM json_each(:given) AS given_rows)
   DELETE FROM task_leases
 WHERE :from_running = 1 AND task_leases.task_execution_id IN (SELECT given.id
@@ -23,10 +23,10 @@ WITH given AS MATERIALIZED
     attempt, json_extract(given_rows.value, '$[4]') AS available_at
 FROM json_each(:given) AS given_rows),
 gone AS MATERIALIZED
-(SELECT gone_rows."key" AS ordinal, json_extract(gone_rows.value, '$[0]') AS id
+(SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
 FROM json_each(:gone) AS gone_rows),
 freed AS MATERIALIZED
-(SELECT freed_rows."key" AS ordinal, json_extract(freed_rows.value, '$[0]') AS id
+(SELECT freed_rows."key" AS ordinal, freed_rows.value AS id
 FROM json_each(:freed) AS freed_rows)
   UPDATE task_executions
 SET status=given.status, attempt=coalesce(given.attempt, task_executions.attempt), recovery_attempts=CASE WHEN
@@ -45,13 +45,13 @@ RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, 
 -- entry
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[3]') AS queue, json_extract(moved_rows.value, '$[4]') AS priority, json_extract(moved_rows.value, '$[5]') AS
-    partition_key, json_extract(moved_rows.value, '$[6]') AS position, json_extract(moved_rows.value, '$[7]') AS
-    event_type, json_extract(moved_rows.value, '$[8]') AS expires_at, json_extract(moved_rows.value, '$[10]') AS status
+    '$[1]') AS queue, json_extract(moved_rows.value, '$[2]') AS priority, json_extract(moved_rows.value, '$[3]') AS
+    partition_key, json_extract(moved_rows.value, '$[4]') AS position, json_extract(moved_rows.value, '$[5]') AS
+    event_type, json_extract(moved_rows.value, '$[6]') AS expires_at, json_extract(moved_rows.value, '$[7]') AS status
 FROM json_each(:moved) AS moved_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[4]') AS available_at
+    '$[1]') AS available_at
 FROM json_each(:given) AS given_rows)
   INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
       available_at, created_at) SELECT moved.id, moved.queue, moved.priority, moved.partition_key, moved.position,
@@ -62,13 +62,13 @@ WHERE moved.status = 'Ready';
 -- event
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[11]') AS attempt, json_extract(moved_rows.value,
-    '$[12]') AS recovery_attempts
+    '$[1]') AS pipeline_execution_id, json_extract(moved_rows.value, '$[2]') AS attempt, json_extract(moved_rows.value,
+    '$[3]') AS recovery_attempts
 FROM json_each(:moved) AS moved_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[1]') AS event_type, json_extract(given_rows.value, '$[2]') AS status, json_extract(given_rows.value, '$[4]') AS
-    available_at, json_extract(given_rows.value, '$[5]') AS data
+    '$[1]') AS event_type, json_extract(given_rows.value, '$[2]') AS status, json_extract(given_rows.value, '$[3]') AS
+    available_at, json_extract(given_rows.value, '$[4]') AS data
 FROM json_each(:given) AS given_rows),
 freed AS MATERIALIZED
 (SELECT freed_rows."key" AS ordinal, json_extract(freed_rows.value, '$[0]') AS id, json_extract(freed_rows.value,
@@ -84,7 +84,7 @@ FROM moved JOIN given ON moved.id = given.id LEFT OUTER JOIN freed ON moved.id =
 
 -- letter_gone
 WITH moved AS MATERIALIZED
-(SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id
+(SELECT moved_rows."key" AS ordinal, moved_rows.value AS id
 FROM json_each(:moved) AS moved_rows)
   DELETE FROM dead_letters
 WHERE dead_letters.task_execution_id IN (SELECT moved.id
@@ -93,8 +93,8 @@ FROM moved);
 -- key_freed
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[5]') AS partition_key, json_extract(moved_rows.value, '$[9]') AS on_dead_letter, json_extract(moved_rows.value,
-    '$[10]') AS status
+    '$[1]') AS partition_key, json_extract(moved_rows.value, '$[2]') AS on_dead_letter, json_extract(moved_rows.value,
+    '$[3]') AS status
 FROM json_each(:moved) AS moved_rows)
   DELETE FROM partition_claims
 WHERE partition_claims.task_execution_id IN (SELECT freeing.id

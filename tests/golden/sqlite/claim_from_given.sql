@@ -1,6 +1,6 @@
 -- taken
 WITH RECURSIVE queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, json_extract(queues_rows.value, '$[0]') AS queue
+(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
 FROM json_each(:queues) AS queues_rows),
 pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority
@@ -21,7 +21,7 @@ ORDER BY entry.priority DESC
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
 event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, json_extract(event_types_rows.value, '$[0]') AS event_type
+(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
 FROM json_each(:event_types) AS event_types_rows)
   DELETE FROM task_outbox
 WHERE task_outbox.id IN (SELECT entry_due.id
@@ -48,7 +48,7 @@ WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
 -- claimed
 WITH taken AS MATERIALIZED
 (SELECT taken_rows."key" AS ordinal, json_extract(taken_rows.value, '$[0]') AS id, json_extract(taken_rows.value,
-    '$[3]') AS expires_at
+    '$[1]') AS expires_at
 FROM json_each(:taken) AS taken_rows)
   UPDATE task_executions
 SET status='Running', lease_token=(task_executions.lease_token + :lease_token_1), worker_id=:worker_id, retry_at=NULL,
@@ -70,7 +70,7 @@ RETURNING id, pipeline_execution_id, task_name, queue, priority, event_type, par
 -- lease
 WITH claimed AS MATERIALIZED
 (SELECT claimed_rows."key" AS ordinal, json_extract(claimed_rows.value, '$[0]') AS id, json_extract(claimed_rows.value,
-    '$[2]') AS queue, json_extract(claimed_rows.value, '$[4]') AS lease_token, json_extract(claimed_rows.value, '$[5]')
+    '$[1]') AS queue, json_extract(claimed_rows.value, '$[2]') AS lease_token, json_extract(claimed_rows.value, '$[3]')
     AS lease_expires_at
 FROM json_each(:claimed) AS claimed_rows)
   INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) SELECT claimed.id,
@@ -84,8 +84,8 @@ SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excl
 -- event
 WITH claimed AS MATERIALIZED
 (SELECT claimed_rows."key" AS ordinal, json_extract(claimed_rows.value, '$[0]') AS id, json_extract(claimed_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(claimed_rows.value, '$[3]') AS attempt,
-    json_extract(claimed_rows.value, '$[4]') AS lease_token
+    '$[1]') AS pipeline_execution_id, json_extract(claimed_rows.value, '$[2]') AS attempt,
+    json_extract(claimed_rows.value, '$[3]') AS lease_token
 FROM json_each(:claimed) AS claimed_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
       lease_token, created_at) SELECT claimed.pipeline_execution_id, claimed.id, 'task_claimed', json_patch('{}',
@@ -96,7 +96,7 @@ FROM claimed;
 -- expired
 WITH taken AS MATERIALIZED
 (SELECT taken_rows."key" AS ordinal, json_extract(taken_rows.value, '$[0]') AS id, json_extract(taken_rows.value,
-    '$[3]') AS expires_at
+    '$[1]') AS expires_at
 FROM json_each(:taken) AS taken_rows)
   UPDATE task_executions
 SET status='Cancelled', retry_at=NULL, completed_at=:now, updated_at=:now

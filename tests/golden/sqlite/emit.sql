@@ -18,7 +18,7 @@ ORDER BY found.task_name;
 -- entry
 WITH subscriber AS MATERIALIZED
 (SELECT subscriber_rows."key" AS ordinal, json_extract(subscriber_rows.value, '$[0]') AS id,
-    json_extract(subscriber_rows.value, '$[3]') AS queue, json_extract(subscriber_rows.value, '$[4]') AS priority
+    json_extract(subscriber_rows.value, '$[1]') AS queue, json_extract(subscriber_rows.value, '$[2]') AS priority
 FROM json_each(:subscriber) AS subscriber_rows)
   INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, available_at,
       expires_at, created_at) SELECT subscriber.id, subscriber.queue, subscriber.priority, :partition_key AS anon_1,
@@ -50,7 +50,7 @@ WITH subscriber AS MATERIALIZED
 FROM json_each(:subscriber) AS subscriber_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
-    '$[1]') AS position, json_extract(entry_rows.value, '$[3]') AS expires_at
+    '$[1]') AS position, json_extract(entry_rows.value, '$[2]') AS expires_at
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, priority, max_attempts, lease_seconds,
       timeout_seconds, event_type, partition_key, position, args, status, attempt, recovery_attempts, lease_token,
@@ -69,16 +69,16 @@ WITH subscriber AS MATERIALIZED
 FROM json_each(:subscriber) AS subscriber_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
-    '$[2]') AS available_at
+    '$[1]') AS available_at
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT subscriber.pipeline_execution_id, subscriber.id, 'task_created', json_patch('{}',
-      json_object('available_at', entry.available_at)) AS json_patch_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      lease_token, created_at) SELECT subscriber.pipeline_execution_id, subscriber.id, 'task_created',
+      json_object('available_at', entry.available_at) AS json_object_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
 FROM subscriber JOIN entry ON subscriber.id = entry.id;
 
 -- unrouted
 WITH subscriber AS MATERIALIZED
-(SELECT subscriber_rows."key" AS ordinal, json_extract(subscriber_rows.value, '$[0]') AS id
+(SELECT subscriber_rows."key" AS ordinal, subscriber_rows.value AS id
 FROM json_each(:subscriber) AS subscriber_rows)
   INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at) SELECT :pipeline_execution_id
       AS anon_1, 'event_unrouted', '{"event_type":' || :quoted_event_type || ',"payload":' || :payload || '}' AS anon_2,

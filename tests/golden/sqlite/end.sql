@@ -18,7 +18,7 @@ WITH given AS MATERIALIZED
     delay_seconds, json_extract(given_rows.value, '$[6]') AS error, json_extract(given_rows.value, '$[7]') AS result
 FROM json_each(:given) AS given_rows),
 freed AS MATERIALIZED
-(SELECT freed_rows."key" AS ordinal, json_extract(freed_rows.value, '$[0]') AS id
+(SELECT freed_rows."key" AS ordinal, freed_rows.value AS id
 FROM json_each(:freed) AS freed_rows)
   UPDATE task_executions
 SET status=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN given.status WHEN
@@ -46,13 +46,13 @@ WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
 -- entry
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
-    '$[3]') AS queue, json_extract(ended_rows.value, '$[4]') AS priority, json_extract(ended_rows.value, '$[5]') AS
-    partition_key, json_extract(ended_rows.value, '$[6]') AS position, json_extract(ended_rows.value, '$[7]') AS
-    event_type, json_extract(ended_rows.value, '$[8]') AS expires_at, json_extract(ended_rows.value, '$[10]') AS status
+    '$[1]') AS queue, json_extract(ended_rows.value, '$[2]') AS priority, json_extract(ended_rows.value, '$[3]') AS
+    partition_key, json_extract(ended_rows.value, '$[4]') AS position, json_extract(ended_rows.value, '$[5]') AS
+    event_type, json_extract(ended_rows.value, '$[6]') AS expires_at, json_extract(ended_rows.value, '$[7]') AS status
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[4]') AS available_at, json_extract(given_rows.value, '$[5]') AS delay_seconds
+    '$[1]') AS available_at, json_extract(given_rows.value, '$[2]') AS delay_seconds
 FROM json_each(:given) AS given_rows)
   INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
       available_at, created_at) SELECT ended.id, ended.queue, ended.priority, ended.partition_key, ended.position,
@@ -68,14 +68,14 @@ WHERE ended.status = 'Ready';
 -- event
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
-    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[10]') AS status, json_extract(ended_rows.value,
-    '$[11]') AS attempt
+    '$[1]') AS pipeline_execution_id, json_extract(ended_rows.value, '$[2]') AS status, json_extract(ended_rows.value,
+    '$[3]') AS attempt
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
     '$[1]') AS lease_token, json_extract(given_rows.value, '$[2]') AS event_type, json_extract(given_rows.value, '$[3]')
     AS status, json_extract(given_rows.value, '$[4]') AS available_at, json_extract(given_rows.value, '$[5]') AS
-    delay_seconds, json_extract(given_rows.value, '$[8]') AS data
+    delay_seconds, json_extract(given_rows.value, '$[6]') AS data
 FROM json_each(:given) AS given_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
       lease_token, created_at) SELECT ended.pipeline_execution_id, ended.id, CASE WHEN (ended.status != given.status)
@@ -98,13 +98,13 @@ FROM ended JOIN given ON ended.id = given.id;
 -- letter
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
-    '$[2]') AS task_name, json_extract(ended_rows.value, '$[3]') AS queue, json_extract(ended_rows.value, '$[5]') AS
-    partition_key, json_extract(ended_rows.value, '$[7]') AS event_type, json_extract(ended_rows.value, '$[10]') AS
+    '$[1]') AS task_name, json_extract(ended_rows.value, '$[2]') AS queue, json_extract(ended_rows.value, '$[3]') AS
+    partition_key, json_extract(ended_rows.value, '$[4]') AS event_type, json_extract(ended_rows.value, '$[5]') AS
     status
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[8]') AS data
+    '$[1]') AS data
 FROM json_each(:given) AS given_rows)
   INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
       ended.id, ended.queue, ended.task_name, ended.event_type, ended.partition_key, json_extract(given.data,
@@ -116,8 +116,8 @@ ON CONFLICT DO NOTHING;
 -- key_held
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
-    '$[5]') AS partition_key, json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value,
-    '$[10]') AS status
+    '$[1]') AS partition_key, json_extract(ended_rows.value, '$[2]') AS on_dead_letter, json_extract(ended_rows.value,
+    '$[3]') AS status
 FROM json_each(:ended) AS ended_rows)
   UPDATE partition_claims
 SET held=1
@@ -129,8 +129,8 @@ WHERE ended.partition_key IS NOT NULL AND ended.status = 'Failed' AND ended.on_d
 -- key_freed
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
-    '$[5]') AS partition_key, json_extract(ended_rows.value, '$[9]') AS on_dead_letter, json_extract(ended_rows.value,
-    '$[10]') AS status
+    '$[1]') AS partition_key, json_extract(ended_rows.value, '$[2]') AS on_dead_letter, json_extract(ended_rows.value,
+    '$[3]') AS status
 FROM json_each(:ended) AS ended_rows)
   DELETE FROM partition_claims
 WHERE partition_claims.task_execution_id IN (SELECT freeing.id

@@ -12,10 +12,10 @@ ORDER BY task_leases.task_execution_id;
 -- beaten
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[2]') AS lease_seconds
+    '$[1]') AS lease_seconds
 FROM json_each(:given) AS given_rows),
 held AS MATERIALIZED
-(SELECT held_rows."key" AS ordinal, json_extract(held_rows.value, '$[0]') AS id
+(SELECT held_rows."key" AS ordinal, held_rows.value AS id
 FROM json_each(:held) AS held_rows)
   UPDATE task_leases
 SET lease_expires_at=(strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER)
@@ -29,7 +29,7 @@ RETURNING task_execution_id AS id, lease_expires_at;
 
 -- request
 WITH beaten AS MATERIALIZED
-(SELECT beaten_rows."key" AS ordinal, json_extract(beaten_rows.value, '$[0]') AS id
+(SELECT beaten_rows."key" AS ordinal, beaten_rows.value AS id
 FROM json_each(:beaten) AS beaten_rows)
   SELECT task_executions.id, task_executions.cancel_requested_at
 FROM task_executions

@@ -10,7 +10,7 @@ FROM given;
 
 -- holder
 WITH found AS MATERIALIZED
-(SELECT found_rows."key" AS ordinal, json_extract(found_rows.value, '$[0]') AS id
+(SELECT found_rows."key" AS ordinal, found_rows.value AS id
 FROM json_each(:found) AS found_rows)
   SELECT idempotency_keys.task_execution_id AS id, idempotency_keys.scope, idempotency_keys."key",
       idempotency_keys.expires_at <= :now AS expired, idempotency_keys.until_finished
@@ -20,7 +20,7 @@ FROM found);
 
 -- task
 WITH holder AS MATERIALIZED
-(SELECT holder_rows."key" AS ordinal, json_extract(holder_rows.value, '$[0]') AS id
+(SELECT holder_rows."key" AS ordinal, holder_rows.value AS id
 FROM json_each(:holder) AS holder_rows)
   SELECT task_executions.id, task_executions.status
 FROM task_executions

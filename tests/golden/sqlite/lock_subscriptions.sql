@@ -1,5 +1,5 @@
 WITH tasks AS MATERIALIZED
-(SELECT tasks_rows."key" AS ordinal, json_extract(tasks_rows.value, '$[0]') AS task_name
+(SELECT tasks_rows."key" AS ordinal, tasks_rows.value AS task_name
 FROM json_each(:tasks) AS tasks_rows)
   SELECT task_subscriptions.event_type, task_subscriptions.task_name, task_subscriptions.parameter,
       task_subscriptions.queue, task_subscriptions.priority, task_subscriptions.max_attempts,

@@ -1,5 +1,5 @@
 WITH RECURSIVE queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, json_extract(queues_rows.value, '$[0]') AS queue
+(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
 FROM json_each(:queues) AS queues_rows),
 waiting_pairs(queue, priority) AS
 (SELECT queues.queue AS queue, (SELECT entry.priority

@@ -9,7 +9,7 @@ ORDER BY task_executions.id
 
 -- executions
 WITH doomed AS MATERIALIZED
-(SELECT doomed_rows."key" AS ordinal, json_extract(doomed_rows.value, '$[0]') AS id
+(SELECT doomed_rows."key" AS ordinal, doomed_rows.value AS id
 FROM json_each(:doomed) AS doomed_rows)
   DELETE FROM task_executions
 WHERE task_executions.id IN (SELECT doomed.id
@@ -18,7 +18,7 @@ RETURNING id, queue, partition_key, status;
 
 -- claim_events
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+(SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IN (SELECT executions.id
@@ -26,7 +26,7 @@ FROM executions) AND execution_events.event_type = 'task_claimed';
 
 -- end_events
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+(SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IN (SELECT executions.id
@@ -34,7 +34,7 @@ FROM executions) AND execution_events.event_type != 'task_claimed' AND execution
 
 -- other_events
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+(SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IN (SELECT executions.id
@@ -42,7 +42,7 @@ FROM executions) AND execution_events.lease_token IS NULL;
 
 -- keys
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+(SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM idempotency_keys
 WHERE idempotency_keys.task_execution_id IN (SELECT executions.id
@@ -50,7 +50,7 @@ FROM executions);
 
 -- letters
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+(SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM dead_letters
 WHERE dead_letters.task_execution_id IN (SELECT executions.id
@@ -58,7 +58,7 @@ FROM executions);
 
 -- claims
 WITH executions AS MATERIALIZED
-(SELECT executions_rows."key" AS ordinal, json_extract(executions_rows.value, '$[0]') AS id
+(SELECT executions_rows."key" AS ordinal, executions_rows.value AS id
 FROM json_each(:executions) AS executions_rows)
   DELETE FROM partition_claims
 WHERE partition_claims.task_execution_id IN (SELECT executions.id

@@ -7,7 +7,7 @@ WHERE execution_events.task_execution_id IS NULL AND execution_events.lease_toke
 
 -- events
 WITH doomed AS MATERIALIZED
-(SELECT doomed_rows."key" AS ordinal, json_extract(doomed_rows.value, '$[0]') AS sequence_num
+(SELECT doomed_rows."key" AS ordinal, doomed_rows.value AS sequence_num
 FROM json_each(:doomed) AS doomed_rows)
   DELETE FROM execution_events
 WHERE execution_events.task_execution_id IS NULL AND execution_events.sequence_num IN (SELECT doomed.sequence_num

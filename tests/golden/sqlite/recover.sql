@@ -7,7 +7,7 @@ ORDER BY task_leases.lease_expires_at
 
 -- freed
 WITH expired AS MATERIALIZED
-(SELECT expired_rows."key" AS ordinal, json_extract(expired_rows.value, '$[0]') AS id
+(SELECT expired_rows."key" AS ordinal, expired_rows.value AS id
 FROM json_each(:expired) AS expired_rows)
   DELETE FROM task_leases
 WHERE task_leases.task_execution_id IN (SELECT expired.id
@@ -39,10 +39,10 @@ RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, 
 -- entry
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
-    json_extract(recovered_rows.value, '$[3]') AS queue, json_extract(recovered_rows.value, '$[4]') AS priority,
-    json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[6]') AS position,
-    json_extract(recovered_rows.value, '$[7]') AS event_type, json_extract(recovered_rows.value, '$[8]') AS expires_at,
-    json_extract(recovered_rows.value, '$[10]') AS status
+    json_extract(recovered_rows.value, '$[1]') AS queue, json_extract(recovered_rows.value, '$[2]') AS priority,
+    json_extract(recovered_rows.value, '$[3]') AS partition_key, json_extract(recovered_rows.value, '$[4]') AS position,
+    json_extract(recovered_rows.value, '$[5]') AS event_type, json_extract(recovered_rows.value, '$[6]') AS expires_at,
+    json_extract(recovered_rows.value, '$[7]') AS status
 FROM json_each(:recovered) AS recovered_rows)
   INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
       available_at, created_at) SELECT recovered.id, recovered.queue, recovered.priority, recovered.partition_key,
@@ -53,9 +53,9 @@ WHERE recovered.status = 'Ready';
 -- event
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
-    json_extract(recovered_rows.value, '$[1]') AS pipeline_execution_id, json_extract(recovered_rows.value, '$[10]') AS
-    status, json_extract(recovered_rows.value, '$[11]') AS recovery_attempts, json_extract(recovered_rows.value,
-    '$[12]') AS last_error
+    json_extract(recovered_rows.value, '$[1]') AS pipeline_execution_id, json_extract(recovered_rows.value, '$[2]') AS
+    status, json_extract(recovered_rows.value, '$[3]') AS recovery_attempts, json_extract(recovered_rows.value, '$[4]')
+    AS last_error
 FROM json_each(:recovered) AS recovered_rows),
 freed AS MATERIALIZED
 (SELECT freed_rows."key" AS ordinal, json_extract(freed_rows.value, '$[0]') AS id, json_extract(freed_rows.value,
@@ -74,9 +74,9 @@ FROM recovered JOIN freed ON recovered.id = freed.id;
 -- letter
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
-    json_extract(recovered_rows.value, '$[2]') AS task_name, json_extract(recovered_rows.value, '$[3]') AS queue,
-    json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[7]') AS
-    event_type, json_extract(recovered_rows.value, '$[10]') AS status
+    json_extract(recovered_rows.value, '$[1]') AS task_name, json_extract(recovered_rows.value, '$[2]') AS queue,
+    json_extract(recovered_rows.value, '$[3]') AS partition_key, json_extract(recovered_rows.value, '$[4]') AS
+    event_type, json_extract(recovered_rows.value, '$[5]') AS status
 FROM json_each(:recovered) AS recovered_rows)
   INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
       recovered.id, recovered.queue, recovered.task_name, recovered.event_type, recovered.partition_key, NULL AS anon_1,
@@ -88,8 +88,8 @@ ON CONFLICT DO NOTHING;
 -- key_held
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
-    json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[9]') AS
-    on_dead_letter, json_extract(recovered_rows.value, '$[10]') AS status
+    json_extract(recovered_rows.value, '$[1]') AS partition_key, json_extract(recovered_rows.value, '$[2]') AS
+    on_dead_letter, json_extract(recovered_rows.value, '$[3]') AS status
 FROM json_each(:recovered) AS recovered_rows)
   UPDATE partition_claims
 SET held=1
@@ -102,8 +102,8 @@ WHERE recovered.partition_key IS NOT NULL AND recovered.status = 'Failed' AND re
 -- key_freed
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
-    json_extract(recovered_rows.value, '$[5]') AS partition_key, json_extract(recovered_rows.value, '$[9]') AS
-    on_dead_letter, json_extract(recovered_rows.value, '$[10]') AS status
+    json_extract(recovered_rows.value, '$[1]') AS partition_key, json_extract(recovered_rows.value, '$[2]') AS
+    on_dead_letter, json_extract(recovered_rows.value, '$[3]') AS status
 FROM json_each(:recovered) AS recovered_rows)
   DELETE FROM partition_claims
 WHERE partition_claims.task_execution_id IN (SELECT freeing.id

@@ -10,7 +10,7 @@ RETURNING task_execution_id AS id, available_at;
 
 -- task
 WITH gone AS MATERIALIZED
-(SELECT gone_rows."key" AS ordinal, json_extract(gone_rows.value, '$[0]') AS id
+(SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
 FROM json_each(:gone) AS gone_rows)
   SELECT task_executions.id, task_executions.queue, task_executions.priority, task_executions.partition_key,
       task_executions.position, task_executions.event_type, task_executions.expires_at

@@ -1,6 +1,6 @@
 -- waiting
 WITH given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[20]') AS holder
+(SELECT given_rows."key" AS ordinal, given_rows.value AS holder
 FROM json_each(:given) AS given_rows)
   SELECT task_outbox.task_execution_id AS id
 FROM task_outbox
@@ -10,7 +10,7 @@ ORDER BY task_outbox.task_execution_id;
 
 -- gone
 WITH waiting AS MATERIALIZED
-(SELECT waiting_rows."key" AS ordinal, json_extract(waiting_rows.value, '$[0]') AS id
+(SELECT waiting_rows."key" AS ordinal, waiting_rows.value AS id
 FROM json_each(:waiting) AS waiting_rows)
   DELETE FROM task_outbox
 WHERE task_outbox.task_execution_id IN (SELECT waiting.id
@@ -19,16 +19,16 @@ RETURNING task_execution_id AS id, queue AS left_queue, partition_key AS left_ke
 
 -- replaced
 WITH given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[3]') AS queue, json_extract(given_rows.value,
-    '$[4]') AS priority, json_extract(given_rows.value, '$[5]') AS args, json_extract(given_rows.value, '$[6]') AS
-    headers, json_extract(given_rows.value, '$[7]') AS max_attempts, json_extract(given_rows.value, '$[8]') AS
-    lease_seconds, json_extract(given_rows.value, '$[9]') AS timeout_seconds, json_extract(given_rows.value, '$[12]') AS
-    partition_key, json_extract(given_rows.value, '$[13]') AS on_dead_letter, json_extract(given_rows.value, '$[14]') AS
-    event_type, json_extract(given_rows.value, '$[15]') AS expires_at, json_extract(given_rows.value, '$[16]') AS
-    expires_seconds, json_extract(given_rows.value, '$[20]') AS holder
+(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS queue, json_extract(given_rows.value,
+    '$[1]') AS priority, json_extract(given_rows.value, '$[2]') AS args, json_extract(given_rows.value, '$[3]') AS
+    headers, json_extract(given_rows.value, '$[4]') AS max_attempts, json_extract(given_rows.value, '$[5]') AS
+    lease_seconds, json_extract(given_rows.value, '$[6]') AS timeout_seconds, json_extract(given_rows.value, '$[7]') AS
+    partition_key, json_extract(given_rows.value, '$[8]') AS on_dead_letter, json_extract(given_rows.value, '$[9]') AS
+    event_type, json_extract(given_rows.value, '$[10]') AS expires_at, json_extract(given_rows.value, '$[11]') AS
+    expires_seconds, json_extract(given_rows.value, '$[12]') AS holder
 FROM json_each(:given) AS given_rows),
 gone AS MATERIALIZED
-(SELECT gone_rows."key" AS ordinal, json_extract(gone_rows.value, '$[0]') AS id
+(SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
 FROM json_each(:gone) AS gone_rows)
   UPDATE task_executions
 SET queue=given.queue, event_type=given.event_type, partition_key=given.partition_key, priority=given.priority,
@@ -48,14 +48,14 @@ RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, 
 -- entry
 WITH replaced AS MATERIALIZED
 (SELECT replaced_rows."key" AS ordinal, json_extract(replaced_rows.value, '$[0]') AS id,
-    json_extract(replaced_rows.value, '$[3]') AS queue, json_extract(replaced_rows.value, '$[4]') AS priority,
-    json_extract(replaced_rows.value, '$[5]') AS partition_key, json_extract(replaced_rows.value, '$[6]') AS position,
-    json_extract(replaced_rows.value, '$[7]') AS event_type, json_extract(replaced_rows.value, '$[8]') AS expires_at,
-    json_extract(replaced_rows.value, '$[10]') AS status
+    json_extract(replaced_rows.value, '$[1]') AS queue, json_extract(replaced_rows.value, '$[2]') AS priority,
+    json_extract(replaced_rows.value, '$[3]') AS partition_key, json_extract(replaced_rows.value, '$[4]') AS position,
+    json_extract(replaced_rows.value, '$[5]') AS event_type, json_extract(replaced_rows.value, '$[6]') AS expires_at,
+    json_extract(replaced_rows.value, '$[7]') AS status
 FROM json_each(:replaced) AS replaced_rows),
 given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[10]') AS available_at,
-    json_extract(given_rows.value, '$[11]') AS delay_seconds, json_extract(given_rows.value, '$[20]') AS holder
+(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS available_at,
+    json_extract(given_rows.value, '$[1]') AS delay_seconds, json_extract(given_rows.value, '$[2]') AS holder
 FROM json_each(:given) AS given_rows)
   INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
       available_at, created_at) SELECT replaced.id, replaced.queue, replaced.priority, replaced.partition_key,
@@ -71,13 +71,13 @@ WHERE replaced.status = 'Ready';
 -- event
 WITH replaced AS MATERIALIZED
 (SELECT replaced_rows."key" AS ordinal, json_extract(replaced_rows.value, '$[0]') AS id,
-    json_extract(replaced_rows.value, '$[1]') AS pipeline_execution_id, json_extract(replaced_rows.value, '$[11]') AS
-    attempt, json_extract(replaced_rows.value, '$[12]') AS recovery_attempts
+    json_extract(replaced_rows.value, '$[1]') AS pipeline_execution_id, json_extract(replaced_rows.value, '$[2]') AS
+    attempt, json_extract(replaced_rows.value, '$[3]') AS recovery_attempts
 FROM json_each(:replaced) AS replaced_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[10]') AS available_at, json_extract(given_rows.value, '$[11]') AS delay_seconds, json_extract(given_rows.value,
-    '$[20]') AS holder
+    '$[1]') AS available_at, json_extract(given_rows.value, '$[2]') AS delay_seconds, json_extract(given_rows.value,
+    '$[3]') AS holder
 FROM json_each(:given) AS given_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
       lease_token, created_at) SELECT replaced.pipeline_execution_id, replaced.id, 'task_replaced', json_patch('{}',

@@ -1,6 +1,6 @@
 -- asked
 WITH given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id
+(SELECT given_rows."key" AS ordinal, given_rows.value AS id
 FROM json_each(:given) AS given_rows)
   UPDATE task_executions
 SET cancel_requested_at=:now, updated_at=:now

@@ -6,7 +6,7 @@ RETURNING task_execution_id AS id, available_at;
 
 -- moved
 WITH gone AS MATERIALIZED
-(SELECT gone_rows."key" AS ordinal, json_extract(gone_rows.value, '$[0]') AS id
+(SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
 FROM json_each(:gone) AS gone_rows)
   UPDATE task_executions
 SET priority=coalesce(:priority, task_executions.priority), retry_at=CASE WHEN :due_now THEN NULL ELSE
@@ -19,9 +19,9 @@ RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, 
 -- entry
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[3]') AS queue, json_extract(moved_rows.value, '$[4]') AS priority, json_extract(moved_rows.value, '$[5]') AS
-    partition_key, json_extract(moved_rows.value, '$[6]') AS position, json_extract(moved_rows.value, '$[7]') AS
-    event_type, json_extract(moved_rows.value, '$[8]') AS expires_at, json_extract(moved_rows.value, '$[10]') AS status
+    '$[1]') AS queue, json_extract(moved_rows.value, '$[2]') AS priority, json_extract(moved_rows.value, '$[3]') AS
+    partition_key, json_extract(moved_rows.value, '$[4]') AS position, json_extract(moved_rows.value, '$[5]') AS
+    event_type, json_extract(moved_rows.value, '$[6]') AS expires_at, json_extract(moved_rows.value, '$[7]') AS status
 FROM json_each(:moved) AS moved_rows),
 gone AS MATERIALIZED
 (SELECT gone_rows."key" AS ordinal, json_extract(gone_rows.value, '$[0]') AS id, json_extract(gone_rows.value, '$[1]')

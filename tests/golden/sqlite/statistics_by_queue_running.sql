@@ -1,5 +1,5 @@
 WITH queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, json_extract(queues_rows.value, '$[0]') AS queue
+(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
 FROM json_each(:queues) AS queues_rows)
   SELECT task_leases.queue, count(*) AS running
 FROM task_leases

@@ -1,5 +1,5 @@
 WITH queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, json_extract(queues_rows.value, '$[0]') AS queue
+(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
 FROM json_each(:queues) AS queues_rows)
   SELECT ranked.queue, count(*) FILTER (WHERE ranked.event_type IN ('task_completed')) AS completed, count(*) FILTER
       (WHERE ranked.event_type IN ('task_abandoned', 'task_failed')) AS failures, count(*) FILTER (WHERE

@@ -1,5 +1,5 @@
 WITH queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, json_extract(queues_rows.value, '$[0]') AS queue
+(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
 FROM json_each(:queues) AS queues_rows)
   SELECT task_leases.queue, task_executions.task_name, count(*) AS running
 FROM task_leases JOIN task_executions ON task_executions.id = task_leases.task_execution_id

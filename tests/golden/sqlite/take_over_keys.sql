@@ -1,9 +1,9 @@
 -- key
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[2]') AS task_name, json_extract(given_rows.value, '$[17]') AS idempotency_key, json_extract(given_rows.value,
-    '$[18]') AS unique_seconds, json_extract(given_rows.value, '$[19]') AS until_finished,
-    json_extract(given_rows.value, '$[20]') AS holder
+    '$[1]') AS task_name, json_extract(given_rows.value, '$[2]') AS idempotency_key, json_extract(given_rows.value,
+    '$[3]') AS unique_seconds, json_extract(given_rows.value, '$[4]') AS until_finished, json_extract(given_rows.value,
+    '$[5]') AS holder
 FROM json_each(:given) AS given_rows)
   UPDATE idempotency_keys
 SET task_execution_id=given.id, expires_at=(strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
@@ -20,13 +20,13 @@ RETURNING task_execution_id AS id;
 -- entry
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[3]') AS queue, json_extract(given_rows.value, '$[4]') AS priority, json_extract(given_rows.value, '$[10]') AS
-    available_at, json_extract(given_rows.value, '$[11]') AS delay_seconds, json_extract(given_rows.value, '$[12]') AS
-    partition_key, json_extract(given_rows.value, '$[14]') AS event_type, json_extract(given_rows.value, '$[15]') AS
-    expires_at, json_extract(given_rows.value, '$[16]') AS expires_seconds
+    '$[1]') AS queue, json_extract(given_rows.value, '$[2]') AS priority, json_extract(given_rows.value, '$[3]') AS
+    available_at, json_extract(given_rows.value, '$[4]') AS delay_seconds, json_extract(given_rows.value, '$[5]') AS
+    partition_key, json_extract(given_rows.value, '$[6]') AS event_type, json_extract(given_rows.value, '$[7]') AS
+    expires_at, json_extract(given_rows.value, '$[8]') AS expires_seconds
 FROM json_each(:given) AS given_rows),
 "key" AS MATERIALIZED
-(SELECT key_rows."key" AS ordinal, json_extract(key_rows.value, '$[0]') AS id
+(SELECT key_rows."key" AS ordinal, key_rows.value AS id
 FROM json_each(:key) AS key_rows)
   INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, available_at,
       expires_at, created_at) SELECT given.id, given.queue, given.priority, given.partition_key, coalesce((SELECT
@@ -55,12 +55,12 @@ WITH given AS MATERIALIZED
     json_extract(given_rows.value, '$[3]') AS queue, json_extract(given_rows.value, '$[4]') AS priority,
     json_extract(given_rows.value, '$[5]') AS args, json_extract(given_rows.value, '$[6]') AS headers,
     json_extract(given_rows.value, '$[7]') AS max_attempts, json_extract(given_rows.value, '$[8]') AS lease_seconds,
-    json_extract(given_rows.value, '$[9]') AS timeout_seconds, json_extract(given_rows.value, '$[12]') AS partition_key,
-    json_extract(given_rows.value, '$[13]') AS on_dead_letter, json_extract(given_rows.value, '$[14]') AS event_type
+    json_extract(given_rows.value, '$[9]') AS timeout_seconds, json_extract(given_rows.value, '$[10]') AS partition_key,
+    json_extract(given_rows.value, '$[11]') AS on_dead_letter, json_extract(given_rows.value, '$[12]') AS event_type
 FROM json_each(:given) AS given_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
-    '$[1]') AS position, json_extract(entry_rows.value, '$[3]') AS expires_at
+    '$[1]') AS position, json_extract(entry_rows.value, '$[2]') AS expires_at
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, event_type, partition_key, position,
       priority, args, headers, status, attempt, max_attempts, recovery_attempts, lease_seconds, timeout_seconds,
@@ -77,9 +77,9 @@ WITH given AS MATERIALIZED
 FROM json_each(:given) AS given_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
-    '$[2]') AS available_at
+    '$[1]') AS available_at
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', json_patch('{}',
-      json_object('available_at', entry.available_at)) AS json_patch_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', json_object('available_at',
+      entry.available_at) AS json_object_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
 FROM given JOIN entry ON given.id = entry.id

@@ -1,9 +1,9 @@
 -- hop
 WITH event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, json_extract(event_types_rows.value, '$[0]') AS event_type
+(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
 FROM json_each(:event_types) AS event_types_rows),
 given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS queue
+(SELECT given_rows."key" AS ordinal, given_rows.value AS queue
 FROM json_each(:given) AS given_rows),
 oldest AS
 (SELECT given.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first

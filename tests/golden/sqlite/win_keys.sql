@@ -1,6 +1,6 @@
 -- hop
 WITH RECURSIVE event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, json_extract(event_types_rows.value, '$[0]') AS event_type
+(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
 FROM json_each(:event_types) AS event_types_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS queue, json_extract(given_rows.value,

@@ -1,6 +1,6 @@
 -- found
 WITH given AS MATERIALIZED
-(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id
+(SELECT given_rows."key" AS ordinal, given_rows.value AS id
 FROM json_each(:given) AS given_rows)
   SELECT task_executions.id
 FROM task_executions
