@@ -65,20 +65,20 @@ MUTANTS = (
         "outboxq/store/enqueue.py",
         (
             (
-                "lambda target: self._enqueue(target, tasks), using=using, done",
-                "lambda target: self._enqueue(target, tasks), done",
+                "            using=using,\n            begin=Begin.INSERT if one else Begin.WRITE,\n",
+                "            begin=Begin.INSERT if one else Begin.WRITE,\n",
             ),
         ),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
         "a transition in two transactions: what a claim took is committed before it is recorded",
-        "outboxq/dialects/sqlite.py",
+        "outboxq/dialects/script.py",
         (
             (
-                "            found = list(execute(step.sql, step.bind(bound)))\n",
+                "            found = list(execute(step.sql, step.bind(bound))) if self._has_work(name, passed) else []\n",
                 (
-                    "            found = list(execute(step.sql, step.bind(bound)))\n"
+                    "            found = list(execute(step.sql, step.bind(bound))) if self._has_work(name, passed) else []\n"
                     '            if name in ("taken", "entry"):\n'
                     '                execute("COMMIT", {})\n'
                     '                execute("BEGIN IMMEDIATE", {})\n'
@@ -145,8 +145,8 @@ MUTANTS = (
         "outboxq/target.py",
         (
             (
-                "        if self.dialect.one_statement:\n            yield\n            return\n",
-                "        yield\n        return\n",
+                "return nullcontext() if self.dialect.one_statement and not savepoint else self._savepoint()",
+                "return nullcontext()",
             ),
         ),
         ("tests/contract/test_enqueue.py",),
@@ -189,7 +189,7 @@ MUTANTS = (
     Mutant(
         "a sleeper does not look for what is due once it has announced itself",
         "outboxq/statements/sleeping.py",
-        (('any_due(g, found).exists().label("due")', 'literal_column("false").label("due")'),),
+        (('may_claim(g, plain, with_keys).label("due")', 'literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
@@ -219,7 +219,12 @@ MUTANTS = (
     Mutant(
         "the trigger looks for sleepers whatever the caller's isolation",
         "alembic/versions/0001_tables.py",
-        ((" OR current_setting('transaction_isolation') <> 'read committed'", ""),),
+        (
+            (
+                "\n                OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed'",
+                "",
+            ),
+        ),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
@@ -231,7 +236,7 @@ MUTANTS = (
     Mutant(
         "the trigger notifies of what is due only after the sleeper wakes by itself",
         "alembic/versions/0001_tables.py",
-        (("greatest(due.available_at, clock_timestamp())", "clock_timestamp()"),),
+        (("greatest(due.available_at, pg_catalog.clock_timestamp())", "pg_catalog.clock_timestamp()"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
@@ -267,7 +272,7 @@ MUTANTS = (
     Mutant(
         "a transactional task is completed in a second transaction",
         "outboxq/handling.py",
-        (("self._store.finish([outcome], using=unit.connection)", "self._store.finish([outcome])"),),
+        (("self._store.finish([outcome], using=unit.target)", "self._store.finish([outcome])"),),
         (
             (
                 "tests/faults/test_failpoints.py::test_whoever_dies_there_leaves_nothing_that_another_does_not_finish"

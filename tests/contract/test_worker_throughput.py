@@ -339,8 +339,9 @@ def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
             gate.wait(60)
         ran.append(slow)
 
-    fast = [(False,)] * 400
-    moody.using(outbox).enqueue_many([*fast, *[(True,)] * 100])
+    # One that is given back, as on a machine that stands still for a moment, does not come behind the slow ones.
+    moody.using(outbox, priority=1).enqueue_many([(False,)] * 400)
+    moody.using(outbox).enqueue_many([(True,)] * 100)
     worker = work(concurrency=1)
     until(lambda: len(ran) == 400)
     until(lambda: counted(outbox) == (99, 1))  # others may have them
@@ -365,6 +366,7 @@ def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, mon
     slow.using(outbox).enqueue_many([()] * 100)
     worker = work(reach=lambda point: point is Failpoint.AFTER_CLAIM and turns.append(1), **options)
     until(lambda: worker.running == options["concurrency"] and worker.handled == 200)
+    already = releases(database)
     real, waits = worker._crew.wait_until_at_most, []
 
     def waiting(jobs, timeout=None):
@@ -373,7 +375,7 @@ def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, mon
 
     monkeypatch.setattr(worker._crew, "wait_until_at_most", waiting)
     until(lambda: waits.count(0.05) >= 8)
-    assert releases(database) <= 2 * 60
+    assert releases(database) - already <= 2 * 60
     before = len(turns)
     until(lambda: waits.count(0.05) >= 16)
     assert len(turns) - before <= 1

@@ -55,8 +55,12 @@ class Report:
     complaints: list[str]
 
 
-def run(shop: Shop, url: str, directory: Path, *, seconds: float, rate: float = 100, seed: int = 1) -> Report:
-    """Start the shop on a fresh database, let customers order for so long, and see what has become of their orders."""
+def run(
+    shop: Shop, url: str, directory: Path, *, seconds: float, rate: float = 100, seed: int = 1, at_least: int = 0
+) -> Report:
+    """Start the shop on a fresh database, let customers order for so long, and until so many orders were accepted, and see what
+    has become of their orders.
+    """
     began = time.monotonic()
     with _reading(url) as engine, Premises(shop, directory, url) as premises:
         premises.prepare()
@@ -64,9 +68,10 @@ def run(shop: Shop, url: str, directory: Path, *, seconds: float, rate: float = 
         server, workers = premises.serve(), [premises.work() for _ in range(WORKERS)]
         customers = Customers(premises.port, threads=8, rate=rate, seed=seed)
         killer = Killer(engine, premises, workers)
-        until(lambda: all(killer.is_up(worker) for worker in workers), seconds=60)
+        until(lambda: all(killer.is_up(worker) for worker in workers), seconds=240)
         customers.start()
         killer.run(until=time.monotonic() + seconds)
+        until(lambda: sum(wanted.is_accepted for wanted in customers.wanted[:]) >= at_least, seconds=240)
         customers.stop()
         _wait_for_workers(engine, customers)
         _ask_for(customers)
@@ -74,6 +79,7 @@ def run(shop: Shop, url: str, directory: Path, *, seconds: float, rate: float = 
         premises.wait(server)
         _wait_for_workers(engine, customers)
         for worker in workers:
+            until(lambda one=worker: killer.is_up(one), seconds=240)  # before, it knows of no clean stop
             worker.send(signal.SIGTERM)
         ends = [premises.wait(worker) for worker in workers]
         answers = [status for wanted in customers.wanted for status, _ in wanted.answers]

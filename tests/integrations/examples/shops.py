@@ -113,7 +113,7 @@ class Premises:
         """A server that answers."""
         self.port = _free_port()
         server = self._start("server", [word.format(port=self.port) for word in self.shop.serve])
-        until(lambda: self._answers(server), seconds=60)
+        until(lambda: self._answers(server), seconds=240)
         return server
 
     def work(self) -> Child:

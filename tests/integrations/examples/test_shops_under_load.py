@@ -26,8 +26,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("shop", SHOPS.values(), ids=lambda shop: shop.name)
 def test_every_accepted_order_is_booked_once_and_no_refused_one_while_workers_are_killed(shop, empty_url, tmp_path):
-    report = run(shop, empty_url, tmp_path, seconds=1.5, rate=50)
+    report = run(shop, empty_url, tmp_path, seconds=1.5, rate=50, at_least=20)
     assert report.complaints == []
     assert report.kills == 1
-    assert report.accepted > 10
     assert report.refused > 2

@@ -40,7 +40,7 @@ def worker(database, tmp_path):
     try:
         yield
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, (tmp_path / "log").read_text()
+        assert process.wait(240) == 0, (tmp_path / "log").read_text()
     finally:
         process.kill()
         process.wait()
@@ -79,7 +79,7 @@ def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(accepted, dat
     with worker(database, tmp_path), ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda seed: shop(engine, seed, accepted // threads, longest), range(threads)))
         ready = "SELECT count(*) FROM task_executions WHERE status IN ('Ready', 'Running')"
-        until(lambda: database.rows(ready) == [(0,)], seconds=60, every=0.05)
+        until(lambda: database.rows(ready) == [(0,)], seconds=240, every=0.05)
     assert database.rows("SELECT status, count(*) FROM task_executions GROUP BY status") == [("Completed", accepted)]
     assert database.rows("SELECT count(*) FROM orders") == [(accepted,)]
     Base.metadata.drop_all(engine)
