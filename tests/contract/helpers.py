@@ -131,7 +131,7 @@ def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = 
     def losing(begin: Any) -> Iterator[Any]:
         with real(begin) as target:
             yield target
-        if not lost and begin == "write":
+        if not lost and begin in {"write", "single"}:
             lost.append(begin)
             between()
             raise lost_connection(database)
