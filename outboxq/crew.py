@@ -16,6 +16,8 @@ _AHEAD = 0.05
 """Seconds of work that may wait before busy handlers: enough for the next claim to arrive, little enough to give back."""
 _MOST_AHEAD = 500
 _SLOWEST_LEARNING = 0.1
+_WILDEST = 8
+_UNNOTICED = 0.001
 
 
 class Crew(Generic[T]):
@@ -145,6 +147,9 @@ class Crew(Generic[T]):
             if seconds is not None:
                 self.handled += 1
                 known = seconds if self._seconds is None else self._seconds
-                self._seconds = known + max(_SLOWEST_LEARNING, 1 / self.handled) * (seconds - known)
+                share = max(_SLOWEST_LEARNING, 1 / self.handled)
+                if share == _SLOWEST_LEARNING:  # one job that the machine held up is not the handlers' pace; many are
+                    seconds = min(seconds, max(_WILDEST * known, _UNNOTICED))
+                self._seconds = known + share * (seconds - known)
             if self._in_flight <= self._awaited:
                 self._changed.notify_all()

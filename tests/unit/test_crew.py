@@ -196,6 +196,15 @@ def test_the_pace_is_the_recent_one(crew):
     assert workers.ahead > 100
 
 
+def test_one_job_that_was_held_up_is_not_the_pace(crew):
+    """Of handlers of 0.1 ms, whose claims would shrink at each pause of the machine, just when there is much to do."""
+    workers = crew(size=8, start=False)
+    for _ in range(100):
+        workers._account(0, 0.0001)
+    workers._account(0, 1.0)
+    assert workers.ahead == 500
+
+
 def test_a_pace_that_is_found_out_before_any_job_ends_counts(crew):
     workers = crew(size=8, start=False)
     for _ in range(100):
