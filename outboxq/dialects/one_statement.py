@@ -40,11 +40,11 @@ class OneStatement:
         self._given = transition.given
         self._names = [f"given_{key}" for key in transition.given]
         positions = {key: position for position, key in enumerate(transition.given)}
-        self._spared = [
-            (name, positions[when.column], when.values)
-            for name, when in transition.when.items()
-            if when.rows == "given"
-        ]
+        self._spared: dict[int, list[tuple[str, frozenset[str]]]] = {}
+        """By the position of the column that tells, the steps and the values that they are for."""
+        for name, when in transition.when.items():
+            if when.rows == "given":
+                self._spared.setdefault(positions[when.column], []).append((name, when.values))
         self._prepared: dict[tuple[bool, frozenset[str]], Prepared] = {}
 
     @property
@@ -71,9 +71,11 @@ class OneStatement:
 
     def _needless(self, rows: Sequence[Sequence[Any]]) -> frozenset[str]:
         """The steps that need not be asked about this batch."""
-        return frozenset(
-            name for name, position, values in self._spared if not any(_says(row[position], values) for row in rows)
-        )
+        needless = []
+        for position, steps in self._spared.items():
+            said = {row[position] for row in rows} - {None}
+            needless += [name for name, values in steps if not (said & values if values else said)]
+        return frozenset(needless)
 
     def _statement(self, *, of_one: bool, without: frozenset[str] = frozenset()) -> Prepared:
         found = self._prepared.get((of_one, without))
@@ -82,10 +84,6 @@ class OneStatement:
             given = batch("given", self._given) if self._given else None
             found = self._prepared[of_one, without] = self._prepare(_built(self._transition, given, without))
         return found
-
-
-def _says(value: Any, values: frozenset[str]) -> bool:
-    return value in values if values else value is not None
 
 
 def _built(transition: Transition, given: FromClause | None, without: frozenset[str]) -> Statement:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     FromClause,
+    Integer,
     Select,
     Table,
     Text,
@@ -78,6 +79,17 @@ class PostgresGrammar:
         return cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
+        if text is None and len(pairs) == 1:
+            [(name, value)] = pairs.items()
+            if isinstance(
+                value.type, Integer
+            ):  # the event of each claim: needs no quotes, so nothing need be built and printed
+                said = (
+                    literal_column(f"'{{\"{name}\": '", Text)
+                    .concat(cast(value, Text))
+                    .concat(literal_column("'}'", Text))
+                )
+                return func.coalesce(said, literal_column("'{}'", Text), type_=Text)
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
         built: ColumnElement[Any] = func.jsonb_strip_nulls(func.jsonb_build_object(*members, type_=JSONB), type_=JSONB)
         if text is not None:

@@ -20,8 +20,9 @@ from sqlalchemy import (
     Text,
     Uuid,
     bindparam,
-    cast,
+    case,
     func,
+    literal_column,
     not_,
     null,
     or_,
@@ -29,12 +30,11 @@ from sqlalchemy import (
     update,
 )
 
-from ..column_types import Instant
 from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases, task_outbox
 from . import follow, limits
 from .fanout import matches
-from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
+from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
@@ -56,7 +56,6 @@ _CLAIM_COLUMNS = (
     "attempt",
     "max_attempts",
     "recovery_attempts",
-    "lease_token",
     "timeout_seconds",
     "created_at",
     "first_started_at",
@@ -78,11 +77,19 @@ def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, give
             "claimed": lambda r: _claimed(g, r),
             "lease": lambda r: _lease(g, r),
             "event": lambda r: _event(g, r),
-            "expired": lambda r: _expired(g, r),
-            "expired_event": lambda r: _expired_event(g, r),
         },
-        passes={"claimed": ("id", "pipeline_execution_id", "queue", "attempt", "lease_token", "lease_expires_at")},
-        when={"expired": When("taken", "expires_at"), "expired_event": When("expired", "id")},
+        passes={
+            "taken": ("id",),
+            "claimed": (
+                "id",
+                "pipeline_execution_id",
+                "queue",
+                "attempt",
+                "lease_token",
+                "lease_expires_at",
+                "expires_at",
+            ),
+        },
         returns="taken",
         completed_by=("claimed",),
     )
@@ -96,7 +103,6 @@ def taken() -> tuple[Any, ...]:
         entry.task_execution_id.label("id"),
         entry.available_at,
         entry.id.label("entry_id"),
-        entry.expires_at,
         or_(with_key, limits.any_limited()).label("besides"),
     )
 
@@ -172,24 +178,32 @@ def _event_types(g: Grammar) -> FromClause:
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:
+    """What is too late to start ends instead. One statement for both, which few tasks need and all would pay for."""
     execution = task_executions.c
     lease = func.coalesce(lease_seconds, execution.lease_seconds)
+    late = execution.expires_at <= g.now
+    runs = execution.status == word(TaskStatus.RUNNING)
     return (
         update(task_executions)
-        .where(g.among(execution.id, _ids(g, r, expired=False)), execution.status == word(TaskStatus.READY))
+        .where(g.among(execution.id, r["taken"].c.id), execution.status == word(TaskStatus.READY))
         .values(
-            status=word(TaskStatus.RUNNING),
-            worker_id=worker_id,
-            lease_token=execution.lease_token + 1,
+            status=case((late, word(TaskStatus.CANCELLED)), else_=word(TaskStatus.RUNNING)),
+            worker_id=case((late, null()), else_=worker_id),
+            lease_token=execution.lease_token + case((late, literal_column("0")), else_=literal_column("1")),
             retry_at=null(),
-            first_started_at=func.coalesce(execution.first_started_at, g.now),
-            started_at=g.now,
+            first_started_at=case(
+                (late, execution.first_started_at), else_=func.coalesce(execution.first_started_at, g.now)
+            ),
+            started_at=case((late, execution.started_at), else_=g.now),
+            completed_at=case((late, g.now), else_=null()),
             updated_at=g.now,
         )
         .returning(
             *(execution[name] for name in _CLAIM_COLUMNS),
+            case((runs, execution.lease_token), else_=null()).label("lease_token"),
             lease.label("lease_seconds"),
             g.later(g.now, lease).label("lease_expires_at"),
+            execution.expires_at,
         )
     )
 
@@ -199,7 +213,7 @@ def _lease(g: Grammar, r: Relations) -> Statement:
     new = g.insert(task_leases).from_select(
         ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at"],
         select(claimed.id, claimed.queue, claimed.lease_token, worker_id, claimed.lease_expires_at).where(
-            claimed.id.is_not(None)
+            claimed.lease_token.is_not(None)
         ),
     )
     # A Ready task has no lease. Should one have been left behind all the same, it must not make its task unclaimable.
@@ -213,43 +227,13 @@ def _lease(g: Grammar, r: Relations) -> Statement:
 
 def _event(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
+    late = claimed.lease_token.is_(None)
     return follow.event(
         g,
         claimed,
         r["claimed"],
-        event_type=word(EventType.CLAIMED),
-        data=g.json(attempt=claimed.attempt),
+        event_type=case((late, word(EventType.EXPIRED)), else_=word(EventType.CLAIMED)),
+        data=case((late, g.json(expires_at=claimed.expires_at)), else_=g.json(attempt=claimed.attempt)),
         worker_id=worker_id,
         lease_token=claimed.lease_token,
     )
-
-
-def _expired(g: Grammar, r: Relations) -> Statement:
-    """Too late to start: that is its end."""
-    execution = task_executions.c
-    return (
-        update(task_executions)
-        .where(g.among(execution.id, _ids(g, r, expired=True)), execution.status == word(TaskStatus.READY))
-        .values(status=word(TaskStatus.CANCELLED), retry_at=null(), completed_at=g.now, updated_at=g.now)
-        .returning(execution.id, execution.pipeline_execution_id, execution.expires_at)
-    )
-
-
-def _expired_event(g: Grammar, r: Relations) -> Statement:
-    expired = r["expired"].c
-    return follow.event(
-        g,
-        expired,
-        r["expired"],
-        event_type=word(EventType.EXPIRED),
-        data=g.json(expires_at=expired.expires_at),
-        worker_id=worker_id,
-        lease_token=null(),
-    )
-
-
-def _ids(g: Grammar, r: Relations, *, expired: bool) -> ColumnElement[Any]:
-    taken = r["taken"].c
-    late = cast(taken.expires_at, Instant) <= g.now
-    chosen = late if expired else or_(taken.expires_at.is_(None), not_(late))
-    return select(taken.id).where(chosen).subquery("late" if expired else "in_time").c.id
