@@ -17,6 +17,7 @@ from sqlalchemy import (
     Double,
     FromClause,
     Select,
+    SmallInteger,
     Text,
     Uuid,
     bindparam,
@@ -30,6 +31,7 @@ from sqlalchemy import (
     update,
 )
 
+from ..column_types import Instant
 from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases, task_outbox
 from . import follow, limits
@@ -40,6 +42,9 @@ limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
 """A worker's own lease in place of the task's; None: the task's."""
+passed_priority = bindparam("passed_priority", None, type_=SmallInteger)
+passed_until = bindparam("passed_until", None, type_=Instant)
+"""Entries of this priority are looked for from this due time on; None: all. Before it there is next to nothing but dead rows."""
 EVENT_TYPES: Columns = {"event_type": Text()}
 _any_event_type = bindparam("any_event_type", type_=Boolean, required=True)
 
@@ -95,8 +100,10 @@ def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, give
     )
 
 
-def taken() -> tuple[Any, ...]:
-    """What `take` returns: the execution's id, by what the claim is ordered, and whether there is work of another kind."""
+def taken(g: Grammar) -> tuple[Any, ...]:
+    """What `take` returns: the execution's id, by what the claim is ordered, whether there is work of another kind, and whether
+    dead rows lie in the way.
+    """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
     with_key = select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
     return (
@@ -104,6 +111,7 @@ def taken() -> tuple[Any, ...]:
         entry.available_at,
         entry.id.label("entry_id"),
         or_(with_key, limits.any_limited()).label("besides"),
+        g.crowded.label("crowded"),
     )
 
 

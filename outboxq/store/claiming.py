@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +22,10 @@ class Claiming(Keys):
     """Tasks without a key took all of the last claim, and there may be others."""
     _turn = 0
     """Counts the claims of others, so that each kind is the first by turns."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._passed = Passed()
 
     def claim_ready_task(
         self,
@@ -49,6 +55,7 @@ class Claiming(Keys):
 
         def work(target: Target) -> list[Claim]:
             values = self._values(target, **options) | self._scope(target, queues, event_types)
+            values["queue"] = queues[0] if queues is not None and values["one_queue"] else None
             rows = self._claim(target, limit, values, scoped=queues is not None)
             return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
 
@@ -80,13 +87,17 @@ class Claiming(Keys):
         plan = statements.claim_from_all
         if scoped:
             plan = statements.claim_from_one if values["one_queue"] else statements.claim_from_given
-        values = values | {"limit": limit}
         found: list[Row] = []
+        queue = values["queue"]
+        start = self._passed.start(queue)
         while True:
             with target.atomic():
-                taken = plan.run(target.execute, values)
+                taken = plan.run(target.execute, {**values, **start, "limit": limit - len(found)})
             found += started(taken)
-            if found or not taken:
+            self._passed.note(queue, taken, enough=len(found) == limit)
+            if start and len(found) < limit:
+                start = {}  # there may be some before it
+            elif found or not taken:
                 return found, not taken or bool(taken[0]["besides"])
 
     def _others(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> list[Row]:
@@ -176,11 +187,44 @@ class Bucket:
         return full_at
 
 
+class Passed:
+    """Up to which due time a queue was claimed, where so many dead rows lie before it that a claim of one takes ten times as long.
+
+    That happens while a long transaction elsewhere keeps them from being cleaned up. Whoever begins behind them passes over a
+    task that was enqueued early and committed late; so every claim that found too little, and one in every second, begins at
+    the front.
+    """
+
+    _PATIENCE = 1.0
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, datetime]] = {}
+        self._looked_at = -math.inf
+
+    def start(self, queue: str | None) -> dict[str, Any]:
+        """The parameters that have a claim of this queue begin behind them; none: it begins at the front."""
+        now = time.monotonic()
+        passed = None if queue is None or now - self._looked_at >= self._PATIENCE else self._found.get(queue)
+        if passed is None:
+            self._looked_at = now
+            return {}
+        return {"passed_priority": passed[0], "passed_until": passed[1]}
+
+    def note(self, queue: str | None, taken: Sequence[Row], *, enough: bool) -> None:
+        if queue is None:
+            return
+        last = max((row for row in taken if row["lease_token"] is not None), key=_order, default=None)
+        if enough and last is not None and last["crowded"]:
+            self._found[queue] = last["priority"], last["available_at"]
+        else:
+            self._found.pop(queue, None)
+
+
 def _order(row: Row) -> tuple[int, datetime, int]:
     return -row["priority"], row["available_at"], row["entry_id"]
 
 
 def _claim(row: Row, worker_id: UUID) -> Claim:
-    for name in ("available_at", "entry_id", "expires_at", "besides"):
+    for name in ("available_at", "entry_id", "expires_at", "besides", "crowded"):
         del row[name]
     return Claim(worker_id=worker_id, **row)

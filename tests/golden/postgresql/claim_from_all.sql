@@ -98,7 +98,7 @@ WHERE keyed.partition_key IS NOT NULL
   LIMIT %(param_3)s::INTEGER) IS NOT NULL OR (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
-  LIMIT %(param_4)s::INTEGER) IS NOT NULL AS besides),
+  LIMIT %(param_4)s::INTEGER) IS NOT NULL AS besides, pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded),
 claimed AS
 (UPDATE task_executions
 SET status=CASE WHEN (task_executions.expires_at <= (SELECT clock.now
@@ -143,9 +143,9 @@ event AS
     claimed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_6
 FROM claimed)
-  SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, claimed.pipeline_execution_id, claimed.task_name,
-      claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args, claimed.headers,
-      claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds, claimed.created_at,
-      claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
+  SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,
+      claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
+      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds,
+      claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
       claimed.lease_expires_at, claimed.expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

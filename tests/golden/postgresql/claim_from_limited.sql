@@ -35,7 +35,8 @@ FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
 FROM event_types
 WHERE due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) = '*'
     AND substr(due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))
+    length(event_types.event_type) - 1)))) AND due.available_at >= CASE WHEN (pair.priority =
+    %(passed_priority)s::SMALLINT) THEN %(passed_until)s::TIMESTAMP WITH TIME ZONE ELSE '-infinity' END
 ORDER BY due.available_at, due.id
   LIMIT %(limit)s::BIGINT FOR UPDATE SKIP LOCKED) AS locked ON true
   LIMIT %(limit)s::BIGINT),
@@ -49,7 +50,7 @@ WHERE keyed.partition_key IS NOT NULL
   LIMIT %(param_3)s::INTEGER) IS NOT NULL OR (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
-  LIMIT %(param_4)s::INTEGER) IS NOT NULL AS besides),
+  LIMIT %(param_4)s::INTEGER) IS NOT NULL AS besides, pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded),
 claimed AS
 (UPDATE task_executions
 SET status=CASE WHEN (task_executions.expires_at <= (SELECT clock.now
@@ -94,9 +95,9 @@ event AS
     claimed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_5
 FROM claimed)
-  SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, claimed.pipeline_execution_id, claimed.task_name,
-      claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args, claimed.headers,
-      claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds, claimed.created_at,
-      claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
+  SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,
+      claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
+      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds,
+      claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
       claimed.lease_expires_at, claimed.expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

@@ -40,7 +40,7 @@ WHERE partition_key IS NOT NULL
   LIMIT :param_7 OFFSET :param_8) IS NOT NULL OR (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
-  LIMIT :param_9 OFFSET :param_10) IS NOT NULL AS besides;
+  LIMIT :param_9 OFFSET :param_10) IS NOT NULL AS besides, 0 AS crowded;
 
 -- claimed
 WITH taken AS MATERIALIZED

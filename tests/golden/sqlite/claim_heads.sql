@@ -32,7 +32,7 @@ WHERE partition_key IS NOT NULL
   LIMIT :param_3 OFFSET :param_4) IS NOT NULL OR (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
-  LIMIT :param_5 OFFSET :param_6) IS NOT NULL AS besides;
+  LIMIT :param_5 OFFSET :param_6) IS NOT NULL AS besides, 0 AS crowded;
 
 -- claimed
 WITH taken AS MATERIALIZED
