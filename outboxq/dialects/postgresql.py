@@ -13,11 +13,13 @@ from sqlalchemy import (
     ColumnElement,
     Engine,
     FromClause,
+    Integer,
     Select,
     Table,
     Text,
     Uuid,
     bindparam,
+    case,
     cast,
     column,
     delete,
@@ -80,6 +82,17 @@ class PostgresGrammar:
         return cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
+        if text is None and len(pairs) == 1:
+            [(name, value)] = pairs.items()
+            if isinstance(
+                value.type, Integer
+            ):  # the event of each claim: needs no quotes, so nothing need be built and printed
+                said = (
+                    literal_column(f"'{{\"{name}\": '", Text)
+                    .concat(cast(value, Text))
+                    .concat(literal_column("'}'", Text))
+                )
+                return func.coalesce(said, literal_column("'{}'", Text), type_=Text)
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
         built: ColumnElement[Any] = func.jsonb_strip_nulls(func.jsonb_build_object(*members, type_=JSONB), type_=JSONB)
         if text is not None:
@@ -125,6 +138,12 @@ class PostgresGrammar:
     ) -> tuple[FromClause, Any]:
         found = choose(task_outbox.alias(f"{name}_entry")).limit(limit).correlate(source).lateral(name)
         return source.join(found, true()), found.c
+
+    @property
+    def crowded(self) -> ColumnElement[bool]:
+        # Autovacuum comes at 5 000; what an old snapshot may still see, it counts and leaves.
+        dead = func.pg_stat_get_dead_tuples(literal_column("task_outbox.tableoid"), type_=BigInteger)
+        return dead > literal_column("2000")
 
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
         name = func.concat_ws(literal_column("chr(31)"), literal_column("'outboxq'"), *names)
@@ -179,8 +198,11 @@ class PostgresDialect(Dialect):
     def take_from_one(self, found: FromClause) -> Statement:
         """Walk the priorities of one queue, highest first, and lock lazily: no entry more than :limit is locked."""
         pair = _best_first(found)
-        locked = _locked(self._grammar, pair, claim.limit)
-        return _delete(select(locked.c.ctid).select_from(pair).join(locked, true()).limit(claim.limit))
+        start = case(
+            (pair.c.priority == claim.passed_priority, claim.passed_until), else_=literal_column("'-infinity'")
+        )
+        locked = _locked(self._grammar, pair, claim.limit, start=start)
+        return _delete(self._grammar, select(locked.c.ctid).select_from(pair).join(locked, true()).limit(claim.limit))
 
     def take_from(self, found: FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first; the backlog itself is never sorted.
@@ -221,7 +243,7 @@ class PostgresDialect(Dialect):
             .cte("rest")
             .prefix_with("MATERIALIZED")
         )
-        return _delete(select(first.c.ctid).union_all(select(rest.c.ctid)))
+        return _delete(self._grammar, select(first.c.ctid).union_all(select(rest.c.ctid)))
 
     def sleeping(self) -> Mapping[str, Prepared]:
         g, given = self._grammar, claim.given_queues(self._grammar)
@@ -294,11 +316,13 @@ def _best_first(pairs: FromClause) -> FromClause:
     return select(pairs).where(pairs.c.priority.is_not(None)).order_by(pairs.c.priority.desc()).subquery("pair")
 
 
-def _locked(g: Grammar, pair: FromClause, limit: Any, besides: Any = None) -> Any:
+def _locked(g: Grammar, pair: FromClause, limit: Any, *, start: Any = None, besides: Any = None) -> Any:
     """Up to `limit` due entries of each pair, locked as they are pulled, those locked by others passed over."""
     entry = task_outbox.alias("due")
     ctid: ColumnElement[Any] = literal_column("due.ctid").label("ctid")
     due = claim.due(g, pair, ctid, entry=entry)
+    if start is not None:
+        due = due.where(entry.c.available_at >= start)
     if besides is not None:
         due = due.where(literal_column("due.ctid") != _all_of(besides))
     return due.limit(limit).with_for_update(skip_locked=True).correlate(pair).lateral("locked")
@@ -308,11 +332,11 @@ def _all_of(relation: Any) -> Any:
     return func.all(func.array(select(relation.c.ctid).scalar_subquery()))
 
 
-def _delete(ctids: Any) -> Statement:
+def _delete(g: Grammar, ctids: Any) -> Statement:
     """Delete the entries picked. ARRAY(…) is evaluated once, so the limit holds under every plan."""
     picked = ctids.cte("picked").prefix_with("MATERIALIZED")
     return (
         delete(task_outbox)
         .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))
-        .returning(*claim.taken())
+        .returning(*claim.taken(g))
     )

@@ -20,6 +20,7 @@ from sqlalchemy import (
     cast,
     column,
     delete,
+    false,
     func,
     literal_column,
     select,
@@ -110,6 +111,10 @@ class SqliteGrammar:
         ids = choose(inner).with_only_columns(inner.c.id).limit(limit).correlate(source).scalar_subquery()
         return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
 
+    @property
+    def crowded(self) -> ColumnElement[bool]:
+        return false()  # a deleted row is gone
+
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:  # noqa: ARG002 - its one writer has every lock
         return true()
 
@@ -192,7 +197,7 @@ class SqliteDialect(Dialect):
             .order_by(entry.c.priority.desc(), entry.c.available_at, entry.c.id)
             .limit(claim.limit)
         )
-        return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken())
+        return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken(self._grammar))
 
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
         return {name: packed(rows, self.encoders(columns))}

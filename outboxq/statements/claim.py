@@ -17,11 +17,13 @@ from sqlalchemy import (
     Double,
     FromClause,
     Select,
+    SmallInteger,
     Text,
     Uuid,
     bindparam,
-    cast,
+    case,
     func,
+    literal_column,
     not_,
     null,
     or_,
@@ -34,12 +36,15 @@ from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases, task_outbox
 from . import follow, limits
 from .fanout import matches
-from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
+from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
 """A worker's own lease in place of the task's; None: the task's."""
+passed_priority = bindparam("passed_priority", None, type_=SmallInteger)
+passed_until = bindparam("passed_until", None, type_=Instant)
+"""Entries of this priority are looked for from this due time on; None: all. Before it there is next to nothing but dead rows."""
 EVENT_TYPES: Columns = {"event_type": Text()}
 _any_event_type = bindparam("any_event_type", type_=Boolean, required=True)
 
@@ -56,7 +61,6 @@ _CLAIM_COLUMNS = (
     "attempt",
     "max_attempts",
     "recovery_attempts",
-    "lease_token",
     "timeout_seconds",
     "created_at",
     "first_started_at",
@@ -78,25 +82,24 @@ def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, give
             "claimed": lambda r: _claimed(g, r),
             "lease": lambda r: _lease(g, r),
             "event": lambda r: _event(g, r),
-            "expired": lambda r: _expired(g, r),
-            "expired_event": lambda r: _expired_event(g, r),
         },
-        when={"expired": When("taken", "expires_at"), "expired_event": When("expired", "id")},
         returns="taken",
         completed_by=("claimed",),
     )
 
 
-def taken() -> tuple[Any, ...]:
-    """What `take` returns: the execution's id, by what the claim is ordered, and whether there is work of another kind."""
+def taken(g: Grammar) -> tuple[Any, ...]:
+    """What `take` returns: the execution's id, by what the claim is ordered, whether there is work of another kind, and whether
+    dead rows lie in the way.
+    """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
     with_key = select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
     return (
         entry.task_execution_id.label("id"),
         entry.available_at,
         entry.id.label("entry_id"),
-        entry.expires_at,
         or_(with_key, limits.any_limited()).label("besides"),
+        g.crowded.label("crowded"),
     )
 
 
@@ -171,24 +174,32 @@ def _event_types(g: Grammar) -> FromClause:
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:
+    """What is too late to start ends instead. One statement for both, which few tasks need and all would pay for."""
     execution = task_executions.c
     lease = func.coalesce(lease_seconds, execution.lease_seconds)
+    late = execution.expires_at <= g.now
+    runs = execution.status == word(TaskStatus.RUNNING)
     return (
         update(task_executions)
-        .where(g.among(execution.id, _ids(g, r, expired=False)), execution.status == word(TaskStatus.READY))
+        .where(g.among(execution.id, r["taken"].c.id), execution.status == word(TaskStatus.READY))
         .values(
-            status=word(TaskStatus.RUNNING),
-            worker_id=worker_id,
-            lease_token=execution.lease_token + 1,
+            status=case((late, word(TaskStatus.CANCELLED)), else_=word(TaskStatus.RUNNING)),
+            worker_id=case((late, null()), else_=worker_id),
+            lease_token=execution.lease_token + case((late, literal_column("0")), else_=literal_column("1")),
             retry_at=null(),
-            first_started_at=func.coalesce(execution.first_started_at, g.now),
-            started_at=g.now,
+            first_started_at=case(
+                (late, execution.first_started_at), else_=func.coalesce(execution.first_started_at, g.now)
+            ),
+            started_at=case((late, execution.started_at), else_=g.now),
+            completed_at=case((late, g.now), else_=null()),
             updated_at=g.now,
         )
         .returning(
             *(execution[name] for name in _CLAIM_COLUMNS),
+            case((runs, execution.lease_token), else_=null()).label("lease_token"),
             lease.label("lease_seconds"),
             g.later(g.now, lease).label("lease_expires_at"),
+            execution.expires_at,
         )
     )
 
@@ -198,7 +209,7 @@ def _lease(g: Grammar, r: Relations) -> Statement:
     new = g.insert(task_leases).from_select(
         ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at"],
         select(claimed.id, claimed.queue, claimed.lease_token, worker_id, claimed.lease_expires_at).where(
-            claimed.id.is_not(None)
+            claimed.lease_token.is_not(None)
         ),
     )
     # A Ready task has no lease. Should one have been left behind all the same, it must not make its task unclaimable.
@@ -212,43 +223,13 @@ def _lease(g: Grammar, r: Relations) -> Statement:
 
 def _event(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
+    late = claimed.lease_token.is_(None)
     return follow.event(
         g,
         claimed,
         r["claimed"],
-        event_type=word(EventType.CLAIMED),
-        data=g.json(attempt=claimed.attempt),
+        event_type=case((late, word(EventType.EXPIRED)), else_=word(EventType.CLAIMED)),
+        data=case((late, g.json(expires_at=claimed.expires_at)), else_=g.json(attempt=claimed.attempt)),
         worker_id=worker_id,
         lease_token=claimed.lease_token,
     )
-
-
-def _expired(g: Grammar, r: Relations) -> Statement:
-    """Too late to start: that is its end."""
-    execution = task_executions.c
-    return (
-        update(task_executions)
-        .where(g.among(execution.id, _ids(g, r, expired=True)), execution.status == word(TaskStatus.READY))
-        .values(status=word(TaskStatus.CANCELLED), retry_at=null(), completed_at=g.now, updated_at=g.now)
-        .returning(execution.id, execution.pipeline_execution_id, execution.expires_at)
-    )
-
-
-def _expired_event(g: Grammar, r: Relations) -> Statement:
-    expired = r["expired"].c
-    return follow.event(
-        g,
-        expired,
-        r["expired"],
-        event_type=word(EventType.EXPIRED),
-        data=g.json(expires_at=expired.expires_at),
-        worker_id=worker_id,
-        lease_token=null(),
-    )
-
-
-def _ids(g: Grammar, r: Relations, *, expired: bool) -> ColumnElement[Any]:
-    taken = r["taken"].c
-    late = cast(taken.expires_at, Instant) <= g.now
-    chosen = late if expired else or_(taken.expires_at.is_(None), not_(late))
-    return select(taken.id).where(chosen).subquery("late" if expired else "in_time").c.id

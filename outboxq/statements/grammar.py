@@ -105,6 +105,11 @@ class Grammar(Protocol):
         """
         ...
 
+    @property
+    def crowded(self) -> ColumnElement[bool]:
+        """Deleted outbox entries that could not be cleaned up yet are so many that a claim should begin behind them."""
+        ...
+
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
         """Take the lock of that name until the transaction ends, unless another transaction has it; never waits."""
         ...

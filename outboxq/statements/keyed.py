@@ -210,7 +210,7 @@ def _take_heads(g: Grammar, given: FromClause) -> Statement:
     # Chosen first and locked then: passing over a locked head must not lead to the entry behind it.
     free = select(entry.c.id).where(g.among(entry.c.id, heads.c.id)).with_for_update(skip_locked=True, of=entry)
     locked = free.cte("locked").prefix_with("MATERIALIZED")
-    return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken())
+    return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
 
 
 def _head(g: Grammar, source: FromClause, name: str, queue: Any, after: Any) -> tuple[FromClause, Any]:

@@ -14,6 +14,7 @@ from ..model import Claim, duration
 from ..target import Target
 from .base import identifier, positive
 from .keys import Keys, started
+from .passed import Passed
 
 log = logging.getLogger("outboxq.store")
 
@@ -32,6 +33,10 @@ class Claiming(Keys):
     """The last claim took all that it asked for: where a claim looks before it writes, this look is spared."""
     _turn = 0
     """Counts the claims of others, so that each kind is the first by turns."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._passed = Passed()
 
     def claim_ready_task(
         self,
@@ -59,16 +64,18 @@ class Claiming(Keys):
             raise InvalidArgument("the lease must be longer than nothing")
         options = {"worker_id": worker_id, "lease_seconds": seconds}
         scoped = queues is not None
+        queue = queues[0] if queues is not None and len(set(queues)) == 1 else None
+        start = self._passed.start(queue)
 
         def part(target: Target, claim: Part, room: int) -> Found:
             values = self._values(target, **options) | self._scope(target, queues, event_types)
-            return claim(target, room, values, scoped=scoped)
+            return claim(target, room, values | {"queue": queue, "start": start}, scoped=scoped)
 
         looks = using is None and self.dialect.reads_before_writing and not self._may_be_more
         if looks and not self._any_due(queues, event_types):
             return []
         if using is None and self.dialect.one_statement:
-            rows = self._claim_in_parts(limit, part)
+            rows = self._claim_in_parts(limit, part, hinted=bool(start))
         else:
             rows = self._run(
                 lambda target: self._claim(limit, lambda claim, room, _: part(target, claim, room)),
@@ -78,8 +85,8 @@ class Claiming(Keys):
         self._may_be_more = 1 < len(rows) == limit  # of one, it says little
         return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
 
-    def _claim_in_parts(self, limit: int, part: Callable[[Target, Part, int], Found]) -> list[Row]:
-        """Each in a transaction of its own: most claims are one statement then.
+    def _claim_in_parts(self, limit: int, part: Callable[[Target, Part, int], Found], *, hinted: bool) -> list[Row]:
+        """Each in a transaction of its own: most claims are one statement then. (One by a hint may need a second.)
 
         Not flushed, for a task must not wait for that: a server that crashes may take the claim back, which fences its worker
         (the next holder of the same token is another one), and the task is claimed again. What is flushed later, such as its
@@ -89,6 +96,7 @@ class Claiming(Keys):
 
         def run(claim: Part, room: int, begin: Begin) -> Found:
             try:
+                begin = Begin.ASYNCHRONOUS if hinted else begin
                 rows, more = self._run(lambda target: part(target, claim, room), begin=begin)
             except Exception:
                 if not claimed:
@@ -121,13 +129,16 @@ class Claiming(Keys):
         plan = statements.claim_from_all
         if scoped:
             plan = statements.claim_from_one if values["one_queue"] else statements.claim_from_given
-        values = values | {"limit": limit}
         found: list[Row] = []
+        queue, start = values["queue"], values["start"]
         while True:
             with target.atomic():
-                taken = plan.run(target.execute, values)
+                taken = plan.run(target.execute, {**values, **start, "limit": limit - len(found)})
             found += started(taken)
-            if found or not taken:
+            self._passed.note(queue, taken, enough=len(found) == limit)
+            if start and len(found) < limit:
+                start = {}  # there may be some before it
+            elif found or not taken:
                 return found, not taken or bool(taken[0]["besides"])
 
     def _others(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found:
@@ -222,5 +233,5 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 def _claim(row: Row, worker_id: UUID) -> Claim:
-    del row["available_at"], row["entry_id"], row["expires_at"], row["besides"]
+    del row["available_at"], row["entry_id"], row["expires_at"], row["besides"], row["crowded"]
     return Claim(worker_id=worker_id, **row)

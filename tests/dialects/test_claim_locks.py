@@ -17,6 +17,7 @@ from outboxq.model import EventType, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
+from tests.waiting import until
 
 QUEUES = [None, ["default"], ["default", "other"]]
 
@@ -140,6 +141,51 @@ def test_no_statement_of_ours_is_compiled(postgresql, begin):
     """A plan that cannot avoid a disabled sequential scan costs 1e10, and JIT then takes 600 ms for what takes one."""
     with postgresql.store._transaction(begin) as target:
         assert target.execute("SHOW jit", {}) == [("off",)]
+
+
+@pytest.fixture
+def crowded(postgresql):
+    """Dead rows in front of the queue, which an old snapshot keeps; and the server has counted them."""
+    fill = (
+        "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
+        "SELECT gen_random_uuid(), 'default', 0, n, now() - interval '1 day', now() FROM generate_series(1, 5000) AS n"
+    )
+    with postgresql.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old:
+        old.exec_driver_sql("SELECT 1")
+        postgresql.run(fill)
+        postgresql.run("DELETE FROM task_outbox")
+        count = "SELECT pg_stat_get_dead_tuples('task_outbox'::regclass)"
+        until(lambda: postgresql.rows(count)[0][0] >= 5000)
+        yield postgresql
+        old.rollback()
+
+
+def buffers_of_a_claim(database):
+    count = "SELECT heap_blks_hit + idx_blks_hit FROM pg_statio_user_tables WHERE relname = 'task_outbox'"
+    before = database.rows(count)[0][0]
+    with helpers.transaction(database) as connection:
+        claims = database.claim(queues=["default"], using=connection)
+        connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+        connection.commit()
+    return claims, database.rows(count)[0][0] - before
+
+
+def test_a_claim_begins_behind_dead_rows_that_cannot_be_cleaned_up(crowded):
+    handles = [crowded.add() for _ in range(3)]
+    found = [buffers_of_a_claim(crowded) for _ in handles]
+    assert [ids(claims) for claims, _ in found] == [[handle.id] for handle in handles]
+    (_, first), *others = found
+    assert max(blocks for _, blocks in others) < first - 80, found
+
+
+def test_and_at_the_front_where_that_finds_too_little(crowded):
+    """A task that was enqueued early and committed late."""
+    crowded.add()
+    assert len(crowded.claim(queues=["default"])) == 1
+    early, late = crowded.add(available_at=helpers.stale_by(crowded, 60)), crowded.add()
+    assert ids(crowded.claim(queues=["default"])) == [late.id]
+    assert ids(crowded.claim(queues=["default"])) == [early.id]
+    assert crowded.claim(queues=["default"]) == []
 
 
 def test_a_claim_of_nothing_is_given_no_transaction_id(postgresql):

@@ -92,71 +92,60 @@ taken AS
 (DELETE FROM task_outbox
 WHERE ctid = any(array((SELECT picked.ctid
 FROM picked)))
-RETURNING task_outbox.task_execution_id AS id, task_outbox.available_at, task_outbox.id AS entry_id,
-    task_outbox.expires_at, (SELECT keyed.id
+RETURNING task_outbox.task_execution_id AS id, task_outbox.available_at, task_outbox.id AS entry_id, (SELECT keyed.id
 FROM task_outbox AS keyed
 WHERE keyed.partition_key IS NOT NULL
   LIMIT %(param_3)s::INTEGER) IS NOT NULL OR (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
-  LIMIT %(param_4)s::INTEGER) IS NOT NULL AS besides),
+  LIMIT %(param_4)s::INTEGER) IS NOT NULL AS besides, pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded),
 claimed AS
 (UPDATE task_executions
-SET status='Running', lease_token=(task_executions.lease_token + %(lease_token_1)s::BIGINT),
-    worker_id=%(worker_id)s::UUID, retry_at=NULL, first_started_at=coalesce(task_executions.first_started_at, (SELECT
-    clock.now
-FROM clock)), started_at=(SELECT clock.now
-FROM clock), updated_at=(SELECT clock.now
+SET status=CASE WHEN (task_executions.expires_at <= (SELECT clock.now
+FROM clock)) THEN 'Cancelled' ELSE 'Running' END, lease_token=(task_executions.lease_token + CASE WHEN
+    (task_executions.expires_at <= (SELECT clock.now
+FROM clock)) THEN 0 ELSE 1 END), worker_id=CASE WHEN (task_executions.expires_at <= (SELECT clock.now
+FROM clock)) THEN NULL ELSE %(worker_id)s::UUID END, retry_at=NULL, first_started_at=CASE WHEN
+    (task_executions.expires_at <= (SELECT clock.now
+FROM clock)) THEN task_executions.first_started_at ELSE coalesce(task_executions.first_started_at, (SELECT clock.now
+FROM clock)) END, started_at=CASE WHEN (task_executions.expires_at <= (SELECT clock.now
+FROM clock)) THEN task_executions.started_at ELSE (SELECT clock.now
+FROM clock) END, completed_at=CASE WHEN (task_executions.expires_at <= (SELECT clock.now
+FROM clock)) THEN (SELECT clock.now
+FROM clock) ELSE NULL END, updated_at=(SELECT clock.now
 FROM clock)
-WHERE task_executions.id = any(array((SELECT in_time.id
-FROM (SELECT taken.id AS id
-FROM taken
-WHERE taken.expires_at IS NULL OR CAST(taken.expires_at AS TIMESTAMP WITH TIME ZONE) > (SELECT clock.now
-FROM clock)) AS in_time))) AND task_executions.status = 'Ready'
+WHERE task_executions.id = any(array((SELECT taken.id
+FROM taken))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
     task_executions.priority, task_executions.event_type, task_executions.partition_key, task_executions.args,
     task_executions.headers, task_executions.attempt, task_executions.max_attempts, task_executions.recovery_attempts,
-    task_executions.lease_token, task_executions.timeout_seconds, task_executions.created_at,
-    task_executions.first_started_at, task_executions.started_at, coalesce(%(lease_seconds)s,
-    task_executions.lease_seconds) AS lease_seconds, (SELECT clock.now
-FROM clock) + coalesce(%(lease_seconds)s, task_executions.lease_seconds) * interval '1 second' AS lease_expires_at),
+    task_executions.timeout_seconds, task_executions.created_at, task_executions.first_started_at,
+    task_executions.started_at, CASE WHEN (task_executions.status = 'Running') THEN task_executions.lease_token ELSE
+    NULL END AS lease_token, coalesce(%(lease_seconds)s, task_executions.lease_seconds) AS lease_seconds, (SELECT
+    clock.now
+FROM clock) + coalesce(%(lease_seconds)s, task_executions.lease_seconds) * interval '1 second' AS lease_expires_at,
+    task_executions.expires_at),
 lease AS
 (INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) SELECT claimed.id AS id,
     claimed.queue AS queue, claimed.lease_token AS lease_token, %(worker_id)s::UUID AS anon_3, claimed.lease_expires_at
     AS lease_expires_at
 FROM claimed
-WHERE claimed.id IS NOT NULL
+WHERE claimed.lease_token IS NOT NULL
 ON CONFLICT (task_execution_id) DO UPDATE
 SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at =
     excluded.lease_expires_at),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
-    created_at) SELECT claimed.pipeline_execution_id AS pipeline_execution_id, claimed.id AS id, 'task_claimed',
-    CAST(jsonb_strip_nulls(jsonb_build_object('attempt', claimed.attempt)) AS TEXT) AS jsonb_strip_nulls_1,
-    %(worker_id)s::UUID AS anon_3, claimed.lease_token AS lease_token, (SELECT clock.now
-FROM clock) AS anon_4
-FROM claimed),
-expired AS
-(UPDATE task_executions
-SET status='Cancelled', retry_at=NULL, completed_at=(SELECT clock.now
-FROM clock), updated_at=(SELECT clock.now
-FROM clock)
-WHERE task_executions.id = any(array((SELECT late.id
-FROM (SELECT taken.id AS id
-FROM taken
-WHERE CAST(taken.expires_at AS TIMESTAMP WITH TIME ZONE) <= (SELECT clock.now
-FROM clock)) AS late))) AND task_executions.status = 'Ready'
-RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.expires_at),
-expired_event AS
-(INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
-    created_at) SELECT expired.pipeline_execution_id AS pipeline_execution_id, expired.id AS id, 'task_expired',
-    CAST(jsonb_strip_nulls(jsonb_build_object('expires_at', expired.expires_at)) AS TEXT) AS jsonb_strip_nulls_2,
-    %(worker_id)s::UUID AS anon_3, NULL AS anon_5, (SELECT clock.now
+    created_at) SELECT claimed.pipeline_execution_id AS pipeline_execution_id, claimed.id AS id, CASE WHEN
+    (claimed.lease_token IS NULL) THEN 'task_expired' ELSE 'task_claimed' END AS anon_4, CASE WHEN (claimed.lease_token
+    IS NULL) THEN CAST(jsonb_strip_nulls(jsonb_build_object('expires_at', claimed.expires_at)) AS TEXT) ELSE
+    coalesce('{"attempt": ' || CAST(claimed.attempt AS TEXT) || '}', '{}') END AS anon_5, %(worker_id)s::UUID AS anon_3,
+    claimed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_6
-FROM expired)
-  SELECT taken.id, taken.available_at, taken.entry_id, taken.expires_at, taken.besides, claimed.pipeline_execution_id,
+FROM claimed)
+  SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,
       claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
-      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.lease_token,
-      claimed.timeout_seconds, claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_seconds,
-      claimed.lease_expires_at
+      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds,
+      claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
+      claimed.lease_expires_at, claimed.expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

@@ -1,0 +1,48 @@
+"""How far a queue has been claimed: where the next claim may begin."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from ..dialects import Row
+
+
+class Passed:
+    """Up to which due time a queue was claimed, where so many dead rows lie before it that a claim of one takes ten times as long.
+
+    That happens while a long transaction elsewhere keeps them from being cleaned up. Whoever begins behind them passes over a
+    task that was enqueued early and committed late; so every claim that found too little, and one in every second, begins at
+    the front.
+    """
+
+    _PATIENCE = 1.0
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, datetime]] = {}
+        self._looked_at = -math.inf
+
+    def start(self, queue: str | None) -> dict[str, Any]:
+        """The parameters that have a claim of this queue begin behind them; none: it begins at the front."""
+        now = time.monotonic()
+        passed = None if queue is None or now - self._looked_at >= self._PATIENCE else self._found.get(queue)
+        if passed is None:
+            self._looked_at = now
+            return {}
+        return {"passed_priority": passed[0], "passed_until": passed[1]}
+
+    def note(self, queue: str | None, taken: Sequence[Row], *, enough: bool) -> None:
+        if queue is None:
+            return
+        last = max((row for row in taken if row["lease_token"] is not None), key=_place, default=None)
+        if enough and last is not None and last["crowded"]:
+            self._found[queue] = last["priority"], last["available_at"]
+        else:
+            self._found.pop(queue, None)
+
+
+def _place(row: Row) -> tuple[int, datetime]:
+    return -row["priority"], row["available_at"]
