@@ -18,7 +18,7 @@ from .store import Store
 
 log = logging.getLogger("outboxq.worker")
 
-_MOST_AT_ONCE = 500
+_MOST_AT_ONCE = 1000
 _AGAIN_AFTER = 0.5
 _LOOK = 0.1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -14,10 +15,10 @@ log = logging.getLogger("outboxq.worker")
 
 _AHEAD = 0.05
 """Seconds of work that may wait before busy handlers: enough for the next claim to arrive, little enough to give back."""
-_MOST_AHEAD = 500
-_SLOWEST_LEARNING = 0.1
-_WILDEST = 8
-_UNNOTICED = 0.001
+_MOST_AHEAD = 1000
+_MEMORY = 0.2
+"""Seconds of the whole crew's work that tell its pace: a single job that the machine held up must not, for the claims that follow
+would be small just when there is much to do."""
 
 
 class Crew(Generic[T]):
@@ -48,7 +49,8 @@ class Crew(Generic[T]):
         self._dismissed = False
         self._awaited = -1
         """Somebody waits until no more than so many jobs are in flight."""
-        self._seconds: float | None = None
+        self._done = self._spent = 0.0
+        """Jobs and the seconds they took, of late."""
         self._threads = [
             threading.Thread(target=self._work, name=f"outboxq-handler-{number}", daemon=True) for number in range(size)
         ]
@@ -73,9 +75,9 @@ class Crew(Generic[T]):
         """How many jobs may lie before busy threads now."""
         if self._prefetch is not None:
             return self._prefetch
-        if self._seconds is None:  # nothing is known of their pace yet
+        if not self._done:  # nothing is known of their pace yet
             return 0
-        return min(_MOST_AHEAD, int(self.size * _AHEAD / max(self._seconds, 1e-6)))
+        return min(_MOST_AHEAD, int(self.size * _AHEAD / max(self._spent / self._done, 1e-6)))
 
     def start(self) -> None:
         for thread in self._threads:
@@ -111,7 +113,8 @@ class Crew(Generic[T]):
     def slow_down(self, seconds: float) -> None:
         """Jobs turned out to take that long at least, although none has ended that says so: nothing is to lie ahead."""
         with self._changed:
-            self._seconds = max(seconds, 2 * self.size * _AHEAD, self._seconds or 0)
+            known = self._spent / self._done if self._done else 0
+            self._done, self._spent = 1, max(seconds, 2 * self.size * _AHEAD, known)
 
     def wake(self) -> None:
         with self._changed:
@@ -146,10 +149,8 @@ class Crew(Generic[T]):
             self._in_flight += jobs
             if seconds is not None:
                 self.handled += 1
-                known = seconds if self._seconds is None else self._seconds
-                share = max(_SLOWEST_LEARNING, 1 / self.handled)
-                if share == _SLOWEST_LEARNING:  # one job that the machine held up is not the handlers' pace; many are
-                    seconds = min(seconds, max(_WILDEST * known, _UNNOTICED))
-                self._seconds = known + share * (seconds - known)
+                kept = math.exp(-seconds / (self.size * _MEMORY))
+                self._done = self._done * kept + 1
+                self._spent = self._spent * kept + seconds
             if self._in_flight <= self._awaited:
                 self._changed.notify_all()

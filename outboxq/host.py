@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from .context import TaskContext, Unit
 from .model import Outcome
@@ -18,10 +18,9 @@ class Host:
         """The transaction that is written in when none was named: what `using()` would be given. None: nobody knows."""
         yield None
 
-    @contextmanager
-    def handling(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002 - for those who override it
+    def handling(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override it
         """Around a handler and the transaction of its task, in its thread. What it raises at its beginning fails the attempt."""
-        yield
+        return nullcontext()
 
     def unit(self, store: Store, *, within: object = None) -> AbstractContextManager[Unit]:
         """The transaction of a transactional task; `within` a test's own transaction, a savepoint of that.

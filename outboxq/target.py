@@ -58,9 +58,11 @@ class Target(ABC):
     def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
         """All statements inside or none, without touching the transaction around them.
 
-        Where a transition is one statement, or the transaction ours, only `savepoint` makes a savepoint: for several that may end in an error of ours.
+        Where a transition is one statement, or the transaction ours, only `savepoint` makes a savepoint: for several that may
+        end in an error of ours.
         """
-        return nullcontext() if self.dialect.one_statement and not savepoint else self._savepoint()
+        needs_none = (self.own or self.dialect.one_statement) and not savepoint
+        return nullcontext() if needs_none else self._savepoint()
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:

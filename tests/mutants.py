@@ -76,9 +76,9 @@ MUTANTS = (
         "outboxq/dialects/script.py",
         (
             (
-                "            found = list(execute(step.sql, step.bind(bound))) if self._has_work(name, passed) else []\n",
+                "            found[name] = step.run(execute, values, found) if self._has_work(name, found) else ()\n",
                 (
-                    "            found = list(execute(step.sql, step.bind(bound))) if self._has_work(name, passed) else []\n"
+                    "            found[name] = step.run(execute, values, found) if self._has_work(name, found) else ()\n"
                     '            if name in ("taken", "entry"):\n'
                     '                execute("COMMIT", {})\n'
                     '                execute("BEGIN IMMEDIATE", {})\n'

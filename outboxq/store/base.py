@@ -180,8 +180,7 @@ class Transactions:
         To be called after the change. A database that cannot notify is watched instead, so nothing is to be said there.
         """
         names = sorted(set(queues))
-        wake = target.dialect.statements.sleeping.get("wake")
-        if wake is None or not names:
+        if not names or (wake := target.dialect.statements.sleeping.get("wake")) is None:
             return
         values = self._values(target, channel=target.dialect.channel)
         wake.run(target.execute, values | self._named(target, names))
