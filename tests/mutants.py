@@ -145,7 +145,7 @@ MUTANTS = (
         "outboxq/target.py",
         (
             (
-                "return nullcontext() if self.dialect.one_statement and not savepoint else self._savepoint()",
+                "return nullcontext() if needs_none else self._savepoint()",
                 "return nullcontext()",
             ),
         ),
