@@ -117,7 +117,7 @@ def none_of_none(
 @click.option(
     "--relaxed-durability",
     is_flag=True,
-    help="PostgreSQL answers before the end of a task is on disk: after a crash of the server it may run again.",
+    help="Ends of tasks need not be on disk at once: after a crash of the server, or of SQLite's machine, the last run again.",
 )
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Worker processes.")
 @click.option("--reload", is_flag=True, help="Start anew when a Python file below the working directory changes.")

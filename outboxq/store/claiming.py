@@ -12,7 +12,7 @@ from ..dialects import Begin, Row
 from ..errors import InvalidArgument
 from ..model import Claim, duration
 from ..target import Target
-from .base import identifier, positive
+from .base import identifier, positive, queue_names
 from .keys import Keys, started
 from .passed import Passed
 
@@ -53,7 +53,8 @@ class Claiming(Keys):
         Of each partition key at most one, and none while one of its tasks runs; keys take turns, and so do tasks with a key
         and tasks without where there are both. Nothing of a paused queue, and of a limited one no more than its limits allow.
         What has expired is Cancelled instead. `queues` None: all. `event_types`: only tasks of these emitted events, exact
-        or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own.
+        or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own. What was enqueued early and committed
+        late may be passed over for a second, where somebody's long transaction keeps many dead rows before a single queue.
 
         An empty list means that nothing was to be had. Never waits for another worker's claim. Raises InvalidArgument.
         """
@@ -64,7 +65,8 @@ class Claiming(Keys):
             raise InvalidArgument("the lease must be longer than nothing")
         options = {"worker_id": worker_id, "lease_seconds": seconds}
         scoped = queues is not None
-        queue = queues[0] if queues is not None and len(set(queues)) == 1 else None
+        names = queue_names(queues) or []
+        queue = names[0] if len(names) == 1 else None
         start = self._passed.start(queue)
 
         def part(target: Target, claim: Part, room: int) -> Found:
