@@ -20,6 +20,7 @@ from .task import Registry, Task
 log = logging.getLogger("outboxq.worker")
 
 _LATER = timedelta(seconds=1)
+_LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 
 
 class Handling:
@@ -132,11 +133,7 @@ class _Undone(Exception):
 
 
 def _log(outcome: Outcome, task: Task[..., Any], seconds: float) -> None:
-    level = {
-        EventType.COMPLETED: logging.INFO,
-        EventType.RETRY_SCHEDULED: logging.WARNING,
-        EventType.FAILED: logging.ERROR,
-    }.get(outcome.event_type, logging.INFO)
+    level = _LEVELS.get(outcome.event_type, logging.INFO)
     if not log.isEnabledFor(level):
         return
     extra = {

@@ -134,16 +134,16 @@ def test_what_comes_while_a_batch_is_written_is_the_next_one(completer, store):
     assert store.batches[1:] == [rest]
 
 
-def test_a_batch_has_at_most_500(completer, store):
+def test_a_batch_has_at_most_1000(completer, store):
     gate = block_the_first(store)
     completer.put(outcome())
     until(lambda: store.batches)
-    rest = [outcome() for _ in range(1001)]
+    rest = [outcome() for _ in range(2001)]
     for one in rest:
         completer.put(one)
     gate.set()
     assert completer.flush(10)
-    assert [len(batch) for batch in store.batches] == [1, 500, 500, 1]
+    assert [len(batch) for batch in store.batches] == [1, 1000, 1000, 1]
     assert [one for batch in store.batches[1:] for one in batch] == rest
 
 
