@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from outboxq.model import EventType, NewTask
+from outboxq.model import MAX_RECOVERIES, EventType, NewTask
 from outboxq.uuid7 import uuid7
 from tests.faults.helpers import left
 from tests.waiting import until
@@ -192,8 +192,14 @@ def survive(database, fork, effects, orders, directory, *, tasks, kills, stops, 
     assert vain & ended.keys() == set(), "rolled back and there"
     assert sorted(orders()) == sorted(ended), "a task without its order, or an order without its task"
     assert len(ended) >= tasks
-    failed = [one for one, (_, status, _) in ended.items() if status != "Completed"]
-    assert failed == [], [database.store.history(one) for one in failed[:3]]
+    unfinished = {one: database.store.history(one) for one, (_, status, _) in ended.items() if status != "Completed"}
+    killed = [one for one, history in unfinished.items() if history[-1].event_type is EventType.ABANDONED]
+    assert list(unfinished) == killed, [
+        [(event.event_type, event.event_data) for event in history] for history in list(unfinished.values())[:3]
+    ]
+    # A recovered task runs alone in its process, which may be the next one struck; four times is bad luck.
+    assert len(killed) <= kills / 50
+    assert {ended.pop(one)[2] for one in killed} <= {MAX_RECOVERIES}
     completed = database.rows(
         "SELECT task_execution_id FROM execution_events WHERE event_type = 'task_completed' "
         "GROUP BY task_execution_id HAVING count(*) > 1"
@@ -209,7 +215,8 @@ def survive(database, fork, effects, orders, directory, *, tasks, kills, stops, 
     print(
         f"{len(ended)} tasks ({len(transactional)} transactional) in {seconds:.1f} s; {done['kills']} workers and "
         f"{done['producers killed']} producers killed, {done['stops']} frozen past their lease; "
-        f"{events[EventType.RESET]} recoveries, {done['fenced']} fenced, {events[EventType.RETRY_SCHEDULED]} retries, "
+        f"{events[EventType.RESET]} recoveries, {len(killed)} tasks killed four times, {done['fenced']} fenced, "
+        f"{events[EventType.RETRY_SCHEDULED]} retries, "
         f"{events[EventType.RELEASED]} released; {len(committed)} acknowledged, 0 lost; {len(vain)} rolled back, "
         f"0 visible; 0 completed twice"
     )
