@@ -213,8 +213,7 @@ class Claimer(threading.Thread):
             self._completer.flush(_LONGEST_PAUSE)  # so that it is seen to have ended
 
     def _put_back(self, held: Sequence[Held], reason: str, *, delay: timedelta = timedelta(0)) -> None:
-        for one in held:
-            self._leases.drop(one.claim)
+        self._leases.drop(*(one.claim for one in held))
         if self._left is not None:
             self._left += len(held)
         self._release([one.claim for one in held], reason, delay=delay)

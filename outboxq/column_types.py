@@ -90,7 +90,7 @@ def _element(value: Any) -> str:
 
 
 def _in_utc(value: datetime | None) -> datetime | None:
-    return None if value is None else value.astimezone(UTC)
+    return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
 
 
 @lru_cache(maxsize=1024)  # a batch has one moment in many places

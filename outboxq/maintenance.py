@@ -77,10 +77,12 @@ class Leases:
         if (one := self._own(claim)) is not None:
             one.context.lose()
 
-    def drop(self, claim: Claim) -> None:
-        if self._own(claim) is not None:
-            with self._lock:
-                self._held.pop(claim.id, None)
+    def drop(self, *claims: Claim) -> None:
+        with self._lock:
+            for claim in claims:
+                one = self._held.get(claim.id)
+                if one is not None and one.claim.lease_token == claim.lease_token:
+                    del self._held[claim.id]
 
     def held(self) -> list[Held]:
         with self._lock:

@@ -167,7 +167,7 @@ class Handle:
     """That task was Ready and took over the new arguments and options."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """The exclusive right to run one task execution until `lease_expires_at`, proved by token and worker together."""
 

@@ -76,9 +76,9 @@ MUTANTS = (
         "outboxq/dialects/script.py",
         (
             (
-                "            found[name] = step.run(execute, values, found) if self._has_work(name, found) else ()\n",
+                "            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()\n",
                 (
-                    "            found[name] = step.run(execute, values, found) if self._has_work(name, found) else ()\n"
+                    "            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()\n"
                     '            if name in ("taken", "entry"):\n'
                     '                execute("COMMIT", {})\n'
                     '                execute("BEGIN IMMEDIATE", {})\n'
@@ -86,6 +86,18 @@ MUTANTS = (
             ),
         ),
         ("tests/contract/test_claim.py", "tests/contract/test_enqueue.py"),
+    ),
+    Mutant(
+        "a batch on SQLite is taken for one of alike rows: all of them end as the first one does",
+        "outboxq/dialects/script.py",
+        (("== 1\n        found: dict", ">= 1\n        found: dict"),),
+        ("tests/contract/test_finish.py",),
+    ),
+    Mutant(
+        "a batch on PostgreSQL is taken for one of alike rows: all of them end as the first one does",
+        "outboxq/dialects/one_statement.py",
+        (("len(set(map(self._alike, rows))) != 1", "len(set(map(self._alike, rows))) < 1"),),
+        ("tests/contract/test_finish.py",),
     ),
     Mutant(
         "recovery forgets the outbox entry",

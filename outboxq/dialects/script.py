@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import FromClause
 from sqlalchemy.sql import visitors
@@ -24,7 +24,7 @@ _Found = Mapping[str, Sequence[Sequence[Any]]]
 class Rows(Protocol):
     """The part of a grammar that makes relations of rows."""
 
-    def rows(self, name: str, columns: Columns) -> FromClause: ...
+    def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause: ...
 
     def row(self, name: str, columns: Columns) -> FromClause: ...
 
@@ -48,8 +48,10 @@ class Script:
         for name, build in transition.steps.items():
             if (when := transition.when.get(name)) is not None:
                 self._when[name] = when.rows, list(relations[when.rows]).index(when.column), when.values
-            self._steps[name] = step = _Step(grammar, build, dict(relations), prepare)
+            self._steps[name] = step = _Step(grammar, build, dict(relations), transition.alike, prepare)
             relations[name] = step.columns
+        positions = {key: position for position, key in enumerate(transition.given)}
+        self._alike = itemgetter(*map(positions.__getitem__, transition.alike)) if transition.alike else None
         self._completed = [
             (name, list(self._steps[name].columns).index("id"), (None,) * len(self._steps[name].columns))
             for name in transition.completed_by
@@ -58,22 +60,30 @@ class Script:
 
     @property
     def sql(self) -> str:
-        return _script({name: step.of_any for name, step in self._steps.items()})
+        return _script({name: step.of_any.prepared for name, step in self._steps.items()})
 
     @property
     def sql_of_one(self) -> str:
         """Where every step has one row to go by."""
-        return _script({name: step.of_one for name, step in self._steps.items()})
+        return _script({name: step.of_one.prepared for name, step in self._steps.items()})
+
+    @property
+    def sql_of_alike(self) -> str:
+        """Where the rows of a batch have that in common which is to be expected."""
+        return _script({name: step.of_alike.prepared for name, step in self._steps.items()})
 
     def compile(self) -> None:
-        """It is."""
+        for step in self._steps.values():
+            _ = step.of_one, step.of_alike
 
     def run(
         self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Sequence[Any]] | None = None
     ) -> list[Row]:
-        found: dict[str, Sequence[Sequence[Any]]] = {"given": _encoded(rows, self._encoders) if rows else ()}
+        given = _encoded(rows, self._encoders) if rows else ()
+        alike = self._alike is not None and len(set(map(self._alike, given))) == 1
+        found: dict[str, Sequence[Sequence[Any]]] = {"given": given}
         for name, step in self._steps.items():
-            found[name] = step.run(execute, values, found) if self._has_work(name, found) else ()
+            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()
         return self._outcome(found)
 
     def _has_work(self, name: str, found: _Found) -> bool:
@@ -96,52 +106,82 @@ class Script:
     def _reader(self) -> Callable[[Iterable[Sequence[Any]]], list[Row]]:
         """Reads the rows of the step asked with those of the completing steps behind them; the id comes from the first."""
         first, *others = self._transition.returns or "", *self._transition.completed_by
-        wanted, behind = self._steps[first].of_any.wanted(self._transition.tells), len(self._steps[first].columns)
+        wanted = self._steps[first].of_any.prepared.wanted(self._transition.tells)
+        behind = len(self._steps[first].columns)
         for name in others:
-            step = self._steps[name].of_any
+            step = self._steps[name].of_any.prepared
             wanted += step.wanted([key for key in step.columns if key != "id"], behind)
             behind += len(step.columns)
         return reader(wanted)
 
 
-class _Step:
-    """A statement of the script; and once more for where each relation that it reads has one row, which most have.
+class _Form(NamedTuple):
+    """A statement of the script, and where what it is given stands in the rows of the relations that it reads."""
 
-    Those rows are packed; a single row is its values, which the statement finds without looking.
-    """
-
-    def __init__(self, grammar: Rows, build: Build, relations: Mapping[str, Columns], prepare: Prepare) -> None:
-        self._grammar, self._build, self._prepare = grammar, build, prepare
-        self._relations, self._little = _reading_little(grammar, build, relations)
-        self.of_any = self._prepared(grammar.rows)
-        self.columns = self.of_any.columns
-        self._cells = {
-            relation: itemgetter(*map(list(relations[relation]).index, columns))
-            for relation, columns in self._little.items()
-            if relation in self.of_any.names
-        }
-        self._single = [
-            (f"{relation}_{key}", relation, list(relations[relation]).index(key))
-            for relation in self._cells
-            for key in self._little[relation]
-        ]
-
-    @cached_property
-    def of_one(self) -> Prepared:
-        return self._prepared(self._grammar.row)
+    prepared: Prepared
+    several: Mapping[str, Callable[[Any], Any]]
+    """By relation, which is packed under its name: what takes the columns that are read from a row."""
+    single: Sequence[tuple[str, str, int]]
+    """Values of a relation's first row, each a parameter: its name, the relation, the position."""
 
     def run(self, execute: Execute, values: Mapping[str, Any], found: _Found) -> list[tuple[Any, ...]]:
-        if not self._cells:
-            return list(execute(self.of_any.sql, self.of_any.bind(values)))
-        if all(len(found[relation]) == 1 for relation in self._cells):
-            single = {name: found[relation][0][position] for name, relation, position in self._single}
-            return list(execute(self.of_one.sql, self.of_one.bind(values) | single))
-        packing = {relation: json.dumps(list(map(cells, found[relation]))) for relation, cells in self._cells.items()}
-        return list(execute(self.of_any.sql, self.of_any.bind({**values, **packing})))
+        packing = {relation: json.dumps(list(map(cells, found[relation]))) for relation, cells in self.several.items()}
+        parameters = self.prepared.bind({**values, **packing})
+        parameters.update((name, found[relation][0][position]) for name, relation, position in self.single)
+        return list(execute(self.prepared.sql, parameters))
 
-    def _prepared(self, relation: Callable[[str, Columns], FromClause]) -> Prepared:
+
+class _Step:
+    """A statement of the script; once more for where each relation that it reads has one row, which most have, and for where
+    the rows of the batch are alike.
+
+    Rows are packed; what is the same in all of them is a value, which the statement finds without looking.
+    """
+
+    def __init__(
+        self, grammar: Rows, build: Build, relations: Mapping[str, Columns], alike: frozenset[str], prepare: Prepare
+    ) -> None:
+        self._grammar, self._build, self._prepare, self._alike = grammar, build, prepare, alike
+        self._relations, self._little = _reading_little(grammar, build, relations)
+        self._positions = {
+            relation: {key: list(relations[relation]).index(key) for key in columns}
+            for relation, columns in self._little.items()
+        }
+        self.of_any = self._form(grammar.rows)
+        self.columns = self.of_any.prepared.columns
+
+    @cached_property
+    def of_one(self) -> _Form:
+        return self._form(self._grammar.row)
+
+    @cached_property
+    def of_alike(self) -> _Form:
+        def rows(name: str, columns: Columns) -> FromClause:
+            return self._grammar.rows(name, columns, self._alike if name == "given" else frozenset())
+
+        return self._form(rows)
+
+    def run(self, execute: Execute, values: Mapping[str, Any], found: _Found, *, alike: bool) -> list[tuple[Any, ...]]:
+        if self.of_any.several and all(len(found[relation]) == 1 for relation in self.of_any.several):
+            return self.of_one.run(execute, values, found)
+        return (self.of_alike if alike else self.of_any).run(execute, values, found)
+
+    def _form(self, relation: Callable[[str, Columns], FromClause]) -> _Form:
         little = {name: relation(name, columns) for name, columns in self._little.items()}
-        return self._prepare(self._build({**self._relations, **little}))
+        prepared = self._prepare(self._build({**self._relations, **little}))
+        single = [
+            (name, relation, position)
+            for relation, positions in self._positions.items()
+            for key, position in positions.items()
+            if (name := f"{relation}_{key}") in prepared.names
+        ]
+        said = {name for name, *_ in single}
+        several = {
+            relation: itemgetter(*[at for key, at in positions.items() if f"{relation}_{key}" not in said])
+            for relation, positions in self._positions.items()
+            if relation in prepared.names
+        }
+        return _Form(prepared, several, single)
 
 
 def packed(rows: Sequence[Sequence[Any]], encoders: Sequence[Encoder | None]) -> str:

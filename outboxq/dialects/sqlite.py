@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
 from ..errors import ConfigurationError
@@ -76,29 +77,34 @@ class SqliteGrammar:
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Text)
 
-    def rows(self, name: str, columns: Columns) -> FromClause:
+    def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause:
         """`name` as rows of a JSON array, bound as the parameter `name`: of arrays, or of the values of the only column.
 
-        `ordinal` counts them.
+        In which the rows are `alike` is not in it, but a parameter each. `ordinal` counts them.
         """
         batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued(
             "key", "value", name=f"{name}_rows"
         )
-        if len(columns) == 1:
-            [(key, kind)] = columns.items()
-            cells = [type_coerce(batch.c.value, kind).label(key)]
+        several = {key: kind for key, kind in columns.items() if key not in alike}
+        cells = [self._single(name, key, kind) for key, kind in columns.items() if key in alike]
+        if len(several) == 1:
+            [(key, kind)] = several.items()
+            cells.append(type_coerce(batch.c.value, kind).label(key))
         else:
-            cells = [
+            cells += [
                 func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
-                for position, (key, kind) in enumerate(columns.items())
+                for position, (key, kind) in enumerate(several.items())
             ]
         # Materialized, it is given an automatic index; as a view of json_each() each look-up would parse the whole batch again.
         return select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 
     def row(self, name: str, columns: Columns) -> FromClause:
         """`name` as one row, each column a parameter, which is bound as SQLite has it."""
-        cells = [bindparam(f"{name}_{key}", None, type_=kind).label(key) for key, kind in columns.items()]
+        cells = [self._single(name, key, kind) for key, kind in columns.items()]
         return select(literal_column("0", _Only()).label("ordinal"), *cells).cte(name)
+
+    def _single(self, name: str, key: str, kind: TypeEngine[Any]) -> ColumnElement[Any]:
+        return bindparam(f"{name}_{key}", None, type_=kind).label(key)
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         return column.in_(select(ids))

@@ -40,6 +40,8 @@ END: Columns = {
     "data": Text(),
     "partition_key": Text(),
 }
+ALIKE = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
+"""Most claims end well, and say nothing but their result."""
 
 
 def end(g: Grammar) -> Transition:
@@ -47,6 +49,7 @@ def end(g: Grammar) -> Transition:
     return Transition(
         name="end",
         given=END,
+        alike=ALIKE,
         steps={
             "freed": lambda r: _freed(g, r),
             "ended": lambda r: _ended(g, r),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import uuid4
@@ -10,7 +11,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, LeaseLost
-from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.model import ENDS_CLAIM, EventType, Outcome, TaskStatus
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -202,6 +203,44 @@ def test_a_batch_ends_each_claim_in_its_own_way(database):
     assert [event.event_data.get("n") for event in last] == [0, 1, 2, 3, 4, 5, None]
     database.clock.advance(4)
     assert sorted(claim.id for claim in database.claim(9)) == sorted(handle.id for handle in handles[2:5])
+
+
+@pytest.mark.parametrize("kind", sorted(ENDS_CLAIM - {EventType.RESET, EventType.ABANDONED}))
+def test_a_batch_of_alike_ends_leaves_what_each_by_itself_does(database, kind):
+    """What such rows have in common is sent once."""
+    for key in ("a", "b", "c", None, None, None):
+        database.add(partition_key=key, max_attempts=5)
+    outcomes = [
+        Outcome(
+            claim=claim,
+            event_type=kind,
+            result=json.dumps(claim.partition_key),
+            error="same",
+            delay=timedelta(seconds=3),
+            data={"reason": "same"},
+        )
+        for claim in database.claim(6)
+    ]
+    keyed = sorted((one for one in outcomes if one.claim.partition_key), key=lambda one: one.claim.id)
+    plain = [one for one in outcomes if not one.claim.partition_key]
+    database.frozen.finish(keyed[:2])
+    database.frozen.finish(keyed[2:])
+    database.frozen.finish(plain[:2])
+    database.frozen.finish(plain[2:])
+
+    def left(outcome: Outcome) -> tuple[object, ...]:
+        task, event = database.frozen.get(outcome.claim.id), database.frozen.history(outcome.claim.id)[-1]
+        own = {"id", "pipeline_execution_id", "partition_key", "position", "result"}
+        return (
+            json.loads(task.result) == outcome.claim.partition_key if task.result else None,
+            {name: getattr(task, name) for name in task.__slots__ if name not in own},
+            event.event_type,
+            event.event_data,
+        )
+
+    for first, second, alone in (keyed, plain):
+        assert left(first) == left(second) == left(alone)
+    assert left(keyed[0])[0] is not False
 
 
 def test_a_batch_names_what_was_lost_and_ends_the_rest(database):

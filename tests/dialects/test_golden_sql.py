@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.dialects import Statements, dialect_for
+from outboxq.statements.ends import ALIKE as ENDS_ALIKE
 from outboxq.statements.ends import END
 from outboxq.statements.enqueue import ALIKE, NEW_TASK
 from outboxq.statements.idempotency import KEYED
@@ -103,6 +104,34 @@ def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_othe
     assert rest == without_given(plan.sql)[1]
     assert plan.sql_for([row(1), row(2, queue="other")]) == plan.sql
     assert plan.sql_for([row(1)]) == plan.sql_of_one
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "alike"),
+    [("enqueue", NEW_TASK, ALIKE), ("enqueue_keyed", KEYED, ALIKE), ("end", END, ENDS_ALIKE)],
+)
+def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(name, columns, alike):
+    plan = getattr(dialect_for("sqlite").statements, name)
+    whole, little = plan.sql, plan.sql_of_alike
+    assert "json_each(:given)" in little
+    assert not re.search(r":given_\w", whole)
+    assert set(re.findall(r":given_(\w+)", little)) <= alike
+    for text, among in ((whole, set(columns)), (little, set(columns) - alike)):
+        assert max(map(int, re.findall(r"json_extract\(given_rows.value, '\$\[(\d+)\]'", text))) < len(among)
+    assert [without_given(part)[1] for part in little.split(";\n\n") if "given AS" in part] == [
+        without_given(part)[1] for part in whole.split(";\n\n") if "given AS" in part
+    ]
+
+
+def test_ends_that_are_alike_are_sent_once():
+    plan = dialect_for("postgresql").statements.end
+
+    def row(number: int, **values: object) -> tuple[object, ...]:
+        own = dict.fromkeys(set(END) - ENDS_ALIKE, number)
+        return tuple({**dict.fromkeys(END), "status": "Completed", **own, **values}[key] for key in END)
+
+    assert plan.sql_for([row(1), row(2)]).count("[]") == len(END) - len(ENDS_ALIKE)
+    assert plan.sql_for([row(1), row(2, error="other")]).count("[]") == len(END)
 
 
 @pytest.mark.parametrize("size", [1, 2])
