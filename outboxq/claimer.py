@@ -29,6 +29,7 @@ _APART_DELAY = timedelta(seconds=15)
 _SATURATED_AFTER = 0.05
 _STUCK_AFTER = 1.0
 _LONGEST_PAUSE = 2.0
+_AFTER_YOU = 0.0001
 
 
 class Claimer(threading.Thread):
@@ -181,7 +182,9 @@ class Claimer(threading.Thread):
                 recovered.append(held)
             else:
                 self._crew.give(held)
-        self._leases.changed()  # after the handlers have something to do
+        if len(known) <= self._crew.size:
+            time.sleep(_AFTER_YOU)  # else the threads that were woken must wait for Python's lock until this one waits
+        self._leases.changed()
         for claim in claims:
             if claim.task_name not in self._tasks:
                 self._turn_away(claim)
