@@ -35,7 +35,7 @@ def claims(bench: Bench, kind: str) -> None:
         while taken := claim(stores["dead"], 100):
             stores["dead"].finish([completed(one) for one in taken])
         pour(stores["future"], many, delay=timedelta(hours=1))
-        time.sleep(1.1)  # PostgreSQL counts dead rows once a second, and a claim that begins behind them goes by its count
+        time.sleep(1.1)  # PostgreSQL counts dead rows once a second; a claim that begins behind them goes by that
         for store in stores.values():
             pour(store, (rounds + WARM) * 101)
         for side in ("clean", "future"):

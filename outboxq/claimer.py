@@ -183,7 +183,8 @@ class Claimer(threading.Thread):
             else:
                 self._crew.give(held)
         if len(known) <= self._crew.size:
-            time.sleep(_AFTER_YOU)  # else the threads that were woken must wait for Python's lock until this one waits
+            # Else the threads that were woken have Python's lock only when this one waits for the database.
+            self._stopping.wait(_AFTER_YOU)
         self._leases.changed()
         for claim in claims:
             if claim.task_name not in self._tasks:
