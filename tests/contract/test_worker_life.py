@@ -198,8 +198,8 @@ def test_a_handler_may_stop_its_own_worker(outbox, work):
     def last() -> None:
         answers.append(worker.stop(timeout=0.2))
 
-    handle = last.using(outbox).enqueue()
     worker = work()
+    handle = last.using(outbox).enqueue()
     until(lambda: worker.handled == 1)
     assert len(answers) == 1
     worker.stop()
