@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,10 +26,11 @@ SHOWN = (
     "lock_timeout",
     "statement_timeout",
     "synchronous_commit",
+    "timezone",
     "default_transaction_isolation",
     "default_transaction_read_only",
 )
-OURS = ("off", "off", "off", "off", "force_generic_plan", "10s", "1min", "on", "read committed", "off")
+OURS = ("off", "off", "off", "off", "force_generic_plan", "10s", "1min", "on", "UTC", "read committed", "off")
 
 
 def shown(engine: Engine) -> tuple[str, ...]:
@@ -71,14 +73,20 @@ def test_an_engine_of_our_own_knows_our_settings_and_the_hosts_knows_none(postgr
 def test_whatever_the_role_has_the_settings_are_ours(postgresql):
     role = "ALTER DATABASE {} SET {}"
     name = postgresql.engine.url.database
-    for setting in ("default_transaction_isolation = serializable", "default_transaction_read_only = on"):
+    for setting in (
+        "timezone = 'Asia/Kathmandu'",
+        "default_transaction_isolation = serializable",
+        "default_transaction_read_only = on",
+    ):
         postgresql.run(role.format(name, setting))
     engine = create_engine_of(postgresql, postgresql.url)
-    assert shown(engine)[-2:] == ("serializable", "on")
+    assert shown(engine)[-3:] == ("Asia/Kathmandu", "serializable", "on")
     store = own_store(postgresql, engine)
     assert shown(store.bound_engine) == OURS
     Store(engine).enqueue(new())  # refused as a statement by itself, and then run as a transaction that says what it is
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
+    assert {claim.created_at.tzinfo, claim.started_at.tzinfo, claim.lease_expires_at.tzinfo} == {UTC}
+    assert abs(claim.started_at - datetime.now(UTC)) < timedelta(minutes=5)
     assert store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)]) == frozenset()
 
 
