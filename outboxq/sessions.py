@@ -201,8 +201,9 @@ def _home(session: Session) -> Engine | None:
 
 
 def _check_database(home: Engine, ours: Engine) -> None:
-    names = [dialect_for(one.dialect.name).database_name(one.url) for one in (home, ours)]
-    if home.dialect.name != ours.dialect.name or (None not in names and names[0] != names[1]):
+    dialects = [dialect_for(one.dialect.name) for one in (home, ours)]
+    names = [dialect.database_name(one.url) for dialect, one in zip(dialects, (home, ours), strict=True)]
+    if type(dialects[0]) is not type(dialects[1]) or (None not in names and names[0] != names[1]):
         raise InvalidTarget(
             f"the sessions of this program are of the database {names[0]!r}, but the outbox is bound to {names[1]!r}; a "
             "transactional task writes where the outbox is"
