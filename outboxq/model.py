@@ -117,7 +117,9 @@ class OnDeadLetter(StrEnum):
 
 
 MAX_RECOVERIES = 3
-"""How often a task whose worker died is put back before it is abandoned."""
+"""How often in a row a task whose worker died is put back before it is abandoned. Any end by a living worker begins anew."""
+SUSPECT = 2
+"""A task recovered so often in a row may be what kills its workers: it runs apart from others like it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from ..errors import ConfigurationError, UnsupportedDatabase
 from .base import Begin, Dialect
 from .catalogue import Statements
+from .plan import Plan
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
 
@@ -16,6 +17,7 @@ __all__ = [
     "Begin",
     "Dialect",
     "Execute",
+    "Plan",
     "Prepared",
     "Row",
     "Statements",

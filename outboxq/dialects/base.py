@@ -102,6 +102,14 @@ class Dialect(ABC):
         """Whether the same transaction may well succeed when run again from its start."""
 
     @abstractmethod
+    def is_locked_out(self, error: BaseException) -> bool:
+        """Return whether a row stayed locked by another transaction for longer than ours waits for one."""
+
+    @abstractmethod
+    def cannot_write_now(self, error: BaseException) -> bool:
+        """Return whether the database takes no writes for want of disk or memory, or because its disk fails."""
+
+    @abstractmethod
     def own_url(self, url: URL) -> URL:
         """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
 

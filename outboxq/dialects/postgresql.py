@@ -48,6 +48,8 @@ from .prepared import Prepared
 # Deadlock, serialization failure, lock not available, statement timeout, and the server going away.
 _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"})
 _NO_CONNECTION = "08"
+_NO_ROOM = ("53", "58")
+"""Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
 
 # A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
 _PATIENCE = {
@@ -306,10 +308,21 @@ class PostgresDialect(Dialect):
     def is_transient(self, error: BaseException) -> bool:
         if not isinstance(error, DBAPIError):
             return False
-        state = getattr(error.orig, "sqlstate", None)
-        if error.connection_invalidated or (state is None and type(error.orig).__name__ == "OperationalError"):
+        state = _state(error)
+        if error.connection_invalidated or (state == "" and type(error.orig).__name__ == "OperationalError"):
             return True
-        return state is not None and (state in _TRANSIENT_STATES or state.startswith(_NO_CONNECTION))
+        return state in _TRANSIENT_STATES or state.startswith(_NO_CONNECTION)
+
+    def is_locked_out(self, error: BaseException) -> bool:
+        return _state(error) == "55P03"
+
+    def cannot_write_now(self, error: BaseException) -> bool:
+        return _state(error).startswith(_NO_ROOM) and not self.is_transient(error)
+
+
+def _state(error: BaseException) -> str:
+    """Return the server's SQLSTATE; "": it gave none."""
+    return getattr(error.orig, "sqlstate", None) or "" if isinstance(error, DBAPIError) else ""
 
 
 def _best_first(pairs: FromClause) -> FromClause:

@@ -245,9 +245,21 @@ class SqliteDialect(Dialect):
         return datetime.now(UTC) if clock is None else clock
 
     def is_transient(self, error: BaseException) -> bool:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        code = getattr(cause, "sqlite_errorcode", None)
-        return isinstance(cause, sqlite3.OperationalError) and code is not None and code & 0xFF in _BUSY
+        return _code(error) in _BUSY
+
+    def is_locked_out(self, error: BaseException) -> bool:  # noqa: ARG002 - there is one lock, for the whole file
+        return False
+
+    def cannot_write_now(self, error: BaseException) -> bool:
+        return _code(error) in _NO_ROOM
 
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM})
+
+
+def _code(error: BaseException) -> int | None:
+    """Return SQLite's primary result code; None: it is no error of SQLite's."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    code = getattr(cause, "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(cause, sqlite3.Error) and code is not None else None

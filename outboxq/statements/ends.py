@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Double,
+    Select,
     Text,
     Uuid,
     and_,
     case,
     delete,
     func,
+    literal_column,
     null,
     select,
     true,
@@ -45,13 +48,39 @@ ALIKE = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
 
 
 def end(g: Grammar) -> Transition:
-    """End claims of one worker, each in its own way. Returns the ids of those that were still its."""
+    """End claims of one worker, each in its own way. Returns the ids of those that were still its.
+
+    Waits where somebody else has locked a lease or a task.
+    """
+    return _end(g, "end", {"freed": lambda r: _freed(g, r, r["given"].c.id)})
+
+
+def end_unlocked(g: Grammar) -> Transition:
+    """End those of the claims whose lease and task nobody else has locked, as `end` does; the others stay as they are."""
+    return _end(
+        g,
+        "end_unlocked",
+        {
+            "held": lambda r: _held(g, r, r["given"].c.id),
+            "unlocked": lambda r: _unlocked(g, r),
+            "freed": lambda r: _freed(g, r, r["unlocked"].c.id),
+        },
+    )
+
+
+def held(g: Grammar) -> Transition:
+    """Return the ids of the claims whose lease is still their worker's; locks nothing."""
+    return Transition(name="held", given=HELD, steps={"there": lambda r: _there(g, r)}, returns="there")
+
+
+def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
+    """Make an end of the claims whose leases the steps of `freed` delete."""
     return Transition(
-        name="end",
+        name=name,
         given=END,
         alike=ALIKE,
         steps={
-            "freed": lambda r: _freed(g, r),
+            **freed,
             "ended": lambda r: _ended(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
@@ -71,7 +100,10 @@ def end(g: Grammar) -> Transition:
 
 
 def heartbeat(g: Grammar) -> Transition:
-    """Extend the leases a worker holds. Returns those that were still its, with their cancel requests."""
+    """Extend the leases a worker holds. Returns those that were still its, with their cancel requests.
+
+    A lease that somebody else has locked is passed over: it comes back without `lease_expires_at`.
+    """
 
     def beaten(r: Relations) -> Statement:
         held, given = r["held"].c, r["given"].c
@@ -84,19 +116,24 @@ def heartbeat(g: Grammar) -> Transition:
 
     def request(r: Relations) -> Statement:
         execution = task_executions.c
-        return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["beaten"].c.id))
+        return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
 
     return Transition(
         name="heartbeat",
         given={**HELD, "lease_seconds": Double()},
-        steps={"held": lambda r: _held(g, r), "beaten": beaten, "request": request},
-        returns="beaten",
-        completed_by=("request",),
+        steps={
+            "there": lambda r: _there(g, r),
+            "held": lambda r: _held(g, r, r["there"].c.id),
+            "beaten": beaten,
+            "request": request,
+        },
+        returns="there",
+        completed_by=("beaten", "request"),
     )
 
 
-def _held(g: Grammar, r: Relations) -> Statement:
-    """The leases that are still the worker's, locked in the order of their ids: two batches never wait for each other."""
+def _there(g: Grammar, r: Relations) -> Select[Any]:
+    """Select the leases that are still the worker's."""
     lease, given = task_leases.c, r["given"].c
     return (
         select(lease.task_execution_id.label("id"))
@@ -106,12 +143,37 @@ def _held(g: Grammar, r: Relations) -> Statement:
             lease.lease_token == given.lease_token,
             lease.worker_id == worker_id,
         )
-        .order_by(lease.task_execution_id)
-        .with_for_update(of=task_leases)
     )
 
 
-def _freed(g: Grammar, r: Relations) -> Statement:
+def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
+    """Lock those of these leases that are still the worker's, in the order of their ids, passing over those locked already."""
+    lease, given = task_leases.c, r["given"].c
+    return (
+        select(lease.task_execution_id.label("id"))
+        .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
+        .where(
+            g.among(lease.task_execution_id, ids),
+            lease.lease_token == given.lease_token,
+            lease.worker_id == worker_id,
+        )
+        .order_by(lease.task_execution_id)
+        .with_for_update(of=task_leases, skip_locked=True)
+    )
+
+
+def _unlocked(g: Grammar, r: Relations) -> Statement:
+    """Lock the tasks of the leases that are held, passing over those that somebody else has locked."""
+    execution = task_executions.c
+    return (
+        select(execution.id)
+        .where(g.among(execution.id, r["held"].c.id))
+        .order_by(execution.id)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
     """Those of the leases that are still the worker's: by index, so in the order of their ids too.
 
     Deleted as they are found: locked first and deleted then, each would be written to the log of the database twice.
@@ -121,13 +183,16 @@ def _freed(g: Grammar, r: Relations) -> Statement:
     held = tuple_(lease.task_execution_id, lease.lease_token).in_(select(given.id, given.lease_token))
     return (
         delete(task_leases)
-        .where(g.among(lease.task_execution_id, given.id), lease.worker_id == worker_id, held.is_(true()))
+        .where(g.among(lease.task_execution_id, ids), lease.worker_id == worker_id, held.is_(true()))
         .returning(lease.task_execution_id.label("id"))
     )
 
 
 def _ended(g: Grammar, r: Relations) -> Statement:
-    """What was asked to stop does not come back: instead of to the outbox, it goes to its end."""
+    """What was asked to stop does not come back: instead of to the outbox, it goes to its end.
+
+    Its worker lives: earlier recoveries are forgiven, unless the task is given back unfinished, which says nothing of it.
+    """
     execution, given = task_executions.c, r["given"].c
     ready = and_(_is_ready(given), execution.cancel_requested_at.is_(None))
     retry = and_(_is_retry(given), execution.cancel_requested_at.is_(None))
@@ -144,6 +209,9 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             status=case((ready, given.status), (_is_ready(given), word(TaskStatus.CANCELLED)), else_=given.status),
             worker_id=null(),
             attempt=execution.attempt + case((retry, 1), else_=0),
+            recovery_attempts=case(
+                (given.event_type == word(EventType.RELEASED), execution.recovery_attempts), else_=literal_column("0")
+            ),
             retry_at=case((retry, _due(g, given)), else_=null()),
             started_at=case((ready, null()), else_=execution.started_at),
             completed_at=case((ready, null()), else_=g.now),

@@ -78,7 +78,8 @@ def entry(
         "available_at": cast(due, Instant),
         "created_at": g.now,
     }
-    return insert(task_outbox).from_select(list(values), select(*values.values()).select_from(rows).where(ready))
+    new = select(*values.values()).select_from(rows).where(ready)
+    return g.insert(task_outbox).from_select(list(values), new)  # type: ignore[no-any-return]
 
 
 def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Insert:

@@ -2,32 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Integer, Select, Text, bindparam, case, delete, null, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Double,
+    Integer,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    case,
+    delete,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
 
+from ..column_types import Instant
 from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases
 from . import follow
 from .claim import limit
-from .grammar import Grammar, Relations, Statement, Transition, word
+from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
+SEEN: Columns = {"id": Uuid(), "lease_token": BigInteger(), "worker_id": Uuid(), "lease_expires_at": Instant}
+"""A lease as it was seen."""
+_SEEN = (
+    task_leases.c.task_execution_id.label("id"),
+    task_leases.c.lease_token,
+    task_leases.c.worker_id,
+    task_leases.c.lease_expires_at,
+)
 _max_recoveries = bindparam("max_recoveries", type_=Integer, required=True)
 _abandonment = bindparam("abandonment", type_=Text, required=True)
 
 
 def recover(g: Grammar) -> Transition:
-    """Take back up to :limit leases that ran out, oldest first, passing over those another worker is taking back.
+    """Take back up to :limit leases that ran out, oldest first, passing over those that another transaction has locked."""
+    return _recovery(
+        g,
+        "recover",
+        lambda _: _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit).with_for_update(skip_locked=True),
+    )
+
+
+def recover_seen(g: Grammar) -> Transition:
+    """Take back just these leases, where they are still as they were seen, passing over locked ones.
+
+    Whether they ran out is not asked again: whoever gives them has watched them, and may know better than a clock that was
+    set back since.
+    """
+    return _recovery(g, "recover_seen", lambda r: _seen(g, r), given=SEEN)
+
+
+def any_expired(g: Grammar) -> Select[Any]:
+    """Return one row if a lease ran out. Reads only."""
+    return _expired(g).limit(1)
+
+
+def expired(g: Grammar) -> Select[Any]:
+    """Return up to :limit leases that ran out, oldest first, as they are."""
+    lease = task_leases.c
+    return select(*_SEEN).where(lease.lease_expires_at < g.now).order_by(lease.lease_expires_at).limit(limit)
+
+
+def outlasting(g: Grammar) -> Select[Any]:
+    """Return the leases that end later than any heartbeat of now could make them: the clock was set back since."""
+    lease = task_leases.c
+    at_most = g.later(g.now, task_executions.c.lease_seconds + literal_column("1.0", Double))
+    return (
+        select(*_SEEN)
+        .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
+        .where(lease.lease_expires_at > at_most)
+    )
+
+
+def _recovery(
+    g: Grammar, name: str, expired: Callable[[Relations], Statement], *, given: Columns | None = None
+) -> Transition:
+    """Make a recovery of the leases that `expired` selects and locks.
 
     The task goes back to the outbox, or ends: Cancelled if that was asked for, Failed (abandoned) after :max_recoveries.
-    A lease whose task is not Running under it was left behind by mistake: it goes, and the task is not touched.
+    A lease whose task is not Running under it was left behind by mistake: it goes, and the task is not touched. A task whose
+    row is locked keeps its lease for the next recovery, so that one stuck transaction holds up nobody else.
     """
     return Transition(
-        name="recover",
+        name=name,
+        given=given or {},
         steps={
-            "expired": lambda _: (
-                _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit).with_for_update(skip_locked=True)
-            ),
+            "expired": expired,
+            "unlocked": lambda r: _unlocked(g, r),
             "freed": lambda r: _freed(g, r),
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
@@ -40,21 +108,43 @@ def recover(g: Grammar) -> Transition:
     )
 
 
-def any_expired(g: Grammar) -> Select[Any]:
-    """One row if a lease ran out. Reads only."""
-    return _expired(g).limit(1)
-
-
 def _expired(g: Grammar) -> Select[Any]:
     return select(task_leases.c.task_execution_id.label("id")).where(task_leases.c.lease_expires_at < g.now)
 
 
+def _seen(g: Grammar, r: Relations) -> Select[Any]:
+    """Select the leases that nobody has extended, ended or claimed anew since they were seen, in the order of their ids."""
+    lease, given = task_leases.c, r["given"].c
+    return (
+        select(lease.task_execution_id.label("id"))
+        .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
+        .where(
+            g.among(lease.task_execution_id, given.id),
+            lease.lease_token == given.lease_token,
+            lease.worker_id == given.worker_id,
+            lease.lease_expires_at == given.lease_expires_at,
+        )
+        .order_by(lease.task_execution_id)
+        .with_for_update(of=task_leases, skip_locked=True)
+    )
+
+
+def _unlocked(g: Grammar, r: Relations) -> Statement:
+    """Lock the tasks of these leases, passing over those that somebody else has locked."""
+    execution = task_executions.c
+    return select(execution.id).where(g.among(execution.id, r["expired"].c.id)).with_for_update(skip_locked=True)
+
+
 def _freed(g: Grammar, r: Relations) -> Statement:
-    lease = task_leases.c
+    lease, execution = task_leases.c, task_executions.alias("execution")
+    task = select(execution.c.id).where(execution.c.id == lease.task_execution_id).correlate(task_leases)
     return (
         delete(task_leases)
-        .where(g.among(lease.task_execution_id, r["expired"].c.id))
-        .returning(lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, lease.lease_expires_at)
+        .where(
+            g.among(lease.task_execution_id, r["expired"].c.id),
+            or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),
+        )
+        .returning(*_SEEN)
     )
 
 
@@ -94,8 +184,11 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
+    """Put the task back. An entry left behind by mistake serves as well: it must not keep all others from their recovery."""
     recovered = r["recovered"].c
-    return follow.entry(g, recovered, r["recovered"], ready=recovered.status == word(TaskStatus.READY), due=g.now)
+    ready = recovered.status == word(TaskStatus.READY)
+    new: Any = follow.entry(g, recovered, r["recovered"], ready=ready, due=g.now)
+    return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
@@ -111,7 +204,8 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ),
         data=g.json(
             recovery_attempts=recovered.recovery_attempts,
-            lease_expires_at=freed.lease_expires_at,
+            # Never later than now: a clock that was set back leaves leases that seem to last.
+            lease_expires_at=case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
             available_at=case((ready, g.now)),
             error=case((failed, recovered.last_error)),
         ),

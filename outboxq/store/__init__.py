@@ -13,6 +13,7 @@ from .fanout import Fanout, check_subscription
 from .listing import Listing
 from .queues import Queues, QueueSettings
 from .reading import Look, Reading
+from .recovery import Lease, LeaseLook, Recovered, Recovering
 from .registry import LiveWorker, Registry
 from .replay import Replay, TailCursor
 from .retention import Retention
@@ -25,11 +26,14 @@ __all__ = [
     "Attempt",
     "DeadLetter",
     "Explanation",
+    "Lease",
+    "LeaseLook",
     "LiveWorker",
     "Look",
     "Percentiles",
     "QueueSettings",
     "Reason",
+    "Recovered",
     "Sleeping",
     "Statistics",
     "Store",
@@ -46,6 +50,7 @@ class Store(
     Fanout,
     Claiming,
     Claims,
+    Recovering,
     Units,
     DeadLetters,
     Queues,

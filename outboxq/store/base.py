@@ -94,8 +94,10 @@ class Transactions:
         using: object = None,
         begin: Begin = Begin.WRITE,
         done: Callable[[Target], T | None] = lambda _: None,
+        gives_up: Callable[[BaseException], bool] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction, or in one of our own, again where that may help.
+        """Run `work` in the caller's transaction, or in one of our own, again where that may help and `gives_up` does not say
+        that the caller knows better.
 
         A connection that is lost during COMMIT leaves open whether it happened. So before `work` is run again, `done` says
         from the tables what it returned, had it been committed; None: it was not.
@@ -107,7 +109,7 @@ class Transactions:
                 return work(target)
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
-        for attempt in self._attempts():
+        for attempt in self._attempts(gives_up):
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
                     raise failed
@@ -145,9 +147,11 @@ class Transactions:
                         connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
                     raise
 
-    def _attempts(self) -> tenacity.Retrying:
+    def _attempts(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
+        transient = self.dialect.is_transient
+        helps = transient if gives_up is None else lambda error: transient(error) and not gives_up(error)
         return tenacity.Retrying(
-            retry=tenacity.retry_if_exception(self.dialect.is_transient),
+            retry=tenacity.retry_if_exception(helps),
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),  # a database that is back is used at once
             stop=tenacity.stop_after_delay(30) | tenacity.stop_when_event_set(self.gone),
             sleep=tenacity.sleep_using_event(self.gone),
@@ -158,6 +162,16 @@ class Transactions:
     def may_pass(self, error: BaseException) -> bool:
         """Whether the same may well succeed a little later: the database is away, busy, or has no connection left."""
         return isinstance(error, PoolTimeout) or self.dialect.is_transient(error)
+
+    def is_locked_out(self, error: BaseException) -> bool:
+        """Return whether somebody else kept a row locked for longer than we wait for one."""
+        return self.dialect.is_locked_out(error)
+
+    def cannot_write_now(self, error: BaseException) -> bool:
+        """Return whether the database has no room, no memory, or a disk that fails: what it takes no writes for until that is
+        mended.
+        """
+        return self.dialect.cannot_write_now(error)
 
     def _values(self, target: Target, **values: Any) -> dict[str, Any]:
         """The parameters every statement may take, and these."""

@@ -1,4 +1,4 @@
-"""Heartbeats, the ways a claim ends, and taking back the leases of dead workers."""
+"""Heartbeats, and the ways a claim ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ..dialects import Begin
+from ..dialects import Begin, Plan
 from ..errors import InvalidArgument, LeaseLost
-from ..model import ENDS_CLAIM, MAX_RECOVERIES, STATUS_AFTER, Claim, EventType, Outcome, TaskStatus, duration
+from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..payload import sanitize
 from ..target import Target
-from .base import Transactions, event_data, positive
+from .base import Transactions, event_data
 
 log = logging.getLogger("outboxq.store")
 
@@ -28,20 +28,12 @@ _BEGIN = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """One lease that a heartbeat extended."""
+    """One lease that is still the worker's when a heartbeat comes by."""
 
     id: UUID
-    lease_expires_at: datetime
+    lease_expires_at: datetime | None
+    """When it ends now. None: somebody's open transaction has it locked, so it was not extended, and is not lost either."""
     cancel_requested: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recovered:
-    """One task taken back from a dead worker: Ready again, or ended."""
-
-    id: UUID
-    status: TaskStatus
-    recovery_attempts: int
 
 
 class Claims(Transactions):
@@ -66,31 +58,20 @@ class Claims(Transactions):
             Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data), using
         )
 
-    def finish(self, outcomes: Sequence[Outcome], *, durable: bool = True, using: object = None) -> frozenset[UUID]:
+    def finish(
+        self, outcomes: Sequence[Outcome], *, durable: bool = True, waits: bool = True, using: object = None
+    ) -> frozenset[UUID]:
         """End many claims of one worker, each in its own way, as one statement.
 
         Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
         PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
         last moments back; those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
+        `waits` False: a row that somebody else keeps locked for longer than two seconds raises at once, and is not waited for
+        again (`is_locked_out` knows the error).
         """
-        workers = {outcome.claim.worker_id for outcome in outcomes}
         if not outcomes:
             return frozenset()
-        if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
-            raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
-        if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
-            raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
-
-        def work(target: Target) -> frozenset[UUID]:
-            claims = [outcome.claim for outcome in outcomes]
-            values = self._values(target, worker_id=claims[0].worker_id)
-            rows = [_end(outcome) for outcome in outcomes]
-            with target.atomic():
-                ended = target.dialect.statements.end.run(target.execute, values, rows)
-            self._wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
-            if len(ended) == len(outcomes):
-                return frozenset()
-            return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
+        _check(outcomes)
 
         def done(target: Target) -> frozenset[UUID] | None:
             lost = frozenset(outcome.claim.id for outcome in outcomes if not self._has_ended(target, outcome))
@@ -98,10 +79,45 @@ class Claims(Transactions):
 
         # The end of a task that makes way for another is told in the same transaction.
         alone = not any(outcome.claim.makes_way for outcome in outcomes)
-        return self._run(work, using=using, begin=_BEGIN[durable, alone], done=done)
+        return self._run(
+            lambda target: self._end(target, target.dialect.statements.end, outcomes),
+            using=using,
+            begin=_BEGIN[durable, alone],
+            done=done,
+            gives_up=None if waits else self.is_locked_out,
+        )
+
+    def finish_unlocked(
+        self, outcomes: Sequence[Outcome], *, durable: bool = True
+    ) -> tuple[frozenset[UUID], frozenset[UUID]]:
+        """End those of the claims whose lease and task nobody else has locked, as `finish` does.
+
+        Returns the ids of those that were lost, and of those that are locked: they have not ended yet.
+        """
+        if not outcomes:
+            return frozenset(), frozenset()
+        _check(outcomes)
+
+        def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
+            statements = target.dialect.statements
+            left = self._end(target, statements.end_unlocked, outcomes)
+            if not left:
+                return left, left
+            values = self._values(target, worker_id=outcomes[0].claim.worker_id)
+            rest = [outcome for outcome in outcomes if outcome.claim.id in left]
+            rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
+            locked = frozenset(row["id"] for row in statements.held.run(target.execute, values, rows))
+            # An earlier try may have ended them, if its COMMIT was not answered.
+            ended = {outcome.claim.id for outcome in rest if self._has_ended(target, outcome)}
+            return left - locked - ended, locked
+
+        return self._run(work, begin=_BEGIN[durable, False])
 
     def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
-        """Extend the leases of these claims of one worker by their own length from now; a missing id was lost."""
+        """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
+
+        Never waits for a row that somebody else has locked: see `Beat.lease_expires_at`.
+        """
         if not claims:
             return {}
         if len({claim.worker_id for claim in claims}) > 1:
@@ -125,34 +141,6 @@ class Claims(Transactions):
             work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS
         )  # at worst the lease ends as if it had not been beaten
 
-    def recover(
-        self, limit: int = 100, *, max_recoveries: int = MAX_RECOVERIES, using: object = None
-    ) -> list[Recovered]:
-        """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task.
-
-        Every worker calls it; two at once pass over each other's rows. Looks only at the lease, never at a worker registry.
-        """
-        positive(limit)
-        if max_recoveries < 0:
-            raise InvalidArgument("max_recoveries must be at least 0")
-        abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
-
-        def work(target: Target) -> list[Recovered]:
-            values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
-            with target.atomic():
-                rows = target.dialect.statements.recover.run(target.execute, values)
-            # The others are in the outbox again, which tells by itself.
-            ended = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
-            self._wake(target, {row["queue"] for row in ended})
-            return [
-                Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
-                for row in rows
-            ]
-
-        if using is None and self.dialect.reads_before_writing and not self._any_expired():
-            return []
-        return self._run(work, using=using)
-
     def _finish_one(self, outcome: Outcome, using: object) -> None:
         if self.finish([outcome], using=using):
             raise LeaseLost(
@@ -160,20 +148,36 @@ class Claims(Transactions):
                 f"{outcome.claim.worker_id}; nothing was written"
             )
 
+    def _end(self, target: Target, plan: Plan, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
+        """Run this plan for them; returns the ids of those that it did not end."""
+        values = self._values(target, worker_id=outcomes[0].claim.worker_id)
+        rows = [_row(outcome) for outcome in outcomes]
+        with target.atomic():
+            ended = plan.run(target.execute, values, rows)
+        self._wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
+        if len(ended) == len(outcomes):
+            return frozenset()
+        return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
+
     def _has_ended(self, target: Target, outcome: Outcome) -> bool:
         claim = outcome.claim
         values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
         ended = target.dialect.statements.ended_by.run(target.execute, values)
         return [row["event_type"] for row in ended] == [outcome.event_type]
 
-    def _any_expired(self) -> bool:
-        return self._run(
-            lambda target: bool(target.dialect.statements.any_expired.run(target.execute, self._values(target))),
-            begin=Begin.READ,
-        )
+
+def _check(outcomes: Sequence[Outcome]) -> None:
+    workers = {outcome.claim.worker_id for outcome in outcomes}
+    if len(workers) > 1 or len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
+        raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
+    if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
+        raise InvalidArgument(f"{', '.join(sorted(wrong))} ends no claim; a worker's outcome must")
 
 
-def _end(outcome: Outcome) -> tuple[object, ...]:
+def _row(outcome: Outcome) -> tuple[object, ...]:
+    data = outcome.data
+    if outcome.claim.recovery_attempts and outcome.event_type is not EventType.RELEASED:
+        data = {**data, "recovery_attempts": 0}  # forgiven, and said where it changes something
     return (
         outcome.claim.id,
         outcome.claim.lease_token,
@@ -182,7 +186,7 @@ def _end(outcome: Outcome) -> tuple[object, ...]:
         outcome.delay.total_seconds(),
         None if outcome.error is None else sanitize(outcome.error),
         outcome.result,
-        event_data(outcome.data),
+        event_data(data),
         outcome.claim.partition_key,
     )
 

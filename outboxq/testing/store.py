@@ -43,10 +43,12 @@ class ToldStore(Store):
         self.written(using)
         return emitted
 
-    def finish(self, outcomes: Sequence[Outcome], *, durable: bool = True, using: object = None) -> frozenset[UUID]:
+    def finish(
+        self, outcomes: Sequence[Outcome], *, durable: bool = True, waits: bool = True, using: object = None
+    ) -> frozenset[UUID]:
         for outcome in outcomes:
             self.clock.wait_for(outcome.available_at or self.clock() + outcome.delay)
-        return super().finish(outcomes, durable=durable, using=using)
+        return super().finish(outcomes, durable=durable, waits=waits, using=using)
 
     def _due(self, given: N) -> N:
         due = self.clock.present(given.available_at)
@@ -101,6 +103,6 @@ class HeldStore(ToldStore):
                 self._check_schema(target)
             yield target
 
-    def _attempts(self) -> tenacity.Retrying:
+    def _attempts(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
         """Once: what a transaction of our own would run again is up to the test's here."""
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)

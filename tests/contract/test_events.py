@@ -215,6 +215,8 @@ class Walk:
             task.result, task.last_error = outcome.result, outcome.error or task.last_error
             if outcome.event_type is EventType.RETRY_SCHEDULED:
                 task.attempt += 1
+            if outcome.event_type is not EventType.RELEASED:
+                task.recoveries = 0
             ends = {EventType.COMPLETED: "Completed", EventType.FAILED: "Failed", EventType.CANCELLED: "Cancelled"}
             if outcome.event_type in ends:
                 self.ended(task, ends[outcome.event_type])

@@ -153,7 +153,7 @@ def test_everything_works_and_begins_as_it_must(database: Database, recipe: Reci
     with observed(engine) as seen:
         work_through(store, database)
     database.corrupted = True  # leases were made to expire in the past: the log says that they were recovered early
-    assert seen == ({"BEGIN IMMEDIATE"} if database.name == "sqlite" else {"read committed", "off", "10s"})
+    assert seen == ({"BEGIN IMMEDIATE"} if database.name == "sqlite" else {"read committed", "off", "2s"})
 
 
 def test_defaults_of_the_session_do_not_reach_our_transactions(postgresql: Database) -> None:
@@ -161,7 +161,7 @@ def test_defaults_of_the_session_do_not_reach_our_transactions(postgresql: Datab
     with observed(engine) as seen:
         work_through(Store(engine), postgresql)
     postgresql.corrupted = True
-    assert seen == {"read committed", "off", "10s"}
+    assert seen == {"read committed", "off", "2s"}
     with engine.connect() as it:
         assert it.scalar(text("SHOW transaction_isolation")) == "serializable"
         assert it.scalar(text("SHOW transaction_read_only")) == "on"

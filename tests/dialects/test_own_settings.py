@@ -30,7 +30,7 @@ SHOWN = (
     "default_transaction_isolation",
     "default_transaction_read_only",
 )
-OURS = ("off", "off", "off", "off", "force_generic_plan", "10s", "1min", "on", "UTC", "read committed", "off")
+OURS = ("off", "off", "off", "off", "force_generic_plan", "2s", "1min", "on", "UTC", "read committed", "off")
 
 
 def shown(engine: Engine) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sqlalchemy import CTE
 
-from ...statements import claim, ends, keyed, limits, reading, recovery, waiting
+from ...statements import claim, clock, ends, keyed, limits, reading, recovery, waiting
 from ...statements.grammar import Statement
 from ..plan import Plan
 from ..prepared import Prepared
@@ -96,6 +96,14 @@ class Working(Catalogue):
         return self._compile(ends.end(self._g))
 
     @cached_property
+    def end_unlocked(self) -> Plan:
+        return self._compile(ends.end_unlocked(self._g))
+
+    @cached_property
+    def held(self) -> Plan:
+        return self._compile(ends.held(self._g))
+
+    @cached_property
     def heartbeat(self) -> Plan:
         return self._compile(ends.heartbeat(self._g))
 
@@ -104,8 +112,24 @@ class Working(Catalogue):
         return self._compile(recovery.recover(self._g))
 
     @cached_property
+    def recover_seen(self) -> Plan:
+        return self._compile(recovery.recover_seen(self._g))
+
+    @cached_property
+    def expired_leases(self) -> Prepared:
+        return self._dialect.prepare(recovery.expired(self._g))
+
+    @cached_property
+    def outlasting_leases(self) -> Prepared:
+        return self._dialect.prepare(recovery.outlasting(self._g))
+
+    @cached_property
     def any_expired(self) -> Prepared:
         return self._dialect.prepare(recovery.any_expired(self._g))
+
+    @cached_property
+    def due_again(self) -> Plan:
+        return self._compile(clock.due_again(self._g))
 
     @cached_property
     def ended_by(self) -> Prepared:

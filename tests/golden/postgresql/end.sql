@@ -21,9 +21,10 @@ ended AS
 SET status=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN given.status WHEN
     (given.status = 'Ready') THEN 'Cancelled' ELSE given.status END, attempt=(task_executions.attempt + CASE WHEN
     (given.event_type = 'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN
-    %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END), worker_id=NULL, retry_at=CASE WHEN (given.event_type =
-    'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN coalesce(given.available_at, (SELECT
-    clock.now
+    %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END), recovery_attempts=CASE WHEN (given.event_type =
+    'task_released') THEN task_executions.recovery_attempts ELSE 0 END, worker_id=NULL, retry_at=CASE WHEN
+    (given.event_type = 'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN
+    coalesce(given.available_at, (SELECT clock.now
 FROM clock) + given.delay_seconds * interval '1 second') ELSE NULL END, started_at=CASE WHEN (given.status = 'Ready' AND
     task_executions.cancel_requested_at IS NULL) THEN NULL ELSE task_executions.started_at END, completed_at=CASE WHEN
     (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN NULL ELSE (SELECT clock.now

@@ -7,10 +7,18 @@ WHERE task_leases.lease_expires_at < (SELECT clock.now
 FROM clock)
 ORDER BY task_leases.lease_expires_at
   LIMIT %(limit)s::BIGINT FOR UPDATE SKIP LOCKED),
+unlocked AS MATERIALIZED
+(SELECT task_executions.id AS id
+FROM task_executions
+WHERE task_executions.id = any(array((SELECT expired.id
+FROM expired))) FOR UPDATE SKIP LOCKED),
 freed AS
 (DELETE FROM task_leases
 WHERE task_leases.task_execution_id = any(array((SELECT expired.id
-FROM expired)))
+FROM expired))) AND (task_leases.task_execution_id = any(array((SELECT unlocked.id
+FROM unlocked))) OR NOT (EXISTS (SELECT execution.id
+FROM task_executions AS execution
+WHERE execution.id = task_leases.task_execution_id)))
 RETURNING task_leases.task_execution_id AS id, task_leases.lease_token, task_leases.worker_id,
     task_leases.lease_expires_at),
 recovered AS
@@ -42,14 +50,16 @@ entry AS
 FROM clock) AS TIMESTAMP WITH TIME ZONE) AS anon_1, (SELECT clock.now
 FROM clock) AS anon_2
 FROM recovered
-WHERE recovered.status = 'Ready'),
+WHERE recovered.status = 'Ready'
+ON CONFLICT DO NOTHING),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT recovered.pipeline_execution_id AS pipeline_execution_id, recovered.id AS id, CASE WHEN
     (recovered.status = 'Ready') THEN 'task_reset' WHEN (recovered.status = 'Failed') THEN 'task_abandoned' ELSE
     'task_cancelled' END AS anon_3, CAST(jsonb_strip_nulls(jsonb_build_object('recovery_attempts',
-    recovered.recovery_attempts, 'lease_expires_at', freed.lease_expires_at, 'available_at', CASE WHEN (recovered.status
-    = 'Ready') THEN (SELECT clock.now
+    recovered.recovery_attempts, 'lease_expires_at', CASE WHEN (freed.lease_expires_at < (SELECT clock.now
+FROM clock)) THEN freed.lease_expires_at ELSE (SELECT clock.now
+FROM clock) END, 'available_at', CASE WHEN (recovered.status = 'Ready') THEN (SELECT clock.now
 FROM clock) END, 'error', CASE WHEN (recovered.status = 'Failed') THEN recovered.last_error END)) AS TEXT) AS
     jsonb_strip_nulls_1, freed.worker_id AS worker_id, freed.lease_token AS lease_token, (SELECT clock.now
 FROM clock) AS anon_4

@@ -24,16 +24,18 @@ FROM json_each(:freed) AS freed_rows)
 SET status=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN given.status WHEN
     (given.status = 'Ready') THEN 'Cancelled' ELSE given.status END, attempt=(task_executions.attempt + CASE WHEN
     (given.event_type = 'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN :param_1 ELSE
-    :param_2 END), worker_id=NULL, retry_at=CASE WHEN (given.event_type = 'task_retry_scheduled' AND
-    task_executions.cancel_requested_at IS NULL) THEN coalesce(given.available_at, strftime(:strftime_1,
-    (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_3 + CAST(substr(:now,
-    :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) / 1000000,
-    :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) *
-    :param_3 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1)
-    AS INTEGER)) % 1000000)) ELSE NULL END, started_at=CASE WHEN (given.status = 'Ready' AND
-    task_executions.cancel_requested_at IS NULL) THEN NULL ELSE task_executions.started_at END, completed_at=CASE WHEN
-    (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN NULL ELSE :now END, updated_at=:now,
-    last_error=coalesce(given.error, task_executions.last_error), result=given.result FROM given
+    :param_2 END), recovery_attempts=CASE WHEN (given.event_type = 'task_released') THEN
+    task_executions.recovery_attempts ELSE 0 END, worker_id=NULL, retry_at=CASE WHEN (given.event_type =
+    'task_retry_scheduled' AND task_executions.cancel_requested_at IS NULL) THEN coalesce(given.available_at,
+    strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_3 +
+    CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS
+    INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
+    :substr_2)) AS INTEGER) * :param_3 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+    CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) % 1000000)) ELSE NULL END, started_at=CASE WHEN
+    (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN NULL ELSE task_executions.started_at
+    END, completed_at=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requested_at IS NULL) THEN NULL ELSE
+    :now END, updated_at=:now, last_error=coalesce(given.error, task_executions.last_error), result=given.result FROM
+    given
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = :worker_id AND task_executions.status = 'Running'

@@ -1,4 +1,4 @@
--- held
+-- there
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
     '$[1]') AS lease_token
@@ -6,7 +6,20 @@ FROM json_each(:given) AS given_rows)
   SELECT task_leases.task_execution_id AS id
 FROM task_leases JOIN given ON task_leases.task_execution_id = given.id
 WHERE task_leases.task_execution_id IN (SELECT given.id
-FROM given) AND task_leases.lease_token = given.lease_token AND task_leases.worker_id = :worker_id
+FROM given) AND task_leases.lease_token = given.lease_token AND task_leases.worker_id = :worker_id;
+
+-- held
+WITH given AS MATERIALIZED
+(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
+    '$[1]') AS lease_token
+FROM json_each(:given) AS given_rows),
+there AS MATERIALIZED
+(SELECT there_rows."key" AS ordinal, there_rows.value AS id
+FROM json_each(:there) AS there_rows)
+  SELECT task_leases.task_execution_id AS id
+FROM task_leases JOIN given ON task_leases.task_execution_id = given.id
+WHERE task_leases.task_execution_id IN (SELECT there.id
+FROM there) AND task_leases.lease_token = given.lease_token AND task_leases.worker_id = :worker_id
 ORDER BY task_leases.task_execution_id;
 
 -- beaten
@@ -28,10 +41,10 @@ FROM held) AND task_leases.task_execution_id = given.id
 RETURNING task_execution_id AS id, lease_expires_at;
 
 -- request
-WITH beaten AS MATERIALIZED
-(SELECT beaten_rows."key" AS ordinal, beaten_rows.value AS id
-FROM json_each(:beaten) AS beaten_rows)
+WITH there AS MATERIALIZED
+(SELECT there_rows."key" AS ordinal, there_rows.value AS id
+FROM json_each(:there) AS there_rows)
   SELECT task_executions.id, task_executions.cancel_requested_at
 FROM task_executions
-WHERE task_executions.id IN (SELECT beaten.id
-FROM beaten)
+WHERE task_executions.id IN (SELECT there.id
+FROM there)

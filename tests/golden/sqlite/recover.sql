@@ -5,13 +5,28 @@ WHERE task_leases.lease_expires_at < :now
 ORDER BY task_leases.lease_expires_at
   LIMIT :limit OFFSET :param_1;
 
--- freed
+-- unlocked
 WITH expired AS MATERIALIZED
 (SELECT expired_rows."key" AS ordinal, expired_rows.value AS id
 FROM json_each(:expired) AS expired_rows)
+  SELECT task_executions.id
+FROM task_executions
+WHERE task_executions.id IN (SELECT expired.id
+FROM expired);
+
+-- freed
+WITH expired AS MATERIALIZED
+(SELECT expired_rows."key" AS ordinal, expired_rows.value AS id
+FROM json_each(:expired) AS expired_rows),
+unlocked AS MATERIALIZED
+(SELECT unlocked_rows."key" AS ordinal, unlocked_rows.value AS id
+FROM json_each(:unlocked) AS unlocked_rows)
   DELETE FROM task_leases
 WHERE task_leases.task_execution_id IN (SELECT expired.id
-FROM expired)
+FROM expired) AND (task_leases.task_execution_id IN (SELECT unlocked.id
+FROM unlocked) OR NOT (EXISTS (SELECT execution.id
+FROM task_executions AS execution
+WHERE execution.id = task_leases.task_execution_id)))
 RETURNING task_execution_id AS id, lease_token, worker_id, lease_expires_at;
 
 -- recovered
@@ -48,7 +63,8 @@ FROM json_each(:recovered) AS recovered_rows)
       available_at, created_at) SELECT recovered.id, recovered.queue, recovered.priority, recovered.partition_key,
       recovered.position, recovered.event_type, recovered.expires_at, CAST(:now AS TEXT) AS anon_1, :now AS anon_2
 FROM recovered
-WHERE recovered.status = 'Ready';
+WHERE recovered.status = 'Ready'
+ON CONFLICT DO NOTHING;
 
 -- event
 WITH recovered AS MATERIALIZED
@@ -65,10 +81,10 @@ FROM json_each(:freed) AS freed_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
       lease_token, created_at) SELECT recovered.pipeline_execution_id, recovered.id, CASE WHEN (recovered.status =
       'Ready') THEN 'task_reset' WHEN (recovered.status = 'Failed') THEN 'task_abandoned' ELSE 'task_cancelled' END AS
-      anon_1, json_patch('{}', json_object('recovery_attempts', recovered.recovery_attempts, 'lease_expires_at',
-      freed.lease_expires_at, 'available_at', CASE WHEN (recovered.status = 'Ready') THEN :now END, 'error', CASE WHEN
-      (recovered.status = 'Failed') THEN recovered.last_error END)) AS json_patch_1, freed.worker_id, freed.lease_token,
-      :now AS anon_2
+      anon_1, json_patch('{}', json_object('recovery_attempts', recovered.recovery_attempts, 'lease_expires_at', CASE
+      WHEN (freed.lease_expires_at < :now) THEN freed.lease_expires_at ELSE :now END, 'available_at', CASE WHEN
+      (recovered.status = 'Ready') THEN :now END, 'error', CASE WHEN (recovered.status = 'Failed') THEN
+      recovered.last_error END)) AS json_patch_1, freed.worker_id, freed.lease_token, :now AS anon_2
 FROM recovered JOIN freed ON recovered.id = freed.id;
 
 -- letter

@@ -1,0 +1,137 @@
+"""Taking back the leases of workers that are gone, and mending what a clock that was set back leaves behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from ..dialects import Begin, Row
+from ..errors import InvalidArgument
+from ..model import MAX_RECOVERIES, TaskStatus
+from ..target import Target
+from .base import Transactions, positive
+
+_DUE_AT_ONCE = 500
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recovered:
+    """One task taken back from a dead worker: Ready again, or ended."""
+
+    id: UUID
+    status: TaskStatus
+    recovery_attempts: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """A lease as it was seen; two looks that find it equal found nobody who extended it in between."""
+
+    id: UUID
+    """The task execution's."""
+    lease_token: int
+    worker_id: UUID
+    lease_expires_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseLook:
+    """Leases, and the database's clock when they were read."""
+
+    now: datetime
+    leases: Sequence[Lease]
+
+
+class Recovering(Transactions):
+    def expired_leases(self, limit: int = 10_000, *, using: object = None) -> LeaseLook:
+        """Return up to `limit` leases that ran out, oldest first; locks nothing."""
+        return self._look_at_leases("expired_leases", {"limit": positive(limit)}, using)
+
+    def outlasting_leases(self, *, using: object = None) -> LeaseLook:
+        """Return the leases that end later than any heartbeat could make them now: the database's clock was set back."""
+        return self._look_at_leases("outlasting_leases", {}, using)
+
+    def recover(
+        self,
+        limit: int = 100,
+        *,
+        max_recoveries: int = MAX_RECOVERIES,
+        leases: Sequence[Lease] | None = None,
+        patience: timedelta | None = None,
+        using: object = None,
+    ) -> list[Recovered]:
+        """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
+
+        Every worker calls it; two at once pass over each other's rows, and over rows that anybody else has locked. Looks only
+        at the lease, never at a worker registry. `leases`: take back just these, if they are still as they were seen.
+        `patience`: take back nothing if the transaction could not begin within this time, since others waited as well then,
+        and their heartbeats come first.
+        """
+        positive(limit)
+        if max_recoveries < 0:
+            raise InvalidArgument("max_recoveries must be at least 0")
+        abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
+        given = None if leases is None else [astuple(lease) for lease in leases[:limit]]
+        began = time.monotonic()
+
+        def work(target: Target) -> list[Recovered]:
+            if patience is not None and time.monotonic() - began > patience.total_seconds():
+                return []
+            values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
+            statements = target.dialect.statements
+            with target.atomic():
+                if given is None:
+                    rows = statements.recover.run(target.execute, values)
+                else:
+                    rows = statements.recover_seen.run(target.execute, values, given)
+            self._wake(target, _freed(rows))
+            return [
+                Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
+                for row in rows
+            ]
+
+        if given == [] or (
+            given is None and using is None and self.dialect.reads_before_writing and not self._any_expired()
+        ):
+            return []
+        return self._run(work, using=using)
+
+    def due_again(self, until: datetime) -> int:
+        """Make due now what was due by `until` before the database's clock was set back; returns how many tasks that were.
+
+        Each batch of 500 is a transaction of its own.
+        """
+        moved = _DUE_AT_ONCE
+        total = 0
+        while moved == _DUE_AT_ONCE:
+            moved = self._run(lambda target: self._due_again(target, until))
+            total += moved
+        return total
+
+    def _look_at_leases(self, name: str, options: dict[str, int], using: object) -> LeaseLook:
+        def work(target: Target) -> LeaseLook:
+            statements, values = target.dialect.statements, self._values(target, **options)
+            now = statements.now.run(target.execute, values)[0]["now"]
+            rows = getattr(statements, name).run(target.execute, values)
+            return LeaseLook(now=now, leases=[Lease(**row) for row in rows])
+
+        return self._run(work, using=using, begin=Begin.READ)
+
+    def _due_again(self, target: Target, until: datetime) -> int:
+        values = self._values(target, until=until, limit=_DUE_AT_ONCE)
+        with target.atomic():
+            return len(target.dialect.statements.due_again.run(target.execute, values))
+
+    def _any_expired(self) -> bool:
+        return self._run(
+            lambda target: bool(target.dialect.statements.any_expired.run(target.execute, self._values(target))),
+            begin=Begin.READ,
+        )
+
+
+def _freed(rows: Sequence[Row]) -> set[str]:
+    """Return the queues in which a key or a place became free; what is in the outbox again tells by itself."""
+    return {row["queue"] for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY}
