@@ -1,8 +1,9 @@
-"""What a worker does besides claiming: extend the leases it holds, take back those of the dead, say that it is there."""
+"""What a worker does besides claiming: extend the leases it holds, and say that it is there."""
 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -15,15 +16,17 @@ from uuid import UUID
 
 from .context import TaskContext
 from .failpoints import Failpoint, Reach
-from .model import Claim, TaskStatus
-from .store import Store
+from .model import Claim
+from .store import Lease, Store
 
 log = logging.getLogger("outboxq.worker")
 
 BEATS_PER_LEASE = 3
-RECOVERY_BATCH = 100
 PRESENCE = 30.0
 _LONGEST_PAUSE = 60.0
+_AGAIN = 0.5
+"""Seconds until a heartbeat is sent again that failed, or found a row locked. Recovery waits longer before it believes that a
+worker is dead (`recovery.py`), so after an outage the heartbeat comes first."""
 
 
 @dataclass(kw_only=True)
@@ -37,6 +40,8 @@ class Held:
     """Its outcome is on the way to the database: that its lease is gone is no news then."""
     late: bool = False
     """It was said that its handler runs past its timeout."""
+    unreached: bool = False
+    """It was said that its lease ended here before the database could be reached."""
 
 
 class Leases:
@@ -46,7 +51,7 @@ class Leases:
         """`store` on a connection reserved for this. `heartbeat` bounds the time between beats; None: a third of each lease."""
         self._store = store
         self._reach = reach
-        self._bound = float("inf") if heartbeat is None else heartbeat.total_seconds()
+        self._bound = math.inf if heartbeat is None else heartbeat.total_seconds()
         self.changed: Callable[[], None] = lambda: None
         """To be called when the next beat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, Held] = {}
@@ -64,8 +69,20 @@ class Leases:
         return new
 
     def holds(self, claim: Claim) -> bool:
-        """Whether its lease has not ended, as far as is known here."""
-        return (one := self._own(claim)) is not None and not one.context.lost
+        """Return whether this process has the claim in its hands: it lies ahead, runs, or its outcome is to be written."""
+        return self._own(claim) is not None
+
+    def has(self, lease: Lease) -> bool:
+        """Return whether this lease is one that `holds` speaks of."""
+        with self._lock:
+            one = self._held.get(lease.id)
+        return one is not None and (one.claim.lease_token, one.claim.worker_id) == (lease.lease_token, lease.worker_id)
+
+    def beat_at_once(self) -> None:
+        """Have the next heartbeat sent now: a clock was set, and to others these leases may seem to have ended."""
+        for one in self.held():
+            one.next_beat = -math.inf
+        self.changed()
 
     def ending(self, claim: Claim) -> None:
         """The claim's outcome is about to be written; it is beaten for until it is dropped."""
@@ -95,7 +112,7 @@ class Leases:
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def beat(self) -> None:
-        """One heartbeat for all. What the database denies is lost; when it does not answer, what is past its deadline is."""
+        """Send one heartbeat for all. Only what the database denies is lost; while it does not answer, nobody knows."""
         held = self.held()
         if not held:
             return
@@ -109,18 +126,21 @@ class Leases:
         except Exception:
             log.exception("heartbeat for %d tasks failed; trying again", len(held))
             for one in held:
-                one.next_beat = sent + self._every(one.claim) / 4
-                if one.context.lost:
-                    self._lose(one, "the database could not be reached before its lease ended")
+                one.next_beat = sent + self._again(one.claim)
+                self._complain_of_silence(one)
             return
         for one in held:
             beat = beats.get(one.claim.id)
             if beat is None:
-                one.next_beat = float("inf")
+                one.next_beat = math.inf
                 if not one.ending and self._own(one.claim) is one:
                     self._lose(one, "another worker may run it")
                 continue
-            one.context.deadline, one.next_beat = sent + one.claim.lease_seconds, sent + self._every(one.claim)
+            if beat.lease_expires_at is None:
+                one.next_beat = sent + self._again(one.claim)
+            else:
+                one.context.deadline, one.next_beat = sent + one.claim.lease_seconds, sent + self._every(one.claim)
+                one.unreached = False
             if beat.cancel_requested:
                 one.context.request_cancel()
 
@@ -138,6 +158,20 @@ class Leases:
     def _every(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._bound)
 
+    def _again(self, claim: Claim) -> float:
+        return min(self._every(claim) / 4, _AGAIN)
+
+    def _complain_of_silence(self, one: Held) -> None:
+        """Once for each outage: until the database answers, nobody knows whether the lease still holds."""
+        if one.context.lost and not one.unreached and not one.ending:
+            one.unreached = True
+            log.warning(
+                "the lease of task %s (%s) ended before the database could be reached; it goes on, and what it returns counts "
+                "if nobody has taken the task by then",
+                one.claim.id,
+                one.claim.task_name,
+            )
+
     def _own(self, claim: Claim) -> Held | None:
         """What is held for just this claim, not for a later one of the same task."""
         with self._lock:
@@ -147,31 +181,6 @@ class Leases:
     def _lose(self, one: Held, why: str) -> None:
         if one.context.lose():
             log.warning("lost the lease of task %s (%s): %s", one.claim.id, one.claim.task_name, why)
-
-
-class Recovery:
-    """Takes back expired leases. Every worker runs it: no registry, no leader."""
-
-    def __init__(self, store: Store, *, every: timedelta, reach: Reach) -> None:
-        self._store = store
-        self._every = every.total_seconds()
-        self._reach = reach
-        self._more = False
-
-    def run_once(self) -> int:
-        """One bounded batch, so that claims come in between; returns how many tasks were taken back."""
-        self._reach(Failpoint.BEFORE_RECOVERY)
-        found = self._store.recover(RECOVERY_BATCH)
-        self._reach(Failpoint.AFTER_RECOVERY)
-        self._more = len(found) == RECOVERY_BATCH
-        for one in found:
-            level = logging.ERROR if one.status is TaskStatus.FAILED else logging.WARNING
-            log.log(level, "task %s lost its worker: now %s, recovery %d", one.id, one.status, one.recovery_attempts)
-        return len(found)
-
-    def pause(self) -> float:
-        """Seconds until the next batch: spread out, so that workers started together do not look together."""
-        return 0.0 if self._more else self._every * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 class Presence:

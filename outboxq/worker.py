@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypedDict
 from uuid import UUID, uuid4
@@ -18,13 +19,14 @@ from .claimer import Claimer
 from .completer import Completer
 from .crew import Crew
 from .distributor import Health, create_work_distributor
-from .errors import ConfigurationError, InvalidArgument
+from .errors import ConfigurationError, InvalidArgument, OutcomesRefused
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach, unarmed
 from .handling import Handling
 from .host import Host
-from .maintenance import Held, Leases, Loop, Presence, Recovery, partitions_pause
+from .maintenance import Held, Leases, Loop, Presence, partitions_pause
 from .model import Claim, duration
+from .recovery import Recovery
 from .signals import obeyed
 from .store import Store, queue_names
 from .task import Registry
@@ -158,7 +160,6 @@ class Worker:
             died=self._die,
             left=host.leave,
         )
-        recovery = Recovery(self._claiming, every=every, reach=reach)
         self._presence = Presence(
             self._claiming,
             self.id,
@@ -168,6 +169,7 @@ class Worker:
             concurrency=size,
             task_names=[task.name for task in tasks],
         )
+        recovery = Recovery(self._claiming, self._leases, every=every, writes=self._presence.run_once, reach=reach)
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
@@ -198,7 +200,10 @@ class Worker:
 
     @property
     def is_healthy(self) -> bool:
-        """False once a thread of the worker itself has died: it claims nothing more, and is to be stopped."""
+        """False once a thread of the worker itself has died, or the database refuses to record how tasks end.
+
+        It claims nothing more then, and is to be stopped; `health.error` says why.
+        """
         return self._died is None
 
     @property
@@ -208,7 +213,9 @@ class Worker:
 
     @property
     def health(self) -> Health:
-        """How it hears of new work."""
+        """How it hears of new work; or why it does not work any more."""
+        if self._died is not None:
+            return replace(self._distributor.health, listening=False, error=str(self._died))
         return self._distributor.health
 
     @property
@@ -346,7 +353,10 @@ class Worker:
 
     def _die(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""
-        log.critical("a worker thread died; stopping", exc_info=error)
+        if isinstance(error, OutcomesRefused):
+            log.critical("stopping: %s", error)
+        else:
+            log.critical("a worker thread died; stopping", exc_info=error)
         self._died = error
         self._stopping.set()
         self._distributor.wake()

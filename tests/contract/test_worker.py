@@ -197,7 +197,7 @@ def test_the_lease_of_a_dead_worker_is_taken_back_and_its_task_run(outbox, work)
     outbox.store.claim_ready_task(1, worker_id=uuid7(), lease=timedelta(seconds=0.2))
     work()
     task = ended(outbox, handle)
-    assert (task.status, task.recovery_attempts, task.lease_token) == (TaskStatus.COMPLETED, 1, 2)
+    assert (task.status, task.recovery_attempts, task.lease_token) == (TaskStatus.COMPLETED, 0, 2)
     assert EventType.RESET in types(outbox, handle)
 
 

@@ -1,0 +1,376 @@
+"""After a crash, an outage or a set clock: the dead lose their tasks, the living keep theirs, and nobody waits for anybody."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import pytest
+
+from outboxq import EventType, Outbox, RetryPolicy, TaskStatus
+from outboxq.dialects import sqlite as sqlite_dialect
+from outboxq.engine import make_engine
+from outboxq.model import MAX_RECOVERIES, SUSPECT, NewTask, Outcome
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+from tests.proxy import Proxy
+from tests.waiting import until
+
+LONG_AGO = "2020-01-01T00:00:00.000000+00:00"
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def work(outbox):
+    """Start a worker; it is stopped after the test."""
+    started = []
+
+    def start(outbox=outbox, **options):
+        worker = outbox.worker(**{"poll": 0.05, "recover_every": 0.2, "drain_timeout": 20, **options})
+        started.append(worker)
+        worker.start()
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+
+
+@pytest.fixture
+def die(database, outbox):
+    """Have so many tasks claimed by a worker that is never heard of again, so often; their leases have run out."""
+
+    def claim(tasks, *, times=1):
+        for number in range(times):
+            assert len(outbox.store.claim_ready_task(tasks, worker_id=uuid7())) == tasks
+            database.run(f"UPDATE task_leases SET lease_expires_at = '{LONG_AGO}'")
+            if number < times - 1:
+                assert len(outbox.store.recover(tasks)) == tasks
+
+    return claim
+
+
+def kinds(outbox, handle):
+    return [event.event_type for event in outbox.store.history(handle.id)]
+
+
+def completed(database):
+    return database.rows("SELECT count(*) FROM task_executions WHERE status = 'Completed'")[0][0]
+
+
+# Recovered tasks
+
+
+def test_recovered_tasks_and_new_ones_run_while_a_handler_takes_hours(database, outbox, work, die):
+    """One thread of eight is busy for ever; what a dead worker had is worked off by the others, and nobody waits for that."""
+    over = threading.Event()
+
+    @outbox.task(name="long")
+    def long() -> None:
+        over.wait(120)
+
+    @outbox.task(name="quick")
+    def quick(n: int) -> None: ...
+
+    for number in range(200):
+        quick.using(outbox).enqueue(number)
+    die(200)
+    long.using(outbox).enqueue()
+    work(concurrency=8)
+    until(lambda: completed(database) == 200, seconds=30)
+    for number in range(20):
+        quick.using(outbox).enqueue(number)
+    until(lambda: completed(database) == 220, seconds=10)
+    over.set()
+    until(lambda: completed(database) == 221)
+
+
+def test_tasks_recovered_once_run_beside_each_other(outbox, work, die):
+    together = threading.Barrier(4)
+
+    @outbox.task(name="meet", retry=RetryPolicy.never())
+    def meet() -> None:
+        together.wait(30)
+
+    handles = [meet.using(outbox).enqueue() for _ in range(4)]
+    die(4)
+    work(concurrency=4)
+    until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in handles))
+
+
+def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, die):
+    """A task that was running at two deaths in a row never shares a process with another such, whatever else runs there."""
+    lock, running, most, beside = threading.Lock(), Counter(), Counter(), threading.Event()
+
+    def run(kind, event=None):
+        with lock:
+            running[kind] += 1
+            most[kind] = max(most[kind], running[kind])
+            if all(running[one] for one in ("suspect", "other")):
+                beside.set()
+        if event is not None:
+            event.wait(5)
+        with lock:
+            running[kind] -= 1
+
+    @outbox.task(name="suspect")
+    def suspect() -> None:
+        run("suspect", beside)
+
+    @outbox.task(name="other")
+    def other() -> None:
+        run("other", beside)
+
+    suspects = [suspect.using(outbox).enqueue() for _ in range(5)]
+    die(5, times=SUSPECT)
+    work(concurrency=4)
+    until(lambda: running["suspect"])
+    others = [other.using(outbox).enqueue() for _ in range(40)]
+    until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in suspects + others))
+    assert most["suspect"] == 1
+    assert beside.is_set(), "nothing ran beside a suspect: the test proved nothing"
+    for one in suspects:
+        assert kinds(outbox, one).count(EventType.RESET) == SUSPECT, "waiting for its turn is no recovery"
+
+
+def test_a_burst_runs_all_suspects_before_it_ends(outbox, die):
+    @outbox.task(name="suspect")
+    def suspect() -> None: ...
+
+    handles = [suspect.using(outbox).enqueue() for _ in range(4)]
+    die(4, times=SUSPECT)
+    assert len(outbox.store.recover()) == 4
+    worker = outbox.worker(recover_every=60, poll=0.05)
+    assert worker.run(burst=True) == 0
+    assert {outbox.store.get(one.id).status for one in handles} == {TaskStatus.COMPLETED}
+
+
+# Forgiveness
+
+ENDS = {
+    EventType.COMPLETED: {},
+    EventType.RETRY_SCHEDULED: {"error": "no"},
+    EventType.SNOOZED: {},
+    EventType.FAILED: {"error": "no"},
+    EventType.CANCELLED: {},
+}
+
+
+def recovered(database, times):
+    claim = helpers.claimed(database)
+    for _ in range(times):
+        database.clock.advance(100)
+        assert len(database.frozen.recover()) == 1
+        (claim,) = database.claim()
+    assert claim.recovery_attempts == times
+    return claim
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_any_end_by_a_living_worker_forgives_earlier_recoveries(database, kind):
+    claim = recovered(database, 3)
+    assert database.frozen.finish([Outcome(claim=claim, event_type=kind, **ENDS[kind])]) == frozenset()
+    assert database.frozen.get(claim.id).recovery_attempts == 0
+    assert database.frozen.history(claim.id)[-1].event_data["recovery_attempts"] == 0
+    assert database.frozen.state_at(claim.id, database.clock.now).recovery_attempts == 0
+
+
+def test_a_release_forgives_nothing(database):
+    """What never began, or was stopped in the middle, has proved nothing."""
+    claim = recovered(database, 2)
+    database.frozen.release(claim)
+    assert database.frozen.get(claim.id).recovery_attempts == 2
+    assert "recovery_attempts" not in database.frozen.history(claim.id)[-1].event_data
+
+
+def test_a_task_that_was_never_recovered_says_nothing_of_it(database):
+    claim = helpers.claimed(database)
+    database.frozen.complete(claim)
+    assert database.frozen.history(claim.id)[-1].event_data == {}
+
+
+def test_a_task_of_a_long_life_is_not_abandoned_for_many_single_deaths(database):
+    claim = helpers.claimed(database)
+    for _ in range(3 * MAX_RECOVERIES):
+        database.clock.advance(100)
+        assert [one.status for one in database.frozen.recover()] == [TaskStatus.READY]
+        (claim,) = database.claim()
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.SNOOZED)])
+        (claim,) = database.claim()
+    assert claim.recovery_attempts == 0
+
+
+# Outages
+
+
+@contextmanager
+def holding_the_lock(database):
+    """Keep SQLite's one lock."""
+    engine = database.own(make_engine(database.url))
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield
+        connection.exec_driver_sql("ROLLBACK")
+
+
+@contextmanager
+def away(proxy):
+    proxy.refuse()
+    proxy.drop()
+    yield
+    proxy.accept()
+
+
+@pytest.fixture
+def outage(database):
+    """A URL to the database, and what keeps everybody there from it, or from writing (SQLite)."""
+    if database.name == "sqlite":
+        yield database.url, lambda: holding_the_lock(database)
+    else:
+        with Proxy(database.url) as proxy:
+            yield proxy.url, lambda: away(proxy)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_run_again_after_an_outage_longer_than_the_leases(database, outage, work, workers):
+    """Handlers end in the middle of it, and their outcomes wait; others run on. All of them count, once."""
+    url, begin = outage
+    outbox, ended = Outbox(database.own(make_engine(url))), threading.Event()
+    later, runs = threading.Event(), Counter()
+
+    @outbox.task(name="during", lease=1)
+    def during(n: int) -> None:
+        runs[n] += 1
+        ended.wait(60)
+
+    @outbox.task(name="beyond", lease=1)
+    def beyond(n: int) -> None:
+        runs[n] += 1
+        later.wait(60)
+
+    near = Outbox(database.engine)
+    handles = [near.store.enqueue(_new(name, n)) for n, name in enumerate(["during", "beyond"] * 3)]
+    for _ in range(workers):
+        work(outbox, concurrency=6)
+    until(lambda: len(runs) == 6)
+    over = threading.Event()
+    with begin():
+        ended.set()
+        over.wait(2.5)  # the length of an outage is what this is about
+    later.set()
+    until(lambda: all(near.store.get(one.id).status is TaskStatus.COMPLETED for one in handles))
+    assert set(runs.values()) == {1}
+    assert {kinds(near, one).count(EventType.RESET) for one in handles} == {0}
+
+
+def _new(name, n):
+    return NewTask(id=uuid7(), task_name=name, args=f'{{"n": {n}}}', lease=timedelta(seconds=1))
+
+
+@pytest.fixture
+def step(database, monkeypatch):
+    """Set the clock that leases go by: SQLite's is the machine's, as this process sees it."""
+    if database.name == "sqlite":
+        by = timedelta(0)
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz=None):
+                return datetime.now(tz) + by
+
+        def set_clock(seconds):
+            nonlocal by
+            by = timedelta(seconds=seconds)
+
+        monkeypatch.setattr(sqlite_dialect, "datetime", Clock)
+        yield set_clock
+        return
+    name = database.engine.url.database
+    database.run("CREATE SCHEMA set_clock")
+    database.run("CREATE TABLE set_clock.step AS SELECT interval '0 seconds' AS by")
+    database.run(
+        "CREATE FUNCTION set_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS "
+        "'SELECT pg_catalog.clock_timestamp() + by FROM set_clock.step'"
+    )
+    database.run(f'ALTER DATABASE "{name}" SET search_path = set_clock, public, pg_catalog')
+    database.engine.dispose()
+    yield lambda seconds: database.run(f"UPDATE set_clock.step SET by = interval '{seconds} seconds'")
+    database.run(f'ALTER DATABASE "{name}" RESET search_path')
+    database.run("DROP SCHEMA set_clock CASCADE")
+    database.engine.dispose()
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Count the looks at leases: whoever has looked once knows the clock."""
+    seen, look = Counter(), Store.expired_leases
+
+    def counted(store, *args, **kwargs):
+        seen[id(store)] += 1
+        return look(store, *args, **kwargs)
+
+    monkeypatch.setattr(Store, "expired_leases", counted)
+    return seen
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_nothing_is_run_again_when_the_clock_is_set(database, outbox, work, step, looks, seconds):
+    over, runs = threading.Event(), Counter()
+
+    @outbox.task(name="run", lease=30)
+    def run(n: int) -> None:
+        runs[n] += 1
+        over.wait(60)
+
+    handles = [run.using(outbox).enqueue(n) for n in range(3)]
+    for _ in range(2):
+        work(concurrency=3)
+    until(lambda: len(runs) == 3 and looks.total() >= 4)
+    before = database.rows("SELECT max(lease_expires_at) FROM task_leases")
+    step(seconds)
+    # Each worker has noticed, and has extended what it holds.
+    until(lambda: database.rows("SELECT count(*) FROM task_leases")[0][0] == 3 and _beaten(database, before, seconds))
+    outbox.store.recover()
+    over.set()
+    until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in handles))
+    assert set(runs.values()) == {1}
+
+
+def _beaten(database, before, seconds):
+    newest = database.rows("SELECT min(lease_expires_at) FROM task_leases")[0][0]
+    return newest > before[0][0] if seconds > 0 else newest < before[0][0]
+
+
+def test_what_was_due_before_the_clock_was_set_back_is_run(outbox, work, step, looks):
+    @outbox.task(name="due")
+    def due(n: int) -> None: ...
+
+    work()
+    outbox.store.pause("paused")
+    waiting = [due.using(outbox, queue="paused").enqueue(n) for n in range(3)]
+    delayed = due.using(outbox, delay=7200).enqueue(9)
+    until(lambda: looks.total() >= 2)
+    step(-3600)
+    outbox.store.resume("paused")
+    until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in waiting))
+    assert outbox.store.get(delayed.id).status is TaskStatus.READY
+
+
+def test_a_dead_worker_is_noticed_in_its_own_time_although_the_clock_was_set_back(outbox, work, step, looks):
+    @outbox.task(name="orphan", lease=2)
+    def orphan() -> None: ...
+
+    handle = orphan.using(outbox).enqueue()
+    work(queues=["another"])
+    outbox.store.claim_ready_task(1, worker_id=uuid7())
+    until(lambda: looks.total() >= 2)
+    step(-3600)
+    until(lambda: kinds(outbox, handle)[-1] is EventType.RESET, seconds=20)
+    assert outbox.store.verify() == []
