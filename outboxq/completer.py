@@ -10,17 +10,30 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
 
+from .errors import OutcomesRefused
+from .executor import unwritable
 from .failpoints import Failpoint, Reach
 from .maintenance import Leases
-from .model import Claim, Outcome
+from .model import Claim, EventType, Outcome
 from .store import Store
 
 log = logging.getLogger("outboxq.worker")
 
 _MOST_AT_ONCE = 1000
 _AGAIN_AFTER = 0.5
+_LONGEST_PAUSE = 5.0
+"""Seconds between two tries while the database has no room."""
 _LOOK = 0.1
+_SAY_EVERY = 60.0
+_MOST_REFUSED = 3
+"""So many outcomes in a row that the database refuses for good are no matter of a single task: the worker stops."""
+
+
+_Ended: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
+"""The ids of the tasks whose lease was lost, and of those that somebody else has locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +42,11 @@ class _Flush:
 
 
 class Completer(threading.Thread):
-    """While one statement is under way, further outcomes gather for the next: nobody waits for a clock."""
+    """While one statement is under way, further outcomes gather for the next: nobody waits for a clock.
+
+    An outcome waits, and its lease is kept, until the database answers: only that knows whether the claim still holds. One
+    whose row somebody else has locked waits apart from the others.
+    """
 
     def __init__(
         self,
@@ -45,6 +62,9 @@ class Completer(threading.Thread):
         may take back what was written in its last moments.
         """
         super().__init__(name="outboxq-completer", daemon=True)
+        self.writes = threading.Event()
+        """Set while outcomes can be written; else nothing is to be claimed, for its outcome would only wait as well."""
+        self.writes.set()
         self._store = store
         self._leases = leases
         self._reach = reach
@@ -52,6 +72,11 @@ class Completer(threading.Thread):
         self._made_way = made_way
         self._durable = durable
         self._outcomes: queue.SimpleQueue[Outcome | _Flush | None] = queue.SimpleQueue()
+        self._locked: list[Outcome] = []
+        self._locked_until = math.inf
+        """When the locked ones are tried again (`time.monotonic()`)."""
+        self._refused = 0
+        self._said_at = -math.inf
 
     def put(self, outcome: Outcome) -> None:
         self._outcomes.put(outcome)
@@ -61,8 +86,13 @@ class Completer(threading.Thread):
         if any(claim.makes_way for claim in claims):
             self._made_way()
 
+    @property
+    def waits(self) -> bool:
+        """Return whether an outcome waits for a row that somebody else has locked."""
+        return bool(self._locked)
+
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything put so far is written, or has failed to be."""
+        """Wait until everything put so far is written, or has failed to be, or waits for somebody's lock."""
         mark = _Flush(threading.Event())
         self._outcomes.put(mark)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -79,13 +109,21 @@ class Completer(threading.Thread):
         try:
             while self._write_next():
                 pass
+            while self._locked and not self._store.gone.wait(max(0.0, self._locked_until - time.monotonic())):
+                self._write_locked()
+        except OutcomesRefused as refused:
+            self._died(refused)
         except BaseException as error:
             self._died(error)
             raise
 
     def _write_next(self) -> bool:
         batch: list[Outcome] = []
-        last: Outcome | _Flush | None = self._outcomes.get()
+        try:
+            last = self._outcomes.get(timeout=self._patience())
+        except queue.Empty:
+            self._write_locked()
+            return True
         with suppress(queue.Empty):
             while isinstance(last, Outcome):
                 batch.append(last)
@@ -96,11 +134,19 @@ class Completer(threading.Thread):
             last.done.set()
         return last is not None
 
-    def _write(self, outcomes: Sequence[Outcome]) -> None:
+    def _patience(self) -> float | None:
+        """Return the seconds until the locked outcomes are tried again; None: there are none."""
+        return max(0.0, self._locked_until - time.monotonic()) if self._locked else None
+
+    def _write_locked(self) -> None:
+        outcomes, self._locked = self._locked, []
+        self._write(outcomes, passes_over=True)
+
+    def _write(self, outcomes: Sequence[Outcome], *, passes_over: bool = False) -> None:
         self._reach(Failpoint.BEFORE_FINISH)
+        locked: frozenset[UUID] = frozenset()
         try:
-            while (lost := self._try(outcomes)) is None:
-                pass
+            lost, locked = self._end(outcomes, passes_over=passes_over)
             self.ended(outcome.claim for outcome in outcomes)
             for outcome in outcomes:
                 if outcome.claim.id in lost:
@@ -111,23 +157,88 @@ class Completer(threading.Thread):
                         outcome.event_type,
                     )
         finally:
-            self._leases.drop(*(outcome.claim for outcome in outcomes))
+            self._leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
+        if locked:
+            self._locked += [outcome for outcome in outcomes if outcome.claim.id in locked]
+            self._locked_until = time.monotonic() + _AGAIN_AFTER
         self._reach(Failpoint.AFTER_FINISH)
 
-    def _try(self, outcomes: Sequence[Outcome]) -> frozenset[object] | None:
-        """The ids of those that were lost. None: to be tried again, for while a lease holds its outcome is worth the wait."""
+    def _end(self, outcomes: Sequence[Outcome], *, passes_over: bool) -> _Ended:
+        """Write them; returns the ids of those that were lost, and of those that somebody else has locked.
+
+        Returns only once the database has answered, or the worker's time is over. `passes_over`: wait for no lock.
+        """
+        tries = 0
+        ended: _Ended
+        while True:
+            try:
+                if passes_over:
+                    ended = self._store.finish_unlocked(outcomes, durable=self._durable)
+                else:
+                    ended = self._store.finish(outcomes, durable=self._durable, waits=False), frozenset()
+            except Exception as error:  # noqa: BLE001 - sorted out below, all of it
+                if self._store.is_locked_out(error):
+                    if passes_over:
+                        return self._one_by_one(outcomes) if len(outcomes) > 1 else (frozenset(), _ids(outcomes))
+                    passes_over = True
+                elif self._waits(error, tries, len(outcomes)):
+                    tries += 1
+                else:
+                    return self._one_by_one(outcomes) if len(outcomes) > 1 else self._refuse(outcomes[0], error)
+            else:
+                self._refused = 0
+                self.writes.set()
+                return ended
+
+    def _one_by_one(self, outcomes: Sequence[Outcome]) -> _Ended:
+        """One that cannot be written must not keep the others."""
+        lost: frozenset[UUID] = frozenset()
+        locked: frozenset[UUID] = frozenset()
+        for outcome in outcomes:
+            ended = self._end([outcome], passes_over=True)
+            lost, locked = lost | ended[0], locked | ended[1]
+        return lost, locked
+
+    def _waits(self, error: Exception, tries: int, outcomes: int) -> bool:
+        """Wait a while if the same may be written later; returns whether it may."""
+        if self._store.gone.is_set():
+            return False
+        if self._store.may_pass(error):
+            pause = _AGAIN_AFTER
+        elif self._store.cannot_write_now(error):
+            pause = min(_AGAIN_AFTER * 2 ** min(tries, 10), _LONGEST_PAUSE)
+        else:
+            return False
+        self.writes.clear()
+        if time.monotonic() - self._said_at > _SAY_EVERY:
+            self._said_at = time.monotonic()
+            log.warning("%d outcomes wait for the database, which could not write them: %s", outcomes, error)
+        self._store.gone.wait(pause)
+        return True
+
+    def _refuse(self, outcome: Outcome, error: Exception) -> _Ended:
+        """End the claim in a way that can be written, if this outcome cannot: the handler is not to run again for nothing.
+
+        Raises OutcomesRefused where that cannot be written either, again and again.
+        """
+        log.error("task %s: its outcome %s could not be written", outcome.claim.id, outcome.event_type, exc_info=error)
+        if self._store.gone.is_set():
+            return frozenset(), frozenset()
         try:
-            return self._store.finish(outcomes, durable=self._durable)
-        except Exception as error:
-            if self._store.may_pass(error) and not self._store.gone.is_set():
-                if any(self._leases.holds(outcome.claim) for outcome in outcomes):
-                    log.warning("%d outcomes could not be written (%s); trying again", len(outcomes), error)
-                    self._store.gone.wait(_AGAIN_AFTER)
-                    return None
-            elif len(outcomes) > 1:  # one that cannot be written must not keep the others
-                for outcome in outcomes:
-                    self._write([outcome])
-                return frozenset()
-            for outcome in outcomes:
-                log.exception("task %s: its outcome %s could not be written", outcome.claim.id, outcome.event_type)
-            return frozenset()
+            if outcome.event_type is EventType.RELEASED:
+                raise error  # its handler has not run: it is taken back when its lease has run out
+            lost = self._store.finish([unwritable(outcome, error)], durable=self._durable, waits=False)
+        except Exception as again:
+            self._refused += 1
+            if self._refused >= _MOST_REFUSED:
+                raise OutcomesRefused(
+                    f"the database refuses to record how tasks end ({again}); this worker claims nothing more; grant what is "
+                    "missing, or mend the tables, and start it again"
+                ) from again
+            return frozenset(), frozenset()
+        self._refused = 0
+        return lost, frozenset()
+
+
+def _ids(outcomes: Sequence[Outcome]) -> frozenset[UUID]:
+    return frozenset(outcome.claim.id for outcome in outcomes)

@@ -102,8 +102,17 @@ class TaskContext:
 
     @property
     def lost(self) -> bool:
-        """The lease is over: another worker may run the task now, and then what this handler returns is discarded."""
+        """Return whether the lease is over: another worker may run the task now, and then what this handler returns is discarded.
+
+        While the database cannot be reached, this goes by the worker's own clock; a heartbeat that comes through after all
+        before anybody took the task makes it False again.
+        """
         return self._lost or time.monotonic() > self.deadline
+
+    @property
+    def was_lost(self) -> bool:
+        """Return whether the database has said that the lease is over."""
+        return self._lost
 
     @property
     def cancel_requested(self) -> bool:

@@ -15,6 +15,7 @@
     ├── DuplicateTask             the idempotency key has a task already
     ├── InvalidTransition         the task execution is in a status that does not allow this
     ├── ReadOnly                  a row read through ``outboxq.orm`` was to be written
+    ├── OutcomesRefused           the database refuses to record how tasks end; the worker stops
     └── LeaseLost                 another worker may hold the task execution now
 
 Errors of the database pass through as SQLAlchemy raises them. Inside a caller's transaction they are never caught, for a
@@ -81,6 +82,10 @@ class InvalidTransition(OutboxqError):
 
 class ReadOnly(OutboxqError):
     """A row of `outboxq.orm` was to be made, changed or deleted; tasks change through outboxq, together with their events."""
+
+
+class OutcomesRefused(OutboxqError):
+    """The database refuses for good to record how tasks end, so a worker that went on would run them in vain."""
 
 
 class LeaseLost(OutboxqError):

@@ -80,6 +80,14 @@ def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0)) -> O
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason})
 
 
+def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
+    """Return a failure that any database can store, in place of an outcome that it refused."""
+    why = str(getattr(refused, "orig", None) or refused).partition("\n")[0]
+    told = f"the database refused its outcome {outcome.event_type}: {why}".encode("ascii", "backslashreplace").decode()
+    error = sanitize(told, limit=_ERROR_BYTES)
+    return Outcome(claim=outcome.claim, event_type=EventType.FAILED, error=error, data={"error": error})
+
+
 UNKNOWN = "unknown task"
 STOPPED = "the worker stopped"
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from datetime import timedelta
 from typing import Any
 
 from .completer import Completer
+from .context import Unit
 from .errors import LeaseLost
 from .executor import execute, failed, released
 from .failpoints import Failpoint, Reach
 from .host import Host
 from .maintenance import Held, Leases
-from .model import EventType, Outcome
+from .model import SUSPECT, EventType, Outcome
 from .store import Store
 from .task import Registry, Task
 
 log = logging.getLogger("outboxq.worker")
 
 _LATER = timedelta(seconds=1)
+_LAST_WORDS = 2.0
+"""Seconds for which a suspect task waits, in its own thread, until earlier outcomes are written."""
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 
 
@@ -54,9 +58,16 @@ class Handling:
     def _handle(self, held: Held) -> None:
         claim, task = held.claim, self._tasks.get(held.claim.task_name)
         self._reach(Failpoint.BEFORE_START)
-        if held.context.lost:
+        if held.context.was_lost:
             log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
             return
+        if held.context.lost:  # the database has not answered for so long; it decides whether this counts
+            held.ending = True
+            self._completer.put(released(claim, "its lease ended before it began"))
+            return
+        if claim.recovery_attempts >= SUSPECT:
+            # A death must not take along what has ended, or was given back, before it.
+            self._completer.flush(_LAST_WORDS)
         began = time.monotonic()
         outcome = self._run(held, task)
         self._reach(Failpoint.AFTER_HANDLER)
@@ -98,6 +109,8 @@ class Handling:
             with self._host.unit(self._store) as unit:
                 has_begun = True
                 held.context.join(unit)
+                if self._store.dialect.reads_before_writing:
+                    self._keep_lease(held, unit)
                 self._reach(Failpoint.TRANSACTION_BEGUN)
                 outcome = execute(claim, task, held.context)
                 if outcome.event_type is not EventType.COMPLETED:
@@ -123,6 +136,15 @@ class Handling:
             held.context.error = error
             return failed(claim, task, error)
         return None
+
+    def _keep_lease(self, held: Held, unit: Unit) -> None:
+        """The transaction has the only lock there is: if the lease is ours now, nobody takes it until the end.
+
+        Raises LeaseLost if somebody else took it while we waited for the lock.
+        """
+        if held.context.lost and not self._store.heartbeat([held.claim], using=unit.target):
+            raise LeaseLost(f"task {held.claim.id} ({held.claim.task_name}): its lease was lost before it began")
+        held.context.deadline = math.inf
 
 
 class _Undone(Exception):

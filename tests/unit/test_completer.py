@@ -11,6 +11,7 @@ import pytest
 
 from outboxq.completer import Completer
 from outboxq.context import TaskContext
+from outboxq.errors import OutcomesRefused
 from outboxq.failpoints import Failpoint, unarmed
 from outboxq.maintenance import Leases
 from outboxq.model import Claim, EventType, Outcome
@@ -23,21 +24,47 @@ class Away(Exception):
     """What may work when tried again."""
 
 
+class Full(Exception):
+    """The disk has no room."""
+
+
+class LockedOut(Exception):
+    """Somebody else has a row locked."""
+
+
 class FakeStore:
-    """Remembers what is to be written; `answer` says what becomes of it."""
+    """Remembers what is to be written; `answer` says what becomes of it, `locked` which tasks somebody else has locked."""
 
     def __init__(self):
         self.gone = threading.Event()
         self.batches = []
+        self.unlocked = []
+        self.locked = set()
         self.answer = lambda _outcomes: frozenset()
 
     @staticmethod
     def may_pass(error):
         return isinstance(error, Away)
 
-    def finish(self, outcomes, *, durable=True):
+    @staticmethod
+    def cannot_write_now(error):
+        return isinstance(error, Full)
+
+    @staticmethod
+    def is_locked_out(error):
+        return isinstance(error, LockedOut)
+
+    def finish(self, outcomes, *, durable=True, waits=True):
+        assert not waits
         self.batches.append(list(outcomes))
+        if self.locked & {one.claim.id for one in outcomes}:
+            raise LockedOut
         return self.answer(outcomes)
+
+    def finish_unlocked(self, outcomes, *, durable=True):
+        locked = frozenset(self.locked & {one.claim.id for one in outcomes})
+        self.unlocked.append(list(outcomes))
+        return self.answer([one for one in outcomes if one.claim.id not in locked]), locked
 
 
 @pytest.fixture(autouse=True)
@@ -172,13 +199,13 @@ def test_finish_writes_what_was_put_before_it_and_ends(completer, store):
     assert sum(map(len, store.batches)) == 5
 
 
-def test_one_that_cannot_be_written_does_not_keep_the_others(completer, store, leases, caplog):
+def test_one_that_cannot_be_written_does_not_keep_the_others_and_fails_by_itself(completer, store, leases, caplog):
     gate = block_the_first(store)
     bad, written = outcome(leases), []
 
     def answer(outcomes):
         if bad in outcomes:
-            raise ValueError("unwritable")
+            raise ValueError("it is unwritable: \u20ac")
         written.extend(outcomes)
         return frozenset()
 
@@ -191,28 +218,125 @@ def test_one_that_cannot_be_written_does_not_keep_the_others(completer, store, l
         completer.put(one)
     gate.set()
     assert completer.flush(10)
-    assert written == good
+    assert [one for one in written if one.claim != bad.claim] == good
+    [instead] = [one for one in written if one.claim == bad.claim]
+    assert instead.event_type is EventType.FAILED
+    assert instead.error == r"the database refused its outcome task_completed: it is unwritable: \u20ac"
     assert f"task {bad.claim.id}: its outcome task_completed could not be written" in caplog.text
     assert caplog.text.count("could not be written") == 1
     assert leases.held() == []  # nobody beats for it any more: it is to be recovered
 
 
-def test_outcomes_wait_for_a_database_that_is_away_as_long_as_a_lease_holds(completer, store, leases, caplog):
-    failures = []
+def fail(times, error, failures):
+    """Answer with this error so many times."""
 
     def answer(_outcomes):
-        if len(failures) < 3:
+        if len(failures) < times:
             failures.append(1)
-            raise Away
+            raise error
         return frozenset()
 
-    store.answer = answer
-    one = outcome(leases)
+    return answer
+
+
+@pytest.mark.parametrize("error", [Away, Full])
+@pytest.mark.parametrize("ends", ["it lasts", "its time is over", "it was told so"])
+def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
+    completer, store, leases, caplog, ends, error
+):
+    """Only the database knows whether somebody has taken the task meanwhile."""
+    store.answer = fail(3, error(), [])
+    one = outcome(leases, seconds=0.0001 if ends == "its time is over" else 60.0)
+    if ends == "it was told so":
+        leases.lose(one.claim)
     completer.put(one)
     assert completer.flush(10)
     assert store.batches == [[one]] * 4
-    assert caplog.text.count("trying again") == 3
     assert leases.held() == []
+    assert caplog.text.count("wait for the database") == 1, "a line a minute is enough"
+
+
+@pytest.mark.parametrize("error", [Away, Full])
+def test_nothing_is_to_be_claimed_while_outcomes_cannot_be_written(completer, store, leases, error):
+    away, seen = threading.Event(), []
+
+    def answer(_outcomes):
+        seen.append(completer.writes.is_set())
+        if not away.is_set():
+            raise error
+        return frozenset()
+
+    store.answer = answer
+    completer.put(outcome(leases))
+    until(lambda: len(seen) > 2)
+    assert seen[0]
+    assert not any(seen[1:])
+    away.set()
+    assert completer.flush(10)
+    assert completer.writes.is_set()
+
+
+def test_an_outcome_whose_row_is_locked_waits_apart_and_keeps_nobody(completer, store, leases):
+    gate = block_the_first(store)
+    completer.put(outcome())
+    until(lambda: store.batches)
+    locked, others = outcome(leases), [outcome(leases) for _ in range(3)]
+    store.locked = {locked.claim.id}
+    for one in [others[0], locked, *others[1:]]:
+        completer.put(one)
+    gate.set()
+    assert completer.flush(10)
+    assert [held.claim for held in leases.held()] == [locked.claim]
+    assert completer.waits
+    store.locked = set()
+    until(lambda: not leases.held())
+    assert not completer.waits
+    assert store.unlocked[-1] == [locked]
+
+
+def test_a_locked_outcome_is_written_before_the_end(completer, store, leases):
+    locked = outcome(leases)
+    store.locked = {locked.claim.id}
+    completer.put(locked)
+    assert completer.flush(10)
+    completer.finish()
+    until(lambda: len(store.unlocked) > 1)
+    assert completer.is_alive()
+    store.locked = set()
+    completer.join(60)
+    assert leases.held() == []
+
+
+def test_a_database_that_refuses_all_outcomes_ends_the_worker(store, leases, died):
+    def answer(_outcomes):
+        raise ValueError("permission denied for table execution_events")
+
+    store.answer = answer
+    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    for one in [outcome(leases) for _ in range(10)]:
+        completer.put(one)
+    completer.start()
+    completer.join(60)
+    assert [type(error) for error in died] == [OutcomesRefused]
+    assert "permission denied for table execution_events" in str(died[0])
+
+
+def test_refusals_in_between_do_not(completer, store, leases, died):
+    refused = set()
+
+    def answer(outcomes):
+        if refused & {one.claim.id for one in outcomes}:
+            raise ValueError("no")
+        return frozenset()
+
+    store.answer = answer
+    for number in range(10):
+        one = outcome(leases)
+        if number % 3:
+            refused.add(one.claim.id)
+        completer.put(one)
+        assert completer.flush(10)
+    assert died == []
 
 
 def test_they_stay_held_meanwhile(completer, store, leases):
@@ -229,22 +353,6 @@ def test_they_stay_held_meanwhile(completer, store, leases):
     assert len(leases.held()) == 1
     away.set()
     assert completer.flush(10)
-
-
-@pytest.mark.parametrize("ends", ["its time is over", "it was told so"])
-def test_they_are_dropped_with_the_lease(completer, store, leases, caplog, ends):
-    def answer(_outcomes):
-        raise Away
-
-    store.answer = answer
-    one = outcome(leases, seconds=0.1 if ends == "its time is over" else 60.0)
-    completer.put(one)
-    until(lambda: store.batches)
-    if ends == "it was told so":
-        leases.lose(one.claim)
-    assert completer.flush(10)
-    assert f"task {one.claim.id}: its outcome task_completed could not be written" in caplog.text
-    assert leases.held() == []
 
 
 def test_nothing_is_tried_again_once_the_time_is_over(completer, store, leases, caplog):

@@ -1,0 +1,319 @@
+"""One row that somebody keeps locked, one broken row, a database that takes no writes: nobody else suffers for it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from outboxq import EventType, Outbox, RetryPolicy, TaskContext, TaskStatus
+from outboxq.store import Store
+from tests.contract import helpers
+from tests.waiting import until
+
+LEASE = 1.0
+on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+on_postgresql = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def work(outbox):
+    started = []
+
+    def start(outbox=outbox, **options):
+        worker = outbox.worker(**{"poll": 0.05, "recover_every": 1, "drain_timeout": 20, **options})
+        started.append(worker)
+        worker.start()
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+
+
+def kinds(outbox, handle):
+    return [event.event_type for event in outbox.store.history(handle.id)]
+
+
+def statuses(outbox, handles):
+    return [outbox.store.get(one.id).status for one in handles]
+
+
+CALLS = {
+    "cancel": lambda store, one, using: store.cancel(one, using=using),
+    "force": lambda store, one, using: store.cancel(one, force=True, using=using),
+    "retry": lambda store, one, using: store.schedule_retry(one, datetime.now(UTC), 2, using=using),
+}
+
+
+@pytest.mark.parametrize("ends", ["during", "after"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_callers_open_transaction_over_one_task_changes_no_other(database, outbox, work, call, ends):
+    """It stays open for three lease lengths, then is rolled back. The others' leases are extended, their ends written."""
+    go, runs = threading.Event(), Counter()
+
+    @outbox.task(name="run", lease=LEASE)
+    def run(n: int) -> None:
+        runs[n] += 1
+        go.wait(60)
+
+    handles = [run.using(outbox).enqueue(n) for n in range(4)]
+    for _ in range(2):
+        work(concurrency=4)
+    until(lambda: len(runs) == 4)
+    host, over = database.host_engine(), threading.Event()
+    with host.connect() as connection:
+        transaction = connection.begin()
+        CALLS[call](outbox.store, handles[0].id, connection)
+        if ends == "during":
+            go.set()
+        if ends == "during" and database.name == "postgresql":
+            until(lambda: statuses(outbox, handles[1:]) == [TaskStatus.COMPLETED] * 3, seconds=10)
+        over.wait(3 * LEASE)
+        transaction.rollback()
+    go.set()
+    until(lambda: statuses(outbox, handles) == [TaskStatus.COMPLETED] * 4)
+    assert set(runs.values()) == {1}
+    assert {kind for one in handles for kind in kinds(outbox, one)} == {
+        EventType.CREATED,
+        EventType.CLAIMED,
+        EventType.COMPLETED,
+    }
+
+
+@on_postgresql
+def test_a_slow_commit_of_one_transactional_task_costs_its_neighbours_nothing(database, outbox, work):
+    database.run("CREATE TABLE slow (id int)")
+    database.run(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NULL; END'"
+    )
+    database.run(
+        "CREATE CONSTRAINT TRIGGER slow_check AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION slowly()"
+    )
+    go, runs = threading.Event(), Counter()
+
+    @outbox.task(name="run", lease=LEASE)
+    def run(n: int) -> None:
+        runs[n] += 1
+        go.wait(60)
+
+    @outbox.task(name="commit", lease=LEASE, transactional=True)
+    def commit(ctx: TaskContext) -> None:
+        ctx.connection.execute(text("INSERT INTO slow VALUES (1)"))
+
+    handles = [run.using(outbox).enqueue(n) for n in range(3)] + [commit.using(outbox).enqueue()]
+    for _ in range(2):
+        work(concurrency=4)
+    try:
+        until(lambda: outbox.store.get(handles[3].id).status is TaskStatus.COMPLETED)
+        assert set(runs.values()) == {1}
+        go.set()
+        until(lambda: statuses(outbox, handles) == [TaskStatus.COMPLETED] * 4)
+        assert {kinds(outbox, one).count(EventType.RESET) for one in handles} == {0}
+    finally:
+        database.run("DROP TABLE slow")
+        database.run("DROP FUNCTION slowly")
+
+
+@on_sqlite
+def test_a_long_transactional_handler_costs_nobody_in_the_file_the_lease(database, outbox, work):
+    """It has the only lock for three lease lengths; its own lease cannot be lost meanwhile, whatever the clock says."""
+    go, runs, lost, over = threading.Event(), Counter(), [], threading.Event()
+
+    @outbox.task(name="run", lease=LEASE)
+    def run(n: int) -> None:
+        runs[n] += 1
+        go.wait(60)
+
+    @outbox.task(name="long", lease=LEASE, transactional=True)
+    def long(ctx: TaskContext) -> None:
+        over.wait(3 * LEASE)
+        lost.append(ctx.lost)
+
+    handles = [run.using(outbox).enqueue(n) for n in range(3)]
+    work(concurrency=3)
+    until(lambda: len(runs) == 3)
+    handles.append(long.using(outbox).enqueue())
+    for _ in range(3):
+        work()
+    until(lambda: outbox.store.get(handles[3].id).status is TaskStatus.COMPLETED)
+    go.set()
+    until(lambda: statuses(outbox, handles) == [TaskStatus.COMPLETED] * 4)
+    assert lost == [False]
+    assert set(runs.values()) == {1}
+    assert {kinds(outbox, one).count(EventType.RESET) for one in handles} == {0}
+
+
+@on_postgresql
+def test_a_heartbeat_knows_three_answers(database):
+    """Extended, gone, and locked by somebody, which is neither."""
+    database.add()
+    database.add()
+    database.add()
+    kept, gone, locked = database.claim(3)
+    database.frozen.cancel(gone.id, force=True)
+    database.clock.advance(5)
+    with database.host_engine().connect() as connection:
+        transaction = connection.begin()
+        connection.exec_driver_sql(f"SELECT 1 FROM task_leases WHERE task_execution_id = '{locked.id}' FOR UPDATE")
+        beats = database.frozen.heartbeat([kept, gone, locked])
+        assert beats.keys() == {kept.id, locked.id}
+        assert beats[kept.id].lease_expires_at == kept.lease_expires_at + timedelta(seconds=5)
+        assert beats[locked.id].lease_expires_at is None
+        transaction.rollback()
+    assert database.frozen.heartbeat([locked])[locked.id].lease_expires_at is not None
+
+
+@on_postgresql
+@pytest.mark.parametrize("table", ["task_leases", "task_executions"])
+def test_one_locked_row_stops_no_recovery_of_others(database, table):
+    ids = [helpers.claimed(database).id for _ in range(3)]
+    database.clock.advance(100)
+    column = "id" if table == "task_executions" else "task_execution_id"
+    with database.host_engine().connect() as connection:
+        transaction = connection.begin()
+        connection.exec_driver_sql(f"SELECT 1 FROM {table} WHERE {column} = '{ids[1]}' FOR UPDATE")
+        assert {one.id for one in database.frozen.recover()} == {ids[0], ids[2]}
+        transaction.rollback()
+    assert [one.id for one in database.frozen.recover()] == [ids[1]]
+
+
+def test_one_broken_row_stops_no_recovery_of_others(database, outbox, work):
+    """A stale outbox entry, and an end that is in the log already: the first is put right, the second stays for `verify`."""
+    database.corrupted = True
+
+    @outbox.task(name="run")
+    def run() -> None: ...
+
+    handles = [run.using(outbox).enqueue() for _ in range(4)]
+    claims = {claim.id: claim for claim in outbox.store.claim_ready_task(4, worker_id=uuid4())}
+    stale, broken = (claims[one.id] for one in handles[:2])
+    uuid = (lambda value: value.hex) if database.name == "sqlite" else str
+    past = "2020-01-01T00:00:00.000000+00:00"
+    database.run(
+        "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) VALUES "
+        f"('{uuid(stale.id)}', 'paused', 0, 1, '{past}', '{past}')"
+    )
+    database.run(
+        "INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, lease_token, created_at) "
+        f"VALUES ('{uuid(broken.id)}', '{uuid(broken.id)}', 'task_completed', 1, '{past}')"
+    )
+    outbox.store.pause("paused")
+    database.run(f"UPDATE task_leases SET lease_expires_at = '{past}'")
+    work()
+    until(lambda: statuses(outbox, handles[2:]) == [TaskStatus.COMPLETED] * 2)
+    until(lambda: outbox.store.get(handles[0].id).status is TaskStatus.READY)
+    assert outbox.store.get(handles[1].id).status is TaskStatus.RUNNING
+
+
+@pytest.fixture
+def no_room(database, monkeypatch):
+    """Have ends refused for want of room, as the database says it, until the event is cleared."""
+    full, real = threading.Event(), Store.finish
+
+    def finish(store, outcomes, **options):
+        if full.is_set():
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise OperationalError("end", {}, error)
+        return real(store, outcomes, **options)
+
+    if database.name == "sqlite":
+        monkeypatch.setattr(Store, "finish", finish)
+        yield full
+        return
+    database.run("CREATE TABLE full_disk AS SELECT '53100'::text AS state WHERE false")
+    database.run(
+        "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF EXISTS (SELECT FROM full_disk) AND NEW.event_type = 'task_completed' THEN "
+        "RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END IF; RETURN NEW; END $$"
+    )
+    database.run("CREATE TRIGGER no_room BEFORE INSERT ON execution_events FOR EACH ROW EXECUTE FUNCTION no_room()")
+
+    class Switch:
+        set = staticmethod(lambda: database.run("INSERT INTO full_disk VALUES ('53100')"))
+        clear = staticmethod(lambda: database.run("DELETE FROM full_disk"))
+
+    yield Switch
+    database.run("DROP TRIGGER no_room ON execution_events")
+    database.run("DROP FUNCTION no_room")
+    database.run("DROP TABLE full_disk")
+
+
+def test_outcomes_wait_for_room_on_the_disk_and_no_handler_runs_again(outbox, work, no_room):
+    runs, go = Counter(), threading.Event()
+
+    @outbox.task(name="run", lease=LEASE)
+    def run(n: int) -> None:
+        runs[n] += 1
+        go.wait(60)
+
+    handles = [run.using(outbox).enqueue(n) for n in range(4)]
+    worker = work(concurrency=4)
+    until(lambda: len(runs) == 4)
+    no_room.set()
+    go.set()
+    until(lambda: worker.handled == 4)
+    until(lambda: not worker._completer.writes.is_set())
+    more = [run.using(outbox).enqueue(n) for n in range(4, 8)]
+    over = threading.Event()
+    over.wait(2 * LEASE)
+    assert set(statuses(outbox, handles)) == {TaskStatus.RUNNING}
+    assert set(statuses(outbox, more)) == {TaskStatus.READY}, "nothing is claimed whose end could only wait"
+    no_room.clear()
+    until(lambda: statuses(outbox, handles + more) == [TaskStatus.COMPLETED] * 8)
+    assert set(runs.values()) == {1}
+    assert worker.is_healthy
+
+
+def test_a_worker_whose_ends_are_refused_for_good_stops_and_says_why(database, outbox, caplog):
+    """It runs no handler again: it is started with ten tasks, and each runs once at most."""
+    database.corrupted = True
+    runs = Counter()
+
+    @outbox.task(name="run", lease=60, retry=RetryPolicy.never())
+    def run(n: int) -> None:
+        runs[n] += 1
+
+    for n in range(10):
+        run.using(outbox).enqueue(n)
+    if database.name == "sqlite":
+        database.run(
+            "CREATE TRIGGER refuse BEFORE INSERT ON execution_events WHEN NEW.event_type IN ('task_completed', 'task_failed') "
+            "BEGIN SELECT RAISE(ABORT, 'permission denied'); END"
+        )
+    else:
+        database.run(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "IF NEW.event_type IN ('task_completed', 'task_failed') THEN "
+            "RAISE EXCEPTION 'permission denied' USING ERRCODE = '42501'; END IF; RETURN NEW; END $$"
+        )
+        database.run("CREATE TRIGGER refuse BEFORE INSERT ON execution_events FOR EACH ROW EXECUTE FUNCTION refuse()")
+    worker = outbox.worker(poll=0.05, recover_every=0.3, drain_timeout=1)
+    try:
+        assert worker.run() == 1
+        assert not worker.is_healthy
+        assert "permission denied" in (worker.health.error or "")
+        assert [
+            one.getMessage()
+            for one in caplog.records
+            if one.levelname == "CRITICAL" and "permission denied" in one.getMessage()
+        ]
+        assert runs
+        assert set(runs.values()) == {1}
+    finally:
+        if database.name == "postgresql":
+            database.run("DROP TRIGGER refuse ON execution_events")
+            database.run("DROP FUNCTION refuse")
