@@ -16,20 +16,22 @@ from .distributor import WorkDistributor
 from .executor import STOPPED, UNKNOWN, context_of, released, unknown
 from .failpoints import Failpoint, Reach
 from .maintenance import Held, Leases
-from .model import Claim, EventType, Outcome
+from .model import SUSPECT, Claim, EventType, Outcome
 from .store import Store
 from .task import Registry
 
 log = logging.getLogger("outboxq.worker")
 
-PATIENCE = 30.0
-"""How long a task that was recovered waits for the process to be its own, and then has it: what kills a process does so
-early, and a handler that takes hours must not keep all others out."""
-_APART_DELAY = timedelta(seconds=15)
+_SUSPECTS_APART = timedelta(milliseconds=100)
+_SUSPECTS_AT_MOST = timedelta(seconds=60)
+"""Suspects are given back to be due one after the other: as far apart as the one that runs has taken, between these two."""
 _SATURATED_AFTER = 0.05
 _STUCK_AFTER = 1.0
 _LONGEST_PAUSE = 2.0
 _AFTER_YOU = 0.0001
+_LOOK = 0.1
+_CAREFUL = 2
+"""So many recovered tasks may lie ahead for each handler: at the next death, these few become suspects."""
 
 
 class Claimer(threading.Thread):
@@ -76,10 +78,13 @@ class Claimer(threading.Thread):
         self._left = max_tasks
         self._handled, self._handled_at = -1, 0.0
         """What the crew had handled when it was last seen to get on."""
-        self._apart: Claim | None = None
-        """The last recovered task that was begun here."""
-        self._alone = False
-        """The last claim held a task that was recovered: take one at a time, for more of them may follow."""
+        self._suspect: Claim | None = None
+        """The last suspect that was begun here, and when (`time.monotonic()`)."""
+        self._suspect_at = 0.0
+        self._back_at = 0.0
+        """Until when a burst waits for what was given back to become due (`time.monotonic()`)."""
+        self._careful = False
+        """The last claim held a task that was recovered: little is to lie ahead, or it would become a suspect for nothing."""
 
     def run(self) -> None:
         try:
@@ -118,16 +123,16 @@ class Claimer(threading.Thread):
         )
         self._reach(Failpoint.AFTER_CLAIM)
         if self._stopping.is_set():  # the threads may be gone already
-            self._release(claims, STOPPED)
+            self._release(claims)
             return False
         if claims:
             self._hand_over(claims, sent)
             self._distributor.at_work()
         else:
-            self._alone = False
-            if quiet:
+            self._careful = False
+            if quiet and self._back_at <= time.monotonic():
                 return True
-        if len(claims) < limit and not self._alone:
+        if len(claims) < limit:
             self._wait()
         return False
 
@@ -137,6 +142,7 @@ class Claimer(threading.Thread):
             while not self._crew.wait_until_at_most(0) and not self._stopping.is_set():
                 pass
             self._completer.flush()
+            self._stopping.wait(min(max(0.0, self._back_at - time.monotonic()), _STUCK_AFTER))
             return
         self._reach(Failpoint.BEFORE_SLEEP)
         self._distributor.wait_for_work(_STUCK_AFTER if self._crew.lying else None)
@@ -146,16 +152,23 @@ class Claimer(threading.Thread):
         """How many to claim; waits until it is worth a claim."""
         crew = self._crew
         self._let_go()
-        if not crew.wait_until_at_most(crew.size - 1 + crew.ahead // 2, _SATURATED_AFTER):
+        while not self._completer.writes.is_set() and not self._stopping.wait(_LOOK):
+            pass  # what would end now could only wait for the database
+        if not crew.wait_until_at_most(crew.size - 1 + self._ahead // 2, _SATURATED_AFTER):
             self._distributor.at_work(saturated=True)
-            while not crew.wait_until_at_most(crew.size - 1 + crew.ahead // 2, _STUCK_AFTER):
+            while not crew.wait_until_at_most(crew.size - 1 + self._ahead // 2, _STUCK_AFTER):
                 if self._stopping.is_set():
                     break
                 self._let_go()
         if self._stopping.is_set():
             return 0
-        room = 1 if self._alone else crew.size + crew.ahead - crew.in_flight
+        room = crew.size + self._ahead - crew.in_flight
         return room if self._left is None else min(room, self._left)
+
+    @property
+    def _ahead(self) -> int:
+        """How many may lie before busy handlers."""
+        return min(self._crew.ahead, _CAREFUL * self._crew.size) if self._careful else self._crew.ahead
 
     def _let_go(self) -> None:
         """What was fetched ahead for quick handlers must not lie behind slow ones while others are idle."""
@@ -176,10 +189,12 @@ class Claimer(threading.Thread):
         ]
         if self._left is not None:
             self._left -= len(known)
-        recovered = []
+        suspects, too_many = [], []
         for held in self._leases.hold(known, sent=sent):
-            if held.claim.recovery_attempts:
-                recovered.append(held)
+            if held.claim.recovery_attempts >= SUSPECT:
+                suspects.append(held)
+            elif held.claim.recovery_attempts and self._crew.in_flight >= (1 + _CAREFUL) * self._crew.size:
+                too_many.append(held)
             else:
                 self._crew.give(held)
         if len(known) <= self._crew.size:
@@ -189,53 +204,52 @@ class Claimer(threading.Thread):
         for claim in claims:
             if claim.task_name not in self._tasks:
                 self._turn_away(claim)
-        self._alone = bool(recovered)
-        if recovered:
-            self._run_alone(recovered)
+        self._careful = any(claim.recovery_attempts for claim in claims)
+        self._put_back(too_many, "its worker died before, so it is not to lie ahead")
+        if suspects:
+            self._run_one(suspects)
 
-    def _run_alone(self, recovered: Sequence[Held]) -> None:
-        """What was running when its process died may have killed it, and must not take others with it once more.
+    def _run_one(self, suspects: Sequence[Held]) -> None:
+        """Run one suspect at a time in this process, beside tasks that are none; give the others back.
 
-        So one such task at a time, others given back at once, and as far as patience goes nothing else beside it. A
-        bystander is then hit once at most: after that it is recovered itself, and never beside another such task.
+        A suspect was running each of the last times its worker died, and may be why. Had two of them one process, the innocent
+        one would be brought to the limit of recoveries by the other. Nobody waits for it but they.
         """
-        if self._apart is not None and self._leases.holds(self._apart):
-            delay = timedelta(0) if self._burst else _APART_DELAY  # a burst waits for it
-            self._put_back(recovered, "another recovered task is running", delay=delay)
-            self._alone = False
-            return
-        first, *others = recovered
-        self._put_back(others, "another recovered task runs first")
-        self._crew.wait_until_at_most(0, PATIENCE)
-        self._completer.flush(_LONGEST_PAUSE)  # a death must not take along what has ended before it
-        if self._stopping.is_set():
-            self._put_back([first], STOPPED)
-            return
-        self._apart = first.claim
-        self._crew.give(first)
-        if self._crew.wait_until_at_most(0, PATIENCE):
-            self._completer.flush(_LONGEST_PAUSE)  # so that it is seen to have ended
+        now, first = time.monotonic(), None
+        if self._suspect is None or not self._leases.holds(self._suspect):
+            first, *suspects = suspects
+            self._suspect, self._suspect_at = first.claim, now
+        apart = min(max(timedelta(seconds=now - self._suspect_at), _SUSPECTS_APART), _SUSPECTS_AT_MOST)
+        for place, held in enumerate(suspects, 1):
+            self._put_back([held], "another task like it runs in this process", delay=place * apart)
+        if suspects:
+            self._back_at = now + (len(suspects) * apart).total_seconds()
+        if first is not None:
+            self._crew.give(first)  # last, for it begins when what was put before is written (`handling.py`)
 
     def _put_back(self, held: Sequence[Held], reason: str, *, delay: timedelta = timedelta(0)) -> None:
-        self._leases.drop(*(one.claim for one in held))
+        """Give back what never started: nothing is counted. It is held until that is written."""
         if self._left is not None:
             self._left += len(held)
-        self._release([one.claim for one in held], reason, delay=delay)
+        for one in held:
+            one.ending = True
+            self._completer.put(released(one.claim, reason, delay=delay))
 
-    def _release(self, claims: Sequence[Claim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
-        """Give back what never started: nothing is counted."""
+    def _release(self, claims: Sequence[Claim]) -> None:
+        """Give back what was claimed while the worker was told to stop."""
         if not claims:
             return
         try:
             self._reach(Failpoint.BEFORE_RELEASE)
-            self._store.finish([released(claim, reason, delay=delay) for claim in claims])
+            self._store.finish([released(claim, STOPPED) for claim in claims])
             self._reach(Failpoint.AFTER_RELEASE)
         except Exception:
             log.exception("could not give back %d tasks; their leases will run out", len(claims))
 
     def _is_quiet(self) -> bool:
         """Nothing runs and nothing is to be written: what a claim does not find now is not there."""
-        return self._crew.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
+        written = self._crew.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
+        return written and not self._completer.waits
 
     def _turn_away(self, claim: Claim) -> None:
         try:

@@ -8,9 +8,12 @@ from uuid import uuid4
 import pytest
 
 from outboxq.failpoints import Failpoint
-from tests.faults.helpers import all_completed, finish, journal, left
+from outboxq.model import EventType
+from tests.faults.helpers import all_completed, finish, journal, left, started_by
 from tests.waiting import until
 
+RELEASING = {Failpoint.BEFORE_RELEASE, Failpoint.AFTER_RELEASE}
+"""Only a worker that was told to stop, and has no time left, comes there."""
 IN_A_TRANSACTION = {Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT}
 """Who freezes there holds locks; nobody can go on before it wakes, or dies."""
 
@@ -43,7 +46,20 @@ def once_each(scene):
     return sorted(one.hex for one in scene["transactional"])
 
 
-@pytest.mark.parametrize("point", Failpoint)
+@pytest.mark.parametrize("point", sorted(RELEASING))
+def test_whoever_dies_there_while_it_gives_back_leaves_its_task_to_another(database, add, fork, died, tmp_path, point):
+    task_id = add("wait", directory=str(tmp_path))
+    victim = fork(fault={"point": point, "action": "kill"}, drain_timeout=0.01)
+    until(lambda: started_by(tmp_path))
+    victim.send(signal.SIGTERM)
+    assert victim.wait() == -signal.SIGKILL
+    died(victim)
+    (tmp_path / "go").touch()
+    finish(database, fork())
+    all_completed(database, [task_id])
+
+
+@pytest.mark.parametrize("point", [point for point in Failpoint if point not in RELEASING])
 def test_whoever_dies_there_leaves_nothing_that_another_does_not_finish(
     database, scene, fork, died, effects, tmp_path, point
 ):
@@ -78,12 +94,6 @@ def alone(database, add, died, tmp_path):
             database.claim(1, database.store)
             died()
             return ids, {**QUIET, "recover_every": 0.05, "queues": ["another"]}
-        if point in {Failpoint.BEFORE_RELEASE, Failpoint.AFTER_RELEASE}:
-            ids.append(add("note", name="second", directory=str(tmp_path)))
-            database.claim(2, database.store)
-            died()
-            assert len(database.store.recover()) == 2
-            return ids, {**QUIET, "concurrency": 2}
         if point in {Failpoint.BEFORE_SLEEP, Failpoint.AFTER_SLEEP}:
             database.store.cancel(ids.pop())
         return ids, QUIET
@@ -91,7 +101,7 @@ def alone(database, add, died, tmp_path):
     return set_up
 
 
-@pytest.mark.parametrize("point", [point for point in Failpoint if point not in IN_A_TRANSACTION])
+@pytest.mark.parametrize("point", [point for point in Failpoint if point not in IN_A_TRANSACTION | RELEASING])
 def test_whoever_freezes_there_past_its_lease_changes_nothing_when_it_wakes(
     database, alone, add, fork, died, effects, point
 ):
@@ -168,7 +178,7 @@ def test_whoever_dies_inside_a_handler_leaves_its_task_to_another(
     died(victim)
     finish(database, fork())
     all_completed(database, [task_id])
-    assert database.store.get(task_id).recovery_attempts == 1
+    assert [event.event_type for event in database.store.history(task_id)].count(EventType.RESET) == 1
     assert effects() == ([task_id.hex] if name == "entry" else [])
 
 

@@ -51,7 +51,7 @@ def test_a_handler_that_ends_the_process_is_taken_for_a_dead_worker(database, ad
     died(worker)
     finish(database, fork())
     task = database.store.get(hostile)
-    assert (task.status, task.recovery_attempts, task.last_error) == (TaskStatus.FAILED, 1, "ValueError: os._exit(3)")
+    assert (task.status, task.recovery_attempts, task.last_error) == (TaskStatus.FAILED, 0, "ValueError: os._exit(3)")
 
 
 def test_a_handler_that_swallows_everything_keeps_neither_the_others_nor_the_process(database, add, fork, tmp_path):

@@ -22,7 +22,7 @@ def test_a_killed_workers_task_is_claimable_after_its_lease_and_not_before(datab
     (tmp_path / "go").touch()
     fork()
     task = until(lambda: (t := database.store.get(task_id)).completed_at and t)
-    assert (task.status, task.recovery_attempts, task.attempt, task.lease_token) == (TaskStatus.COMPLETED, 1, 1, 2)
+    assert (task.status, task.recovery_attempts, task.attempt, task.lease_token) == (TaskStatus.COMPLETED, 0, 1, 2)
     history = database.store.history(task_id)
     assert [event.event_type for event in history] == [
         EventType.CREATED,
