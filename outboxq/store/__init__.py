@@ -19,6 +19,7 @@ from .retention import Retention
 from .sleeping import Sleeping
 from .statistics import Percentiles, Statistics, Stats
 from .units import Units
+from .unknown import Unknown, UnknownRun
 from .verification import Verification, Violation
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Statistics",
     "Store",
     "TailCursor",
+    "UnknownRun",
     "Violation",
     "check",
     "check_subscription",
@@ -58,6 +60,7 @@ class Store(
     Stats,
     Registry,
     Explaining,
+    Unknown,
 ):
     """Everything outboxq does to its tables, usable on its own from any synchronous code.
 
