@@ -17,7 +17,7 @@ from .registry import LiveWorker, Registry
 from .replay import Replay, TailCursor
 from .retention import Retention
 from .sleeping import Sleeping
-from .statistics import Percentiles, Statistics, Stats
+from .statistics import Percentiles, Statistics, Stats, UnknownName
 from .units import Units
 from .unknown import Unknown, UnknownRun
 from .verification import Verification, Violation
@@ -35,6 +35,7 @@ __all__ = [
     "Statistics",
     "Store",
     "TailCursor",
+    "UnknownName",
     "UnknownRun",
     "Violation",
     "check",
