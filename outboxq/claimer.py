@@ -7,18 +7,19 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from .completer import Completer
 from .crew import Crew
 from .distributor import WorkDistributor
-from .executor import STOPPED, UNKNOWN, context_of, released, unknown
+from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint, Reach
 from .maintenance import Held, Leases
-from .model import SUSPECT, Claim, EventType, Outcome
+from .model import SUSPECT, Claim
 from .store import Store
 from .task import Registry
+from .unknown import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 
@@ -53,8 +54,7 @@ class Claimer(threading.Thread):
         finished: Callable[[], None],
         died: Callable[[BaseException], None],
         reach: Reach,
-        unknown_task_delay: timedelta,
-        unknown_task_limit: timedelta,
+        unknown: UnknownTasks,
         burst: bool = False,
         max_tasks: int | None = None,
     ) -> None:
@@ -72,8 +72,7 @@ class Claimer(threading.Thread):
         self._finished = finished
         self._died = died
         self._reach = reach
-        self._unknown_task_delay = unknown_task_delay
-        self._unknown_task_limit = unknown_task_limit
+        self._unknown = unknown
         self._burst = burst
         self._left = max_tasks
         self._handled, self._handled_at = -1, 0.0
@@ -201,9 +200,8 @@ class Claimer(threading.Thread):
             # Else the threads that were woken have Python's lock only when this one waits for the database.
             self._stopping.wait(_AFTER_YOU)
         self._leases.changed()
-        for claim in claims:
-            if claim.task_name not in self._tasks:
-                self._turn_away(claim)
+        if strangers := [claim for claim in claims if claim.task_name not in self._tasks]:
+            self._turn_away(strangers)
         self._careful = any(claim.recovery_attempts for claim in claims)
         self._put_back(too_many, "its worker died before, so it is not to lie ahead")
         if suspects:
@@ -251,25 +249,9 @@ class Claimer(threading.Thread):
         written = self._crew.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
         return written and not self._completer.waits
 
-    def _turn_away(self, claim: Claim) -> None:
+    def _turn_away(self, claims: Sequence[Claim]) -> None:
         try:
-            self._completer.put(self._unknown(claim))
+            for outcome in self._unknown.outcomes(claims):
+                self._completer.put(outcome)
         except Exception:
-            log.exception("task %s could not be given back; its lease will run out", claim.id)
-
-    def _unknown(self, claim: Claim) -> Outcome:
-        log.warning("task %s is called %r, which this worker does not know", claim.id, claim.task_name)
-        since = claim.started_at
-        if claim.started_at - claim.first_started_at > self._unknown_task_limit:  # else it cannot have been so long
-            since = self._unknown_since(claim)
-        return unknown(claim, since=since, limit=self._unknown_task_limit, delay=self._unknown_task_delay)
-
-    def _unknown_since(self, claim: Claim) -> datetime:
-        """When the unbroken run of releases as unknown began that the task is in."""
-        since = claim.started_at
-        for event in reversed(self._store.history(claim.id)):
-            if event.event_type is EventType.RELEASED and event.event_data.get("reason") == UNKNOWN:
-                since = event.created_at
-            elif event.event_type is not EventType.CLAIMED:
-                break
-        return since
+            log.exception("could not give back %d unknown tasks; their leases will run out", len(claims))

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import traceback
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from .context import TaskContext, current
@@ -67,14 +67,6 @@ def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float)
         return _failed(claim, task, error, elapsed=elapsed)
 
 
-def unknown(claim: Claim, *, since: datetime, limit: timedelta, delay: timedelta) -> Outcome:
-    """What becomes of a task that this process does not know: another worker may, so it is given back; at last it fails."""
-    error = f"UnknownTask: no worker that claimed {claim.task_name!r} has it registered"
-    if claim.started_at - since > limit:
-        return Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error, "reason": UNKNOWN})
-    return released(claim, UNKNOWN, delay=delay)
-
-
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0)) -> Outcome:
     """Given back unfinished: nothing is counted, and another worker may have it after the delay."""
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason})
@@ -88,7 +80,6 @@ def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
     return Outcome(claim=outcome.claim, event_type=EventType.FAILED, error=error, data={"error": error})
 
 
-UNKNOWN = "unknown task"
 STOPPED = "the worker stopped"
 
 

@@ -7,7 +7,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -189,11 +189,18 @@ class Presence:
     Nothing is said at the end, which must not wait for the database: who has not been seen for 90 s is gone.
     """
 
-    def __init__(self, store: Store, worker_id: UUID, **description: Any) -> None:
-        """`description` is what `Store.register` takes."""
+    def __init__(
+        self, store: Store, worker_id: UUID, *, met: Callable[[], Collection[tuple[str, str]]], **description: Any
+    ) -> None:
+        """`met`: queue and name of the tasks that the worker met lately and does not know. `description` is what else
+        `Store.register` takes.
+        """
         self._store = store
         self._worker_id = worker_id
+        self._met = met
         self._description = description
+        self._told: Collection[tuple[str, str]] = ()
+        self._due = 0.0
 
     def begin(self) -> None:
         """Before any thread does: what runs while a worker is stopped may outlive its connections."""
@@ -201,13 +208,17 @@ class Presence:
             self.run_once()
 
     def run_once(self) -> None:
-        if not self._store.seen(self._worker_id):
+        self._due = time.monotonic() + PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
+        self._told = met = self._met()
+        if not self._store.seen(self._worker_id, unknown_tasks=met):
             self._store.unregister(self._worker_id)  # and those that have not been seen for a day
-            self._store.register(self._worker_id, **self._description)
+            self._store.register(self._worker_id, unknown_tasks=met, **self._description)
 
     def pause(self) -> float:
-        """Seconds until it is to be said again."""
-        return PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
+        """Seconds until it is to be said again: at once when it met a name that it has not told of."""
+        if set(self._met()) - set(self._told):
+            return 0.0
+        return max(0.0, self._due - time.monotonic())
 
 
 def partitions_pause() -> float:

@@ -116,6 +116,9 @@ class OnDeadLetter(StrEnum):
     """The key waits until the dead letter is redriven or discarded."""
 
 
+UNKNOWN_TASK = "unknown task"
+"""The reason in the event of a release by a worker that does not know the task's name."""
+
 MAX_RECOVERIES = 3
 """How often in a row a task whose worker died is put back before it is abandoned. Any end by a living worker begins anew."""
 SUSPECT = 2

@@ -332,6 +332,7 @@ class WorkersColumns(TypedColumns):
     event_types = Column(Text)  # JSON array; NULL: all
     concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
+    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: met lately and not known; NULL: none
     started_at = Column(Instant, nullable=False)
     last_seen_at = Column(Instant, nullable=False)
 

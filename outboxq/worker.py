@@ -30,6 +30,7 @@ from .recovery import Recovery
 from .signals import obeyed
 from .store import Store, queue_names
 from .task import Registry
+from .unknown import KnownAgain, UnknownTasks
 from .within import within
 
 log = logging.getLogger("outboxq.worker")
@@ -37,6 +38,7 @@ log = logging.getLogger("outboxq.worker")
 DRAIN_TIMEOUT = timedelta(seconds=25)
 RECOVER_EVERY = timedelta(seconds=5)
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
+UNKNOWN_TASK_LONGEST_DELAY = timedelta(minutes=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
 _LISTENING = 0.1
 _LAST_WORDS = 0.8
@@ -57,6 +59,7 @@ class WorkerOptions(TypedDict, total=False):
     heartbeat: timedelta | float | None
     recover_every: timedelta | float
     unknown_task_delay: timedelta | float
+    unknown_task_longest_delay: timedelta | float
     unknown_task_limit: timedelta | float
     max_tasks: int | None
     relaxed_durability: bool
@@ -89,6 +92,7 @@ class Worker:
         heartbeat: timedelta | float | None = None,
         recover_every: timedelta | float = RECOVER_EVERY,
         unknown_task_delay: timedelta | float = UNKNOWN_TASK_DELAY,
+        unknown_task_longest_delay: timedelta | float = UNKNOWN_TASK_LONGEST_DELAY,
         unknown_task_limit: timedelta | float = UNKNOWN_TASK_LIMIT,
         max_tasks: int | None = None,
         relaxed_durability: bool = False,
@@ -99,6 +103,8 @@ class Worker:
         tasks. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
         what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
+        A task that this process does not know is given back for `unknown_task_delay`, then for twice as long each time, up to
+        `unknown_task_longest_delay`, and fails after `unknown_task_limit`.
         `max_tasks`: stop after so many. `relaxed_durability`: the database need not have flushed the end of a task before it
         answers; a crash of the server (of the machine, with SQLite) may then have tasks of its last moments run again
         (transactional tasks excepted).
@@ -117,12 +123,13 @@ class Worker:
         size = _whole(concurrency, "concurrency", 1)
         ahead = None if prefetch is None else _whole(prefetch, "prefetch", 0)
         longest = None if poll is None else _positive(poll, "poll")
+        first_delay = duration(unknown_task_delay, "unknown_task_delay")
+        longest_delay = duration(unknown_task_longest_delay, "unknown_task_longest_delay")
+        unknown_limit = duration(unknown_task_limit, "unknown_task_limit")
         names, patterns = queue_names(queues), queue_names(event_types, "event_types")
         self._claimer_options: dict[str, Any] = {
             "queues": names,
             "event_types": patterns,
-            "unknown_task_delay": duration(unknown_task_delay, "unknown_task_delay"),
-            "unknown_task_limit": duration(unknown_task_limit, "unknown_task_limit"),
             "max_tasks": None if max_tasks is None else _whole(max_tasks, "max_tasks", 1),
         }
 
@@ -160,14 +167,20 @@ class Worker:
             died=self._die,
             left=host.leave,
         )
+        task_names = [task.name for task in tasks]
+        self._unknown = UnknownTasks(
+            self._claiming, first_delay=first_delay, longest_delay=longest_delay, limit=unknown_limit
+        )
+        self._known_again = KnownAgain(self._claiming, task_names, queues=names, event_types=patterns)
         self._presence = Presence(
             self._claiming,
             self.id,
+            met=self._unknown.met,
             label=self.label,
             queues=names,
             event_types=patterns,
             concurrency=size,
-            task_names=[task.name for task in tasks],
+            task_names=task_names,
         )
         recovery = Recovery(self._claiming, self._leases, every=every, writes=self._presence.run_once, reach=reach)
         self._loops = [
@@ -175,8 +188,9 @@ class Worker:
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
             Loop("presence", self._presence.run_once, self._presence.pause, self._die),
             Loop("partitions", self._claiming.make_partitions, partitions_pause, self._die),
+            Loop("known-again", self._known_again.run_once, self._known_again.pause, self._die),
         ]
-        self._leases.changed = self._loops[0].look
+        self._leases.changed, self._unknown.changed = self._loops[0].look, self._loops[2].look
         self._claimer: Claimer | None = None  # until started
         self._starting = threading.Lock()
 
@@ -262,10 +276,12 @@ class Worker:
             finished=lambda: self._bell.put(None),
             died=self._die,
             reach=self._reach,
+            unknown=self._unknown,
             burst=burst,
             **self._claimer_options,
         )
         self._presence.begin()
+        self._known_again.begin()
         log.info("worker %s (%s) started", self.label, self.id)
         self._distributor.start()
         self._crew.start()

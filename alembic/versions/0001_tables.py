@@ -258,6 +258,7 @@ def _helpers() -> None:
         sa.Column("event_types", sa.Text()),
         sa.Column("concurrency", sa.Integer(), nullable=False),
         sa.Column("task_names", sa.Text(), nullable=False),
+        sa.Column("unknown_tasks", sa.Text()),
         sa.Column("started_at", instant, nullable=False),
         sa.Column("last_seen_at", instant, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),

@@ -82,6 +82,7 @@ def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
             **_percentiles({"start": one.emit_to_start, "end": one.emit_to_complete}, timedelta.total_seconds),
             "workers": one.live_workers,
             "paused": "paused" if one.paused else None,
+            "unknown": ", ".join(name.task_name for name in one.unknown),
         }
 
     return [_lines(found, cells)]
@@ -115,7 +116,13 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
         return {**_name(one, by_task=by_task), **_percentiles(times, _brief)}
 
     ended = [one for one in found if one.emit_to_start is not None]
-    return [_lines(found, now), _lines(found, happened), *([_lines(ended, took)] if ended else [])]
+    unknown = [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]
+    return [
+        _lines(found, now),
+        _lines(found, happened),
+        *([_lines(ended, took)] if ended else []),
+        *([(["no live worker knows", "queue", "met by"], unknown)] if unknown else []),
+    ]
 
 
 def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]]) -> Lines:

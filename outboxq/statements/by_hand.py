@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import (
@@ -23,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from ..column_types import Instant
+from ..column_types import BigId, Instant
 from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases, task_outbox
 from . import follow
@@ -45,6 +46,7 @@ _due_now = bindparam("due_now", type_=Boolean, required=True)
 _priority = bindparam("priority", type_=SmallInteger, required=True)
 _request = bindparam("request", type_=Text, required=True)
 """NULL: the one it has."""
+_reason = bindparam("reason", None, type_=Text)
 
 
 def by_hand(g: Grammar) -> Transition:
@@ -76,10 +78,25 @@ def reschedule(g: Grammar) -> Transition:
 
     One that is due already, or has that priority, is not touched.
     """
+    return _rescheduling(g, "reschedule", lambda _: _gone_to_change(g))
+
+
+def make_due(g: Grammar) -> Transition:
+    """Make the tasks of the given outbox entries due now, if :due_now; the event says :reason.
+
+    An entry that is due, or was replaced meanwhile, is not touched.
+    """
+    return _rescheduling(g, "make_due", lambda r: _gone_to_be_due(g, r), given={"entry_id": BigId})
+
+
+def _rescheduling(
+    g: Grammar, name: str, gone: Callable[[Relations], Statement], *, given: Columns | None = None
+) -> Transition:
     return Transition(
-        name="reschedule",
+        name=name,
+        given=given or {},
         steps={
-            "gone": lambda _: _gone_to_change(g),
+            "gone": gone,
             "moved": lambda r: _rescheduled(g, r),
             "entry": lambda r: _changed_entry(g, r),
             "event": lambda r: _rescheduled_event(g, r),
@@ -230,6 +247,15 @@ def _gone_to_change(g: Grammar) -> Statement:
     )
 
 
+def _gone_to_be_due(g: Grammar, r: Relations) -> Statement:
+    entry = task_outbox.c
+    return (
+        delete(task_outbox)
+        .where(g.among(entry.id, r["given"].c.entry_id), _due_now, entry.available_at > g.now)
+        .returning(entry.task_execution_id.label("id"), entry.available_at)
+    )
+
+
 def _rescheduled(g: Grammar, r: Relations) -> Statement:
     execution = task_executions.c
     return (
@@ -257,7 +283,7 @@ def _rescheduled_event(g: Grammar, r: Relations) -> Statement:
         moved,
         r["moved"].join(r["gone"], moved.id == gone.id),
         event_type=word(EventType.RESCHEDULED),
-        data=g.json(available_at=_changed_due(g, gone), priority=_priority, request=_request),
+        data=g.json(available_at=_changed_due(g, gone), priority=_priority, request=_request, reason=_reason),
         worker_id=null(),
         lease_token=null(),
     )

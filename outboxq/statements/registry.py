@@ -29,6 +29,7 @@ _said = {
     "event_types": bindparam("event_types_json", type_=Text, required=True),
     "concurrency": bindparam("concurrency", type_=Integer, required=True),
     "task_names": bindparam("task_names_json", type_=Text, required=True),
+    "unknown_tasks": bindparam("unknown_tasks_json", type_=Text, required=True),
 }
 _a_day_ago = bindparam("a_day_ago", -86400.0, type_=Double)
 _live_since = bindparam("live_since", type_=Instant, required=True)
@@ -43,8 +44,9 @@ def register(g: Grammar) -> Insert:
 
 
 def seen(g: Grammar) -> Update:
-    """The worker is alive; no row if it is not registered."""
-    touched = update(workers).where(workers.c.id == worker_id).values(last_seen_at=g.now)
+    """The worker is alive, and met these names that it does not know; no row if it is not registered."""
+    said = {"last_seen_at": g.now, "unknown_tasks": _said["unknown_tasks"]}
+    touched = update(workers).where(workers.c.id == worker_id).values(said)
     return touched.returning(workers.c.id)
 
 
@@ -57,6 +59,11 @@ def unregister(g: Grammar) -> Delete:
 def live() -> Select[Any]:
     """The workers seen since :live_since, oldest first."""
     return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+
+
+def with_unknown_tasks() -> Select[Any]:
+    """The workers, also those that are gone, that met names they do not know."""
+    return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
 
 
 def one() -> Select[Any]:

@@ -18,8 +18,9 @@ from .registry import LiveWorker, Registry
 from .replay import Replay, TailCursor
 from .retention import Retention
 from .sleeping import Sleeping
-from .statistics import Percentiles, Statistics, Stats
+from .statistics import Percentiles, Statistics, Stats, UnknownName
 from .units import Units
+from .unknown import Unknown, UnknownRun
 from .verification import Verification, Violation
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
     "Statistics",
     "Store",
     "TailCursor",
+    "UnknownName",
+    "UnknownRun",
     "Violation",
     "check",
     "check_subscription",
@@ -63,6 +66,7 @@ class Store(
     Stats,
     Registry,
     Explaining,
+    Unknown,
 ):
     """Everything outboxq does to its tables, usable on its own from any synchronous code.
 

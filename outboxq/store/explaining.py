@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,7 @@ from ..target import Target
 from .base import Transactions, identifier
 from .reading import event_of, execution_of
 from .registry import LIVE_WITHIN, LiveWorker, live_workers, worker
+from .unknown import releases_as_unknown
 
 
 class Reason(StrEnum):
@@ -139,7 +140,10 @@ def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
         return _inconsistent("it is Ready, but not in the outbox")
     found = statements["settings"].run(target.execute, values)
     settings: Row = found[0] if found else {}
-    if said := _not_yet(task, entry[0], now) or _closed(settings, now):
+    due = entry[0]["available_at"]
+    if said := _expired(task, now) or _given_back(target, task, due, now) or _not_yet(task, due, now):
+        return said
+    if said := _closed(settings, now):
         return said
     if task.partition_key is not None and (said := _behind(target, task, values)):
         return said
@@ -150,11 +154,25 @@ def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     )
 
 
-def _not_yet(task: TaskExecution, entry: Row, now: datetime) -> Explanation | None:
-    if task.expires_at is not None and task.expires_at <= now:
-        said = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
-        return Explanation(reason=Reason.EXPIRED, sentence=said)
-    due = entry["available_at"]
+def _expired(task: TaskExecution, now: datetime) -> Explanation | None:
+    if task.expires_at is None or task.expires_at > now:
+        return None
+    said = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
+    return Explanation(reason=Reason.EXPIRED, sentence=said)
+
+
+def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
+    """A worker that did not know it gave it back, and there is still no live worker to run it."""
+    if due <= now or not (found := releases_as_unknown(target, [(task.id, task.lease_token)])):
+        return None
+    if (missing := _unmanned(task, live_workers(target, now))) is None:
+        return None
+    (times, since), when = found[task.id], f"it is tried again in {_span(due - now)}, at {_at(due)}"
+    known = f"given back as unknown since {_at(since)}, {times} times" if times > 1 else "given back as unknown"
+    return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
+
+
+def _not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
     if due <= now:
         return None
     when = f"in {_span(due - now)}, at {_at(due)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,6 +32,8 @@ class LiveWorker:
     """Exact, or with a trailing `*`; None: all tasks, also those that handle no event."""
     concurrency: int
     task_names: frozenset[str]
+    unknown_tasks: frozenset[tuple[str, str]] = frozenset()
+    """Queue and name of the tasks that it met lately and does not know."""
     started_at: datetime
     last_seen_at: datetime
 
@@ -39,9 +41,7 @@ class LiveWorker:
         return self.queues is None or queue in self.queues
 
     def takes(self, event_type: str | None) -> bool:
-        if self.event_types is None:
-            return True
-        return event_type is not None and any(_matches(event_type, pattern) for pattern in self.event_types)
+        return takes(self.event_types, event_type)
 
 
 class Registry(Transactions):
@@ -54,9 +54,13 @@ class Registry(Transactions):
         event_types: Iterable[str] | None = None,
         concurrency: int,
         task_names: Iterable[str],
+        unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all."""
+        """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all.
+
+        `unknown_tasks`: queue and name of each task that it met lately and does not know.
+        """
         values = {
             "worker_id": identifier(worker_id),
             "label": label,
@@ -64,12 +68,16 @@ class Registry(Transactions):
             "event_types_json": _names(event_types, "event_types"),
             "concurrency": positive(concurrency, "concurrency"),
             "task_names_json": _names(task_names, "task_names"),
+            "unknown_tasks_json": _written(unknown_tasks),
         }
         self._run(lambda target: self._tell(target, "register", values), using=using, begin=Begin.ASYNCHRONOUS)
 
-    def seen(self, worker_id: UUID, *, using: object = None) -> bool:
-        """The worker is alive. False: it is not registered, or not any more, and should register again."""
-        values = {"worker_id": identifier(worker_id)}
+    def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
+        """The worker is alive, and lately met `unknown_tasks`, as in `register`.
+
+        False: it is not registered, or not any more, and should register again.
+        """
+        values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
         found = self._run(lambda target: self._tell(target, "seen", values), using=using, begin=Begin.ASYNCHRONOUS)
         return bool(found)
 
@@ -113,8 +121,27 @@ def _worker(row: Row) -> LiveWorker:
         "queues": None if queues is None else frozenset(queues),
         "event_types": None if event_types is None else tuple(event_types),
         "task_names": frozenset(json.loads(row["task_names"])),
+        "unknown_tasks": frozenset(read_names(row["unknown_tasks"])),
     }
     return LiveWorker(**{**row, **read})
+
+
+def takes(event_types: Iterable[str] | None, event_type: str | None) -> bool:
+    """Whether a worker of these event types, exact or patterns, takes a task of this one. `event_types` None: all tasks."""
+    if event_types is None:
+        return True
+    return event_type is not None and any(_matches(event_type, pattern) for pattern in event_types)
+
+
+def read_names(text: str | None) -> Iterator[tuple[str, str]]:
+    """Queue and name of each unknown task, as they were written."""
+    return ((queue, name) for queue, name in json.loads(text or "[]"))
+
+
+def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
+    """JSON; None for none, so that workers without any are passed over by the database."""
+    listed = sorted(unknown_tasks)
+    return json.dumps(listed) if listed else None
 
 
 def _names(names: Iterable[str] | None, what: str) -> str | None:

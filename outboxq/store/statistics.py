@@ -38,6 +38,15 @@ class Percentiles:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class UnknownName:
+    """The name of a task that live workers met and none of them knows."""
+
+    task_name: str
+    met_by: tuple[str, ...]
+    """The labels of the workers that met it lately."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
     """How a queue fares, or one task name within it: now, and over a window of time up to now."""
 
@@ -58,6 +67,8 @@ class Statistics:
     """Its queue is."""
     live_workers: int = 0
     """Those that work on the queue; for one task, those that know it too."""
+    unknown: tuple[UnknownName, ...] = ()
+    """Of the tasks that wait, the names that live workers met lately and no live worker of the queue knows."""
     window: timedelta = HOUR
     completed: int = 0
     """In the window, like all that follows."""
@@ -145,7 +156,9 @@ def _statistics(
     completed, failures = row.get("completed", 0), row.get("failures", 0)
     ended = completed + failures
     oldest = row.get("oldest_ready_at")
-    knowing = [w for w in workers if w.works_on(queue) and (task_name is None or task_name in w.task_names)]
+    here = [worker for worker in workers if worker.works_on(queue)]
+    knowing = [worker for worker in here if task_name is None or task_name in worker.task_names]
+    waits = row.get("ready", 0) + row.get("delayed", 0) > 0
     return Statistics(
         queue=queue,
         task_name=task_name,
@@ -155,11 +168,22 @@ def _statistics(
         oldest_ready_age=None if oldest is None else now - oldest,
         paused=queue in paused,
         live_workers=len(knowing),
+        unknown=_unknown(queue, task_name, here) if waits else (),
         throughput=ended / window.total_seconds(),
         failure_rate=failures / ended if ended else None,
         emit_to_start=_percentiles(row, "start") if ended else None,
         emit_to_complete=_percentiles(row, "complete") if ended else None,
     )
+
+
+def _unknown(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
+    met: dict[str, list[str]] = {}
+    for worker in workers:
+        for where, name in worker.unknown_tasks:
+            if where == queue and task_name in {None, name}:
+                met.setdefault(name, []).append(worker.label)
+    known = {name for worker in workers for name in worker.task_names}
+    return tuple(UnknownName(task_name=name, met_by=tuple(met[name])) for name in sorted(met.keys() - known))
 
 
 def _percentiles(row: dict[str, Any], until: str) -> Percentiles:

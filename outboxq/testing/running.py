@@ -15,12 +15,12 @@ from uuid import UUID
 from ..completer import Completer
 from ..context import TaskContext, Unit
 from ..errors import PayloadError, UnknownTask
-from ..executor import UNKNOWN, context_of, execute, released
+from ..executor import context_of, execute, released
 from ..failpoints import unarmed
 from ..handling import Handling
 from ..host import Host
 from ..maintenance import Leases
-from ..model import Claim, EventType, Outcome, Retry
+from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..outbox import Outbox
 from ..store import Store
 from ..task import Task
@@ -125,7 +125,7 @@ class Runner:
 
     def _release(self, claim: Claim) -> Ran:
         """As a worker does with what another may know."""
-        outcome = released(claim, UNKNOWN, delay=timedelta(seconds=15))
+        outcome = released(claim, UNKNOWN_TASK, delay=timedelta(seconds=15))
         self._store.finish([outcome])
         known = ", ".join(sorted(task.name for task in self._tasks)) or "none"
         error = UnknownTask(

@@ -31,7 +31,7 @@ HEAD = [
         "cancelled",
     ),
     *("throughput", "failure rate", "start p50", "start p95", "start p99", "end p50", "end p95", "end p99"),
-    *("workers", "paused"),
+    *("workers", "paused", "unknown"),
 ]
 
 
@@ -66,7 +66,7 @@ def test_in_a_pipe_each_queue_is_a_line_of_tab_separated_numbers(database):
     assert 0 <= float(ledger["start p50"]) <= float(ledger["start p99"]) <= float(ledger["end p99"]) < 60
     assert [mail[name] for name in HEAD[:5]] == ["mail", "1", "1", "0", "0"]
     assert datetime.fromisoformat(mail["oldest ready"]).utcoffset() == timedelta(0)
-    assert [mail[name] for name in HEAD[10:]] == ["0.0", *[""] * 7, "0", "paused"]
+    assert [mail[name] for name in HEAD[10:]] == ["0.0", *[""] * 7, "0", "paused", ""]
 
 
 def test_a_line_for_each_task_and_another_window(database):

@@ -611,21 +611,19 @@ def test_a_recovered_task_is_run_although_an_unknown_one_beside_it_cannot_be_loo
 ):
     known = outbox.task(name="known")(lambda: None).using(outbox).enqueue()
     stranger = database.add(database.store, task_name="stranger")
-    database.run("UPDATE task_executions SET recovery_attempts = 1")
-    database.run(f"UPDATE task_executions SET first_started_at = {_long_ago(database)}")
+    database.run("UPDATE task_executions SET recovery_attempts = 1, lease_token = 1")
     database.corrupted = True  # recoveries that nobody recorded
-    real, failures = Store.history, []
+    failures = []
 
-    def history(store, task_id):
-        if task_id == stranger.id and not failures:
-            failures.append(1)
-            raise OperationalError("history", {}, Exception("the server closed the connection"))
-        return real(store, task_id)
+    def unknown_runs(store, claims):
+        failures.append([claim.id for claim in claims])
+        raise OperationalError("runs", {}, Exception("the server closed the connection"))
 
-    monkeypatch.setattr(Store, "history", history)
+    monkeypatch.setattr(Store, "unknown_runs", unknown_runs)
     work(recover_every=60)
     assert ended(outbox, known).status is TaskStatus.COMPLETED
-    assert failures
+    until(lambda: EventType.RELEASED in types(outbox, stranger))
+    assert failures == [[stranger.id]]
 
 
 def test_what_could_not_begin_its_transaction_has_used_no_attempt(outbox, work, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import tenacity
 
 from outboxq import Cancel, Outbox, PayloadError, Retry, RetryPolicy, Snooze, TaskContext
-from outboxq.executor import context_of, execute, failed, unknown
+from outboxq.executor import context_of, execute, failed
 from outboxq.model import Claim, EventType
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -271,12 +271,3 @@ def test_what_failed_after_the_handler_is_judged_by_the_policy_too():
     assert (retried.event_type, retried.delay) == (EventType.RETRY_SCHEDULED, timedelta(seconds=5))
     assert retried.error == "ValueError: at commit"
     assert failed(last, task, ValueError("at commit")).event_type is EventType.FAILED
-
-
-def test_an_unknown_task_is_given_back_until_its_limit():
-    task = Outbox().task(name="t")(lambda: None)
-    claim = claim_of(task)
-    options = {"limit": timedelta(days=1), "delay": timedelta(seconds=15)}
-    given_back = unknown(claim, since=NOW - timedelta(hours=23), **options)
-    assert (given_back.event_type, given_back.delay) == (EventType.RELEASED, timedelta(seconds=15))
-    assert unknown(claim, since=NOW - timedelta(hours=25), **options).event_type is EventType.FAILED

@@ -198,6 +198,7 @@ def test_a_schema_that_needs_quoting_is_refused(schema):
         {"max_tasks": True},
         {"drain_timeout": "25"},
         {"unknown_task_delay": None},
+        {"unknown_task_longest_delay": None},
     ],
 )
 def test_a_worker_that_cannot_work_is_refused(options):

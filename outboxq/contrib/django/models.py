@@ -230,6 +230,7 @@ class LiveWorker(ReadOnly):
     event_types = models.TextField(null=True)
     concurrency = models.IntegerField()
     task_names = models.TextField()
+    unknown_tasks = models.TextField(null=True)
     started_at = InstantField()
     last_seen_at = InstantField()
 

@@ -25,6 +25,10 @@ class Hand(Catalogue):
         return self._compile(by_hand.reschedule(self._g))
 
     @cached_property
+    def make_due(self) -> Plan:
+        return self._compile(by_hand.make_due(self._g))
+
+    @cached_property
     def waiting(self) -> Prepared:
         return self._dialect.prepare(by_hand.waiting(self._g))
 

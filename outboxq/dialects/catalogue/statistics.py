@@ -35,6 +35,7 @@ class Statistics(Catalogue):
             "seen": prepare(registry.seen(g)),
             "unregister": prepare(registry.unregister(g)),
             "live": prepare(registry.live()),
+            "with_unknown_tasks": prepare(registry.with_unknown_tasks()),
             "one": prepare(registry.one()),
         }
 

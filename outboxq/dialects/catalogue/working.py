@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sqlalchemy import CTE
 
-from ...statements import claim, clock, ends, keyed, limits, reading, recovery, waiting
+from ...statements import claim, clock, ends, keyed, limits, reading, recovery, unknown, waiting
 from ...statements.grammar import Statement
 from ..plan import Plan
 from ..prepared import Prepared
@@ -134,6 +134,14 @@ class Working(Catalogue):
     @cached_property
     def ended_by(self) -> Prepared:
         return self._dialect.prepare(reading.ended_by())
+
+    @cached_property
+    def releases_as_unknown(self) -> Prepared:
+        return self._dialect.prepare(unknown.releases(self._g))
+
+    @cached_property
+    def delayed_entries(self) -> Prepared:
+        return self._dialect.prepare(unknown.delayed(self._g))
 
     def _claim(self, name: str, take: Callable[[], Statement]) -> Plan:
         return self._compile(claim.claim(self._g, name, lambda _: take()))

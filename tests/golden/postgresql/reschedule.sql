@@ -29,8 +29,8 @@ event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT moved.pipeline_execution_id AS pipeline_execution_id, moved.id AS id, 'task_rescheduled',
     CAST(jsonb_strip_nulls(jsonb_build_object('available_at', CASE WHEN %(due_now)s THEN (SELECT clock.now
-FROM clock) ELSE gone.available_at END, 'priority', %(priority)s::SMALLINT, 'request', %(request)s::VARCHAR)) AS TEXT)
-    AS jsonb_strip_nulls_1, NULL AS anon_3, NULL AS anon__1, (SELECT clock.now
+FROM clock) ELSE gone.available_at END, 'priority', %(priority)s::SMALLINT, 'request', %(request)s::VARCHAR, 'reason',
+    %(reason)s::VARCHAR)) AS TEXT) AS jsonb_strip_nulls_1, NULL AS anon_3, NULL AS anon__1, (SELECT clock.now
 FROM clock) AS anon_4
 FROM moved JOIN gone ON moved.id = gone.id)
   SELECT moved.id, moved.pipeline_execution_id, moved.task_name, moved.queue, moved.priority, moved.partition_key,

@@ -46,5 +46,5 @@ FROM json_each(:gone) AS gone_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
       lease_token, created_at) SELECT moved.pipeline_execution_id, moved.id, 'task_rescheduled', json_patch('{}',
       json_object('available_at', CASE WHEN :due_now THEN :now ELSE gone.available_at END, 'priority', :priority,
-      'request', :request)) AS json_patch_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      'request', :request, 'reason', :reason)) AS json_patch_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
 FROM moved JOIN gone ON moved.id = gone.id

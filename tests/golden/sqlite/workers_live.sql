@@ -1,5 +1,5 @@
 SELECT workers.id, workers.label, workers.queues, workers.event_types, workers.concurrency, workers.task_names,
-    workers.started_at, workers.last_seen_at
+    workers.unknown_tasks, workers.started_at, workers.last_seen_at
 FROM workers
 WHERE workers.last_seen_at >= :live_since
 ORDER BY workers.started_at, workers.id

@@ -1,4 +1,4 @@
 SELECT workers.id, workers.label, workers.queues, workers.event_types, workers.concurrency, workers.task_names,
-    workers.started_at, workers.last_seen_at
+    workers.unknown_tasks, workers.started_at, workers.last_seen_at
 FROM workers
 WHERE workers.id = :worker_id

@@ -1,4 +1,4 @@
 UPDATE workers
-SET last_seen_at=:now
+SET unknown_tasks=:unknown_tasks_json, last_seen_at=:now
 WHERE workers.id = :worker_id
 RETURNING id

@@ -71,6 +71,7 @@ MODELS = [
             ("event_types", models.TextField(null=True)),
             ("concurrency", models.IntegerField()),
             ("task_names", models.TextField()),
+            ("unknown_tasks", models.TextField(null=True)),
             ("started_at", InstantField()),
             ("last_seen_at", InstantField()),
         ],

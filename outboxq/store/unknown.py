@@ -1,0 +1,115 @@
+"""Tasks that workers gave back because they did not know the names: how often, and having them due again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from ..dialects import Begin
+from ..model import Claim
+from ..statements.unknown import HOLDING
+from ..target import Target
+from .base import Transactions
+from .operations import freed
+from .registry import live_workers, read_names, takes
+
+_PAGE = 500
+"""Outbox entries that one transaction looks at, so that nobody waits long for it."""
+_KNOWN = "a worker that knows the task has started"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnknownRun:
+    """An unbroken run of releases of one task by workers that do not know it."""
+
+    times: int = 0
+    since: datetime
+    known_elsewhere: bool = False
+    """A live worker knows the task and would take it."""
+
+
+class Unknown(Transactions):
+    def unknown_runs(self, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
+        """The run of releases as unknown that each claim's task is in, by the task's id.
+
+        Whichever workers released it; anything but a claim in between ends the run.
+        """
+
+        def work(target: Target) -> Mapping[UUID, UnknownRun]:
+            now = target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"]
+            found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
+            workers = live_workers(target, now)
+            runs = {}
+            for claim in claims:
+                known = any(
+                    worker.works_on(claim.queue)
+                    and worker.takes(claim.event_type)
+                    and claim.task_name in worker.task_names
+                    for worker in workers
+                )
+                times, since = found.get(claim.id, (0, claim.started_at))
+                runs[claim.id] = UnknownRun(times=times, since=since, known_elsewhere=known)
+            return runs
+
+        return self._run(work, using=using, begin=Begin.READ)
+
+    def make_known_due(
+        self,
+        task_names: Collection[str],
+        *,
+        queues: Collection[str] | None = None,
+        event_types: Collection[str] | None = None,
+        after: int = 0,
+        using: object = None,
+    ) -> int | None:
+        """Have tasks that wait because a worker did not know their names due now, for a worker that knows and takes them.
+
+        One page of the outbox, behind the entry `after`. Returns where the next page begins; None: that was the last one.
+        Where no worker has met a name that this one knows, the outbox is not read at all.
+        """
+        names = frozenset(task_names)
+
+        def look(target: Target) -> tuple[list[int], int | None]:
+            statements = target.dialect.statements
+            met = statements.workers["with_unknown_tasks"].run(target.execute, {})
+            pairs = {(queue, name) for row in met for queue, name in read_names(row["unknown_tasks"])}
+            wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
+            if not wanted:
+                return [], None
+            page = statements.delayed_entries.run(target.execute, self._values(target, after=after, limit=_PAGE))
+            due = [
+                row["id"]
+                for row in page
+                if row["released"]
+                and (row["queue"], row["task_name"]) in wanted
+                and takes(event_types, row["event_type"])
+            ]
+            return due, page[-1]["id"] if len(page) == _PAGE else None
+
+        entries, following = self._run(look, using=using, begin=Begin.READ)
+        if entries:
+            self._run(lambda target: self._make_due(target, entries), using=using)
+        return following
+
+    def _make_due(self, target: Target, entries: Sequence[int]) -> None:
+        values = self._values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
+        with target.atomic():
+            moved = target.dialect.statements.make_due.run(target.execute, values, [(entry,) for entry in entries])
+        self._wake(target, freed(moved))
+
+
+def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
+    """How often in a row each task was released as unknown, up to its claim of this token, and since when.
+
+    A task whose claim of this token did not end so is left out.
+    """
+    packed = target.dialect.pack("holding", HOLDING, holding)
+    found = {}
+    for row in target.dialect.statements.releases_as_unknown.run(target.execute, packed):
+        data = json.loads(row["event_data"])
+        since = data.get("since")
+        found[row["id"]] = (data.get("times", 1), row["created_at"] if since is None else datetime.fromisoformat(since))
+    return found

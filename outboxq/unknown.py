@@ -1,0 +1,167 @@
+"""Tasks whose names a worker does not know: it gives them back, later each time, until a worker starts that knows them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from uuid import UUID
+
+from .column_types import iso
+from .model import UNKNOWN_TASK, Claim, EventType, Outcome
+from .store import Store, UnknownRun
+
+log = logging.getLogger("outboxq.worker")
+
+SAY_EVERY = 60.0
+"""Seconds between two lines of the log about one name."""
+_SPREAD = 0.25
+"""The share by which a delay is made longer or shorter: what was given back together need not come back together."""
+_DOUBLINGS = 60
+_MOST_NAMES = 1000
+"""Names that are remembered: a program that makes them up must not fill the memory."""
+_SOON, _LATER = 30.0, 3600.0
+
+
+class UnknownTasks:
+    """Decides what becomes of claims whose names this process does not know.
+
+    Another worker may know them, so they are given back, and after `limit` they fail. Each release of an unbroken run waits
+    twice as long as the one before, from `first_delay` to `longest_delay`: a thousand tasks that nobody knows must not keep
+    the database busy. While a live worker knows the name, it does not grow: that worker is only busy.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        first_delay: timedelta,
+        longest_delay: timedelta,
+        limit: timedelta,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._first = first_delay.total_seconds()
+        self._longest = max(self._first, longest_delay.total_seconds())
+        self._limit = limit
+        self._clock = clock
+        self.changed: Callable[[], None] = lambda: None
+        """To be called when a name was met that `met()` did not have before."""
+        self._lock = threading.Lock()
+        self._met: dict[tuple[str, str], float] = {}
+        """Queue and name, and when it was met last; the last one met is at the end."""
+        self._unsaid: Counter[str] = Counter()
+        self._said: dict[str, float] = {}
+
+    def outcomes(self, claims: Sequence[Claim]) -> list[Outcome]:
+        """How each of these claims is to end."""
+        self._remember(claims)
+        self._say(claims)
+        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # else it was never given back
+        return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
+
+    def met(self) -> frozenset[tuple[str, str]]:
+        """Queue and name of what was met lately: what still waits has come back to some worker since."""
+        with self._lock:
+            oldest = self._clock() - max(2 * self._longest, SAY_EVERY)
+            for pair in [pair for pair, moment in self._met.items() if moment < oldest]:
+                del self._met[pair]
+            return frozenset(self._met)
+
+    def delay(self, times: int) -> timedelta:
+        """How long a task waits after so many releases in a row."""
+        seconds = min(self._longest, self._first * 2.0 ** min(times - 1, _DOUBLINGS))
+        return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
+
+    def _outcome(self, claim: Claim, run: UnknownRun) -> Outcome:
+        if claim.started_at - run.since > self._limit:
+            error = f"UnknownTask: no worker that claimed {claim.task_name!r} has it registered"
+            failed = {"error": error, "reason": UNKNOWN_TASK}
+            return Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=failed)
+        times = 1 if run.known_elsewhere else run.times + 1
+        data = {"reason": UNKNOWN_TASK, "times": times, "since": iso(run.since)}
+        return Outcome(claim=claim, event_type=EventType.RELEASED, delay=self.delay(times), data=data)
+
+    def _runs(self, claims: Sequence[Claim]) -> Mapping[UUID, UnknownRun]:
+        try:
+            return self._store.unknown_runs(claims) if claims else {}
+        except Exception:
+            # Given back too early is better than kept until the lease ends, which would count as the death of a worker.
+            log.exception("could not look up how often %d unknown tasks were given back before", len(claims))
+            return {}
+
+    def _remember(self, claims: Sequence[Claim]) -> None:
+        pairs = {(claim.queue, claim.task_name) for claim in claims}
+        with self._lock:
+            new, now = pairs - self._met.keys(), self._clock()
+            for pair in pairs:
+                self._met.pop(pair, None)
+                self._met[pair] = now
+            for pair in list(self._met)[: max(0, len(self._met) - _MOST_NAMES)]:
+                del self._met[pair]
+        if new:
+            self.changed()
+
+    def _say(self, claims: Sequence[Claim]) -> None:
+        """One line a minute for each name, however many they are."""
+        self._unsaid.update(claim.task_name for claim in claims)
+        now = self._clock()
+        for name in {claim.task_name for claim in claims}:
+            if now - self._said.get(name, float("-inf")) < SAY_EVERY:
+                continue
+            count = self._unsaid.pop(name)
+            log.warning(
+                "this worker does not know the task %r and gave it back (%d since this was last said); import its module "
+                "where the worker starts, or keep the task in a queue of its own",
+                name,
+                count,
+            )
+            self._said.pop(name, None)
+            self._said[name] = now
+            for old in list(self._said)[: max(0, len(self._said) - _MOST_NAMES)]:
+                del self._said[old]
+                self._unsaid.pop(old, None)
+
+
+class KnownAgain:
+    """Has tasks that wait because other workers did not know them due now, where this worker knows them.
+
+    Done once when a worker starts, so that after a deployment nothing waits for the end of a long delay. While a worker that
+    knows them lives, others give them back for the first delay only; so once an hour is enough after that, for what was
+    given back in the very moment of the start.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        task_names: Collection[str],
+        *,
+        queues: Collection[str] | None,
+        event_types: Collection[str] | None,
+    ) -> None:
+        """`queues`, `event_types` None: all."""
+        self._store = store
+        self._task_names, self._queues, self._event_types = task_names, queues, event_types
+        self._after, self._pause = 0, 0.0
+
+    def begin(self) -> None:
+        """Before any thread does: what runs while a worker is stopped may outlive its connections."""
+        with suppress(Exception):  # the loop tries again
+            self.run_once()
+
+    def run_once(self) -> None:
+        """One page of the outbox."""
+        self._pause = _SOON  # if the database is away
+        following = self._store.make_known_due(
+            self._task_names, queues=self._queues, event_types=self._event_types, after=self._after
+        )
+        self._after, self._pause = (0, _LATER * random.uniform(0.5, 1.0)) if following is None else (following, 0.0)  # noqa: S311
+
+    def pause(self) -> float:
+        """Seconds until the next page."""
+        return self._pause

@@ -1,0 +1,156 @@
+"""What a worker decides about names that it does not know; no database."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from outboxq import Outbox
+from outboxq.model import EventType
+from outboxq.store import UnknownRun
+from outboxq.unknown import KnownAgain, UnknownTasks
+from tests.unit.test_executor import claim_of
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+
+
+class Looks:
+    """A store that knows these runs, and counts how often it is asked."""
+
+    def __init__(self, **run):
+        self.run = run
+        self.asked = []
+
+    def unknown_runs(self, claims):
+        self.asked.append(list(claims))
+        return {claim.id: UnknownRun(**{"since": NOW, **self.run}) for claim in claims}
+
+
+@pytest.fixture
+def clock():
+    return [0.0]
+
+
+@pytest.fixture
+def unknown(clock):
+    def made(store=None, **spans):
+        spans = {"first_delay": 15 * SECOND, "longest_delay": 900 * SECOND, "limit": 24 * HOUR, **spans}
+        return UnknownTasks(store or Looks(), clock=lambda: clock[0], **spans)
+
+    return made
+
+
+def claim(name="theirs", **changes):
+    return claim_of(Outbox().task(name=name)(lambda: None), **changes)
+
+
+def test_a_first_claim_needs_no_look_and_later_ones_are_looked_up_together(unknown):
+    store = Looks(times=3)
+    claims = [claim(), claim(lease_token=2), claim(lease_token=7)]
+    found = unknown(store).outcomes(claims)
+    assert store.asked == [claims[1:]]
+    assert [outcome.data["times"] for outcome in found] == [1, 4, 4]
+    assert {outcome.event_type for outcome in found} == {EventType.RELEASED}
+    unknown(store).outcomes(claims[:1])
+    assert len(store.asked) == 1
+
+
+def test_a_delay_doubles_up_to_the_longest_and_is_spread(unknown):
+    rules = unknown()
+    for times, expected in ((1, 15), (2, 30), (3, 60), (6, 480), (7, 900), (8, 900), (5000, 900)):
+        found = [rules.delay(times).total_seconds() for _ in range(200)]
+        assert 0.75 * expected <= min(found) < 0.85 * expected
+        assert 1.15 * expected < max(found) <= 1.25 * expected
+    assert unknown(first_delay=HOUR).delay(9) >= 0.75 * HOUR, "the longest is shorter than the first"
+
+
+def test_a_day_of_two_thousand_tasks_is_less_than_five_events_a_second(unknown):
+    rules, day = unknown(), timedelta(days=1)
+    tried = 0
+    for _ in range(2000):
+        waited, times = timedelta(0), 0
+        while waited < day:
+            times += 1
+            waited += rules.delay(times)
+        tried += times
+    assert 4 < 2 * tried / day.total_seconds() < 5
+
+
+@pytest.mark.parametrize(("hours", "event_type"), [(23, EventType.RELEASED), (25, EventType.FAILED)])
+def test_an_unknown_task_is_given_back_until_its_limit(unknown, hours, event_type):
+    (found,) = unknown(Looks(since=NOW - hours * HOUR)).outcomes([claim(lease_token=2)])
+    assert found.event_type is event_type
+    assert event_type is EventType.RELEASED or "UnknownTask" in found.error
+
+
+def test_each_name_has_one_line_a_minute_that_counts_the_others(unknown, clock, caplog):
+    rules = unknown()
+
+    def lines(*names):
+        with caplog.at_level(logging.WARNING, "outboxq.worker"):
+            caplog.clear()
+            rules.outcomes([claim(name) for name in names])
+        return sorted(record.getMessage() for record in caplog.records)
+
+    (first,) = lines("mine", "mine", "mine")
+    assert "'mine'" in first
+    assert "(3 since" in first
+    clock[0] = 59.0
+    (other,) = lines("mine", "mine", "theirs")
+    assert "'theirs'" in other
+    assert lines("mine") == []
+    clock[0] = 60.0
+    (again,) = lines("mine", "theirs")
+    assert "'mine'" in again
+    assert "(4 since" in again
+
+
+def test_what_was_met_lately_is_remembered_by_queue_and_told_of_when_it_is_new(unknown, clock):
+    rules, news = unknown(), []
+    rules.changed = lambda: news.append(rules.met())
+    rules.outcomes([claim("a"), claim("a"), claim("a", queue="mail")])
+    rules.outcomes([claim("a")])
+    assert news == [{("default", "a"), ("mail", "a")}]
+    clock[0] = 1000.0
+    rules.outcomes([claim("a")])
+    clock[0] = 1800.0
+    assert rules.met() == {("default", "a"), ("mail", "a")}
+    clock[0] = 1801.0
+    assert rules.met() == {("default", "a")}
+
+
+def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
+    monkeypatch.setattr("outboxq.unknown._MOST_NAMES", 3)
+    rules = unknown()
+    for number in range(10):
+        rules.outcomes([claim(f"n{number}")])
+    assert rules.met() == {("default", f"n{number}") for number in (7, 8, 9)}
+    assert len(rules._said) == 3
+    assert len(rules._unsaid) == 0
+
+
+def test_the_outbox_is_looked_through_once_and_soon_again_only_if_that_failed():
+    answers, asked = [500, 900, OSError("away"), None, None], []
+
+    class Pages:
+        def make_known_due(self, names, *, after, **_):
+            asked.append(after)
+            if isinstance(answer := answers.pop(0), OSError):
+                raise answer
+            return answer
+
+    looking = KnownAgain(Pages(), ["a"], queues=None, event_types=None)
+    looking.begin()
+    assert looking.pause() == 0
+    looking.run_once()
+    assert looking.pause() == 0
+    looking.begin()
+    assert 1 < looking.pause() < 60
+    looking.run_once()
+    assert looking.pause() >= 1800
+    looking.run_once()
+    assert asked == [0, 500, 900, 900, 0]
