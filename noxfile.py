@@ -61,7 +61,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """8 processes × 20 000 tasks on each database, with kills; keys beside their model; and the other long runs."""
+    """20 000 tasks on each database, with kills, outages, stuck callers and full disks; keys beside their model; and the other long runs."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests", *session.posargs)
 

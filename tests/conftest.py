@@ -127,7 +127,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--database", choices=DATABASES, help="Only this database's tests, and those that need none.")
 
 
-LONG = ("test_wheel_install.py", "test_house.py", "test_shops_under_load.py", "test_server_crash.py", "django_")
+LONG = (
+    "test_campaign.py",
+    "test_wheel_install.py",
+    "test_house.py",
+    "test_shops_under_load.py",
+    "test_server_crash.py",
+    "django_",
+)
 """Where the tests are that take longest, one by one."""
 
 

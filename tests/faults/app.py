@@ -6,15 +6,19 @@ import os
 import signal
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sqlalchemy import text
 
 from outboxq import Outbox, RetryPolicy, TaskContext
+from tests.faults.runs import Pen
 from tests.waiting import until
 
 outbox = Outbox()
 NEVER = RetryPolicy.never()
+pen: Pen | None = None
+"""What the handlers of a campaign write their runs down with."""
 
 
 @outbox.task(name="faults.nothing", queue="faults", lease=30)
@@ -24,9 +28,17 @@ def nothing(number: int) -> None: ...
 @outbox.task(name="faults.flaky", queue="faults", lease=2, retry=RetryPolicy(max_attempts=5, wait=0))
 def flaky(ctx: TaskContext, number: int) -> None:
     """Short or a little longer; one in fifty fails once."""
-    time.sleep(number % 7 * 0.003)
+    with _written_down(ctx):
+        time.sleep(number % 7 * 0.003)
     if number % 50 == 0 and ctx.attempt == 1:
         raise ValueError("once")
+
+
+@outbox.task(name="faults.slow", queue="faults", lease=2)
+def slow(ctx: TaskContext, seconds: float) -> None:
+    """Runs into whatever happens next."""
+    with _written_down(ctx):
+        time.sleep(seconds)
 
 
 @outbox.task(name="faults.turn", queue="faults", lease=1, retry=RetryPolicy(max_attempts=5, wait=0.05))
@@ -37,11 +49,18 @@ def turn(ctx: TaskContext, number: int) -> None:
         raise ValueError("once")
 
 
-@outbox.task(name="faults.entry", queue="faults", lease=2, transactional=True)
+@outbox.task(
+    name="faults.entry",
+    queue="faults",
+    lease=2,
+    transactional=True,
+    retry=RetryPolicy(max_attempts=20, wait=0.2),
+)
 def entry(ctx: TaskContext, number: int, die: str = "") -> None:
     """One effect, in the task's own transaction; dies, the first time, before it or after it."""
     _die(ctx, die == "before")
-    ctx.connection.execute(text("INSERT INTO effects (task) VALUES (:task)"), {"task": ctx.task_id.hex})
+    with _written_down(ctx):
+        ctx.connection.execute(text("INSERT INTO effects (task) VALUES (:task)"), {"task": ctx.task_id.hex})
     _die(ctx, die == "after")
 
 
@@ -120,6 +139,10 @@ def hostile(ctx: TaskContext, kind: str, directory: str) -> None:
 
 
 HOSTILE = {"sys.exit(3)": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt(), "BaseException": Oddity()}
+
+
+def _written_down(ctx: TaskContext) -> AbstractContextManager[None]:
+    return pen.run(ctx) if pen else nullcontext()
 
 
 def _die(ctx: TaskContext, here: bool) -> None:

@@ -21,6 +21,7 @@ from outboxq.engine import configure_sqlite
 from outboxq.failpoints import Failpoint, Reach, unarmed
 from outboxq.uuid7 import uuid7
 from tests.faults import app
+from tests.faults.runs import Pen
 
 FAST = {"poll": 0.05, "recover_every": 0.1, "heartbeat": 0.05, "drain_timeout": 30}
 """So that tests wait for no clock of ours."""
@@ -63,9 +64,11 @@ def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None)
     return reach
 
 
-def worker(fault: dict[str, Any] | None = None, **options: Any) -> NoReturn:
+def worker(fault: dict[str, Any] | None = None, runs: str | None = None, **options: Any) -> NoReturn:
+    """`runs`: the file that the handlers write their runs down in."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     reach = armed(**fault) if fault else unarmed
+    app.pen = Pen(Path(runs)) if runs else None
     running = app.outbox.worker(reach=reach, **{**FAST, **options})
     code = running.run()
     app.outbox.store.bound_engine.dispose()

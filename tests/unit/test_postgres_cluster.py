@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,31 @@ def test_a_restart_and_even_a_kill_keep_the_address(cluster: postgres.Cluster) -
     assert ask(cluster.url, "SELECT 1") == 1
 
 
+def test_it_is_away_between_halt_and_launch(cluster: postgres.Cluster) -> None:
+    for mode in ("fast", "immediate"):
+        cluster.halt(mode)  # type: ignore[arg-type]
+        with pytest.raises(psycopg.OperationalError, match="refused"):
+            connect(cluster.url)
+        cluster.launch()
+        assert ask(cluster.url, "SELECT 1") == 1
+
+
+def test_a_databases_tables_lie_where_its_tablespace_does(cluster: postgres.Cluster) -> None:
+    with tempfile.TemporaryDirectory(dir=postgres.parent_directory()) as parent:
+        Path(parent).chmod(0o755)
+        directory = Path(parent) / "elsewhere"
+        directory.mkdir()
+        cluster.create_tablespace("elsewhere", directory)
+        url = cluster.create_database(tablespace="elsewhere")
+        with connect(url) as connection:
+            connection.execute("CREATE TABLE kept (id int)")
+        path = str(ask(url, "SELECT pg_relation_filepath('kept')"))
+        assert (cluster.data_directory / path).resolve().is_relative_to(directory.resolve())
+        cluster.drop_database(url)
+        with psycopg.connect(cluster.url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute("DROP TABLESPACE elsewhere")
+
+
 def test_a_server_of_the_environment_is_used_but_not_controlled(
     cluster: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +117,8 @@ def test_a_server_of_the_environment_is_used_but_not_controlled(
     foreign.drop_database(foreign.create_database())
     with pytest.raises(RuntimeError, match="only its owner"):
         foreign.restart("fast")
+    with pytest.raises(RuntimeError, match="only its owner"):
+        foreign.halt()
     foreign.stop()
     assert ask(foreign.url, "SELECT 1") == 1
 

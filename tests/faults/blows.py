@@ -1,0 +1,139 @@
+"""What happens to the database, or in it, for longer than a lease."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
+
+from tests import postgres
+from tests.conftest import Database
+from tests.faults.disk import Disk
+
+LEASE = 2.0
+"""Seconds, of every task of the campaign."""
+
+
+class Blow(ABC):
+    """Begins and ends; `end` may be called at any time, also of one that failed to begin."""
+
+    kind: str
+    seconds = 1.5 * LEASE
+    """How long it lasts."""
+    task_id: UUID | None = None
+    """The one task that it concerns; None: all of them."""
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def end(self) -> None: ...
+
+
+class Outage(Blow):
+    """The PostgreSQL server is stopped, politely or like a crash, and started again."""
+
+    def __init__(self, database: Database, server: postgres.Cluster, mode: Literal["fast", "immediate"]) -> None:
+        self.kind = "crash" if mode == "immediate" else "outage"
+        self._database, self._server, self._mode = database, server, mode
+        self._is_down = False
+
+    def begin(self) -> None:
+        # A crash may take back claims of its last moments, which excuses their runs; those of before it are to be judged.
+        self._database.run("INSERT INTO ballast (filler) VALUES ('')")
+        self._is_down = True
+        self._server.halt(self._mode)
+
+    def end(self) -> None:
+        if self._is_down:
+            self._server.launch()
+            for engine in self._database.engines:
+                engine.dispose()
+        self._is_down = False
+
+
+class LongWriter(Blow):
+    """Somebody holds SQLite's only write lock: that is its outage."""
+
+    kind = "long writer"
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+
+    def begin(self) -> None:
+        self._connection = _opened(self._engine, lambda _: None)
+
+    def end(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+class StuckCall(Blow):
+    """An administrator's transaction about one running task stays open, and is rolled back at last."""
+
+    seconds = 3 * LEASE
+
+    def __init__(self, database: Database, engine: Engine, task_id: UUID, call: str) -> None:
+        self.kind = f"stuck {call}"
+        self.task_id = task_id
+        self._store, self._engine, self._call = database.store, engine, call
+        self._connection: Connection | None = None
+
+    def begin(self) -> None:
+        self._connection = _opened(self._engine, self._say)
+
+    def end(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _say(self, connection: Connection) -> None:
+        assert self.task_id is not None
+        if self._call == "schedule_retry":
+            later = datetime.now(UTC) + timedelta(hours=1)
+            self._store.schedule_retry(self.task_id, later, 2, using=connection)
+        else:
+            self._store.cancel(self.task_id, force=self._call == "cancel by force", using=connection)
+
+
+CALLS = ("cancel by force", "cancel", "schedule_retry")
+
+
+class FullDisk(Blow):
+    """No room is left for a row, and then there is again."""
+
+    kind = "full disk"
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.stayed_full = True
+
+    def begin(self) -> None:
+        self._disk.fill()
+
+    def end(self) -> None:
+        try:
+            with suppress(OperationalError):  # somebody frozen has SQLite's lock: it cannot be asked
+                self.stayed_full = self._disk.is_full()
+        finally:
+            self._disk.free()
+
+
+def _opened(engine: Engine, say: Callable[[Connection], object]) -> Connection:
+    """A connection in a transaction, in which that was said."""
+    connection = engine.connect()
+    try:
+        connection.begin()
+        say(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

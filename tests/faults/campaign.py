@@ -1,0 +1,308 @@
+"""Workers, producers and their database while bad things happen to them all the time, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from outboxq import InvalidTransition
+from outboxq.model import NewTask
+from outboxq.uuid7 import uuid7
+from tests.faults.blows import CALLS, LEASE, Blow, FullDisk, LongWriter, Outage, StuckCall
+from tests.faults.helpers import left
+from tests.faults.plan import Ground, Plan
+from tests.faults.reruns import Struck
+from tests.faults.runs import Run, Runs
+from tests.faults.workers import Process
+from tests.waiting import until
+
+T = TypeVar("T")
+
+FROZEN = 3 * LEASE
+"""Seconds: its tasks have run out by then, and were taken back."""
+RECOVER_EVERY = 1.0
+_LEAVING = 90.0
+
+
+class Campaign:
+    """Strikes as planned, and keeps a record of what it did. Its `complaints` are for the end: first all figures are to be known."""
+
+    def __init__(self, ground: Ground, fork, directory: Path, plan: Plan, *, seed: str) -> None:
+        self.ground, self.database, self.plan = ground, ground.database, plan
+        self.fork, self.directory = fork, directory
+        self.chance = random.Random(seed)
+        self.blows = plan.blows(self.chance)
+        self.calls = self.chance.sample(CALLS, len(CALLS))
+        self.runs = Runs(directory / "runs")
+        self.done: Counter[str] = Counter()
+        self.struck: list[Struck] = []
+        self.complaints: list[str] = []
+        self.own: set[UUID] = set()
+        """Tasks that were enqueued here."""
+        self.lasting: list[tuple[float, Struck, Blow]] = []
+        self.frozen: list[tuple[float, Struck, Process]] = []
+        self.leaving: list[tuple[float, Process]] = []
+        self.producers: list[Process] = []
+        self.workers: list[Process] = []
+
+    def run(self) -> None:
+        try:
+            self.workers += [self._worker() for _ in range(self.plan.processes)]
+            while self.blows:
+                self._produce()
+                self._strike()
+            self.until(lambda: not (self.lasting or self.frozen or self.leaving))
+            try:
+                self.until(self._is_over, seconds=self.plan.patience, every=0.1)
+            except AssertionError:
+                self.complaints.append(f"not worked off after {self.plan.patience:.0f} s: {left(self.database)} left")
+            for worker in self.workers:
+                self._tell_to_stop(worker)
+            with suppress(AssertionError):  # of one that does not end: it is complained of below
+                self.until(lambda: all(worker.poll() is not None for worker in self.workers), seconds=_LEAVING)
+            for worker in self.workers:
+                self._check_end(worker, {0})
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Whatever was interrupted: the database is there again, and has room."""
+        for _, struck, blow in self.lasting:
+            blow.end()
+            struck.ended = time.time()
+        self.lasting.clear()
+        for *_, process in self.frozen:
+            process.send(signal.SIGCONT)
+
+    def pids(self) -> list[int]:
+        """Of all processes that write to the database."""
+        frozen = [process for *_, process in self.frozen]
+        leaving = [process for _, process in self.leaving]
+        return [one.pid for one in (*self.workers, *self.producers, *frozen, *leaving) if one.poll() is None]
+
+    def acknowledged(self) -> tuple[set[UUID], set[UUID]]:
+        """Ids of tasks whose transaction was committed, and of those that were to be rolled back."""
+        told: dict[str, set[UUID]] = {"committed": set(self.own), "vain": set()}
+        for path in self.directory.glob("acknowledged-*"):
+            for line in path.read_text().splitlines():
+                what, _, task_id = line.partition(" ")
+                with suppress(ValueError):  # the last line of one that was killed
+                    told[what].add(UUID(task_id))
+        return told["committed"], told["vain"]
+
+    def until(self, condition: Callable[[], T], *, seconds: float = 120, every: float = 0.01) -> T:
+        """Wait, and meanwhile end what is to end: whoever is frozen may have SQLite's lock, and then nobody gets on."""
+
+        def tended() -> T:
+            self._tend()
+            return condition()
+
+        return until(tended, seconds=seconds, every=every)
+
+    def _worker(self) -> Process:
+        path = str(self.runs.path)
+        process: Process = self.fork(concurrency=4, heartbeat=None, recover_every=RECOVER_EVERY, runs=path)
+        return process
+
+    def _missing(self) -> int:
+        """Tasks come as fast as blows do, so that there is always something to lose."""
+        plan = self.plan
+        planned = plan.kills + plan.stops + plan.outages + plan.stuck + plan.full
+        wanted = plan.tasks * min(planned - len(self.blows) + 2, planned) / planned
+        return int(wanted - int(str(self.database.rows("SELECT count(*) FROM task_executions")[0][0])))
+
+    def _is_busy(self) -> bool:
+        return self.database.rows("SELECT 1 FROM task_leases LIMIT 1") != []
+
+    def _is_over(self) -> bool:
+        self._produce()
+        return self._missing() <= 0 and not self.producers and left(self.database) == 0
+
+    def _produce(self) -> None:
+        """As long as tasks are missing, two producers are at work."""
+        self.producers = [one for one in self.producers if one.poll() is None]
+        while len(self.producers) < 2 and (missing := self._missing()) > 0:
+            number = self.done["producers"]
+            self.done["producers"] += 1
+            self.producers.append(
+                self.fork(
+                    "producer",
+                    seed=self.chance.randrange(10**9),
+                    tasks=max(1, missing // 2),
+                    acknowledged=str(self.directory / f"acknowledged-{number}"),
+                )
+            )
+
+    def _strike(self) -> None:
+        """The next thing that may happen now: one at a time but for kills and frozen processes."""
+        alone = {"outage", "stuck", "full"} if self.lasting else set()
+        kind = next((kind for kind in self.blows if kind not in alone), None)
+        number = self._victim() if kind in {"kill", "stop"} else None
+        if kind is None or (kind in {"kill", "stop"} and number is None):
+            self.until(lambda: True)
+            time.sleep(0.01)
+            return
+        if self.producers and (self.done["producers killed"] == 0 or self.chance.random() < 0.3):
+            producer = self.chance.choice(self.producers)
+            producer.send(signal.SIGKILL)
+            self.done["producers killed"] += producer.wait() == -9
+        if number is not None:
+            self._strike_worker(kind, number)
+        elif kind == "stuck":
+            self._begin(self._stuck_call)
+        else:
+            # A database that has no room still has some in its last pages: for few rows, not for hundreds.
+            self._run_into(1.2 * LEASE, quick=min(200, self.plan.tasks // 4) if kind == "full" else 0)
+            self._begin(self._outage if kind == "outage" else lambda: FullDisk(self.ground.disk))
+            self.until(lambda: not self.lasting)
+        self.blows.remove(kind)
+        self.done[kind] += 1
+
+    def _victim(self) -> int | None:
+        """A worker that has no slow handler: a process that dies every second would never come to the end of one."""
+        busy = {run.pid for run in self.runs.under_way("faults.slow")}
+        free = [number for number, worker in enumerate(self.workers) if worker.pid not in busy]
+        return self.chance.choice(free) if free else None
+
+    def _strike_worker(self, kind: str, number: int) -> None:
+        self.until(lambda: self._is_up(number))
+        victim = self.workers[number]
+        self.until(lambda: self._is_busy() or self._is_over())
+        time.sleep(self.chance.uniform(0, 0.1))  # a random moment of its life
+        now = time.time()
+        if kind == "stop":
+            victim.send(signal.SIGSTOP)
+            self.frozen.append((time.monotonic() + FROZEN, self._struck("freeze", now, pid=victim.pid), victim))
+        else:
+            victim.send(signal.SIGKILL)
+            victim.wait()
+            self._check_end(victim, {-9})
+            self._struck("kill", now, pid=victim.pid).ended = time.time()
+        self.workers[number] = self._worker()
+
+    def _is_up(self, number: int) -> bool:
+        """Whether that worker has started; one that has ended by itself is replaced."""
+        if self.workers[number].poll() is not None:
+            self._check_end(self.workers[number], set())
+            self.workers[number] = self._worker()
+        return self.workers[number].is_up()
+
+    def _run_into(self, seconds: float, *, quick: int = 0) -> list[Run]:
+        """Have slow handlers run in living workers, so that there is something to lose; and so many quick ones a second later."""
+        self.until(lambda: all(map(self._is_up, range(len(self.workers)))))  # one that starts without a database ends
+        rows = [
+            self._new("slow", {"seconds": round(seconds * self.chance.uniform(0.8, 1.0), 3)}, priority=100)
+            for _ in range(4)
+        ]
+        later = [self._new("flaky", {"number": number}, delay=timedelta(seconds=1)) for number in range(quick)]
+        ids = {row.id for row in rows}
+        self._patiently(lambda: self._enqueue([*rows, *later]))
+        self.own |= {row.id for row in (*rows, *later)}
+
+        def running() -> list[Run]:
+            pids = {worker.pid for worker in self.workers}
+            runs = [run for run in self.runs.under_way("faults.slow") if run.task_id in ids and run.pid in pids]
+            return runs if len(runs) >= 2 else []
+
+        return self.until(running)
+
+    def _new(self, kind: str, args: dict[str, float], **fields: Any) -> NewTask:
+        lease = timedelta(seconds=LEASE)
+        name = f"faults.{kind}"
+        return NewTask(id=uuid7(), task_name=name, queue="faults", args=json.dumps(args), lease=lease, **fields)
+
+    def _enqueue(self, rows: list[NewTask]) -> None:
+        with self.ground.writer.begin() as connection:
+            self.database.store.enqueue_many(rows, using=connection)
+            orders = [{"id": uuid7().hex, "task": row.id.hex} for row in rows]
+            connection.execute(text("INSERT INTO orders (id, task, vain) VALUES (:id, :task, false)"), orders)
+
+    def _stuck_call(self) -> Blow:
+        """About a task whose worker has others beside it."""
+        runs = self._run_into(2 * LEASE)
+        [(pid, _)] = Counter(run.pid for run in runs).most_common(1)
+        target = next(run for run in runs if run.pid == pid)
+        call = self.calls[self.done["stuck"] % len(self.calls)]
+        return StuckCall(self.database, self.ground.writer, target.task_id, call)
+
+    def _outage(self) -> Blow:
+        if self.ground.server is None:
+            return LongWriter(self.ground.writer)
+        return Outage(self.database, self.ground.server, self.chance.choice(("fast", "immediate")))
+
+    def _begin(self, make: Callable[[], Blow]) -> None:
+        while True:
+            blow = make()
+            struck = self._struck(blow.kind, time.time(), task_id=blow.task_id)
+            self.lasting.append((float("inf"), struck, blow))  # so that it is ended if it cannot begin
+            try:
+                self._patiently(blow.begin)
+            except InvalidTransition:  # its task has ended meanwhile
+                self.lasting.pop()
+                self.struck.remove(struck)
+                continue
+            self.lasting[-1] = time.monotonic() + blow.seconds, struck, blow
+            return
+
+    def _patiently(self, call: Callable[[], object]) -> None:
+        """Once the database's lock is to be had, which somebody frozen may hold."""
+
+        def has_been_done() -> bool:
+            try:
+                call()
+            except DBAPIError as error:
+                if "database is locked" not in str(error.orig):
+                    raise
+                return False
+            return True
+
+        self.until(has_been_done)
+
+    def _struck(self, kind: str, began: float, *, pid: int | None = None, task_id: UUID | None = None) -> Struck:
+        self.struck.append(Struck(kind=kind, began=began, pid=pid, task_id=task_id))
+        return self.struck[-1]
+
+    def _tend(self) -> None:
+        """End what has lasted long enough; wake who was frozen long enough, as if nothing had happened, and tell it to end."""
+        now = time.monotonic()
+        for one in [one for one in self.lasting if one[0] <= now]:
+            _, struck, blow = one
+            blow.end()
+            struck.ended = time.time()
+            self.lasting.remove(one)
+            if isinstance(blow, FullDisk) and not blow.stayed_full:
+                self.complaints.append("the disk had room again before it was given any: this blow proved nothing")
+        for asleep in [one for one in self.frozen if one[0] <= now]:
+            _, struck, zombie = asleep
+            self.frozen.remove(asleep)
+            zombie.send(signal.SIGCONT)
+            until(lambda: not zombie.is_frozen())  # noqa: B023
+            struck.ended = time.time()
+            self._tell_to_stop(zombie)
+            self.leaving.append((now + _LEAVING, zombie))
+            self.done["woken"] += 1
+        for leaver in [one for one in self.leaving if one[1].poll() is not None or one[0] <= now]:
+            _, zombie = leaver
+            self.leaving.remove(leaver)
+            self._check_end(zombie, {0, 1})
+            self.done["fenced"] += zombie.text().count("is discarded") + zombie.text().count("lost the lease")
+
+    def _check_end(self, worker: Process, codes: set[int]) -> None:
+        if (code := worker.poll()) not in codes:
+            self.complaints.append(f"a worker ended with {code}, not one of {sorted(codes)}: {worker.text()[-2000:]}")
+
+    def _tell_to_stop(self, worker: Process) -> None:
+        self._struck("stop", time.time(), pid=worker.pid)
+        worker.send(signal.SIGTERM)

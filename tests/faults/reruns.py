@@ -1,0 +1,137 @@
+"""Handlers that ran more than once, and who may be excused for it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from uuid import UUID
+
+from outboxq.model import ENDS_CLAIM, EventType, ExecutionEvent
+from tests.faults.runs import Run
+
+TAKEN_BACK = {EventType.RESET, EventType.ABANDONED}
+AFTERMATH = 10.0
+"""Seconds after a blow in which a lease that is taken back is put down to it."""
+
+
+@dataclass(kw_only=True)
+class Struck:
+    """Something bad that the campaign did, in seconds of the wall clock."""
+
+    kind: str
+    began: float
+    ended: float = math.inf
+    pid: int | None = None
+    """The worker that it was done to; None: all of them."""
+    task_id: UUID | None = None
+    """The one task that an administrator's call concerned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun:
+    """Two runs of one task, one after the other."""
+
+    earlier: Run
+    later: Run
+    excuse: str | None
+    """Why the first was not enough, if anything excuses that; None: its worker lived, and its lease was lost for nothing."""
+    blow: str
+    """The kind of the last blow before the earlier run's claim was over, that of a single worker's end excepted."""
+    story: Sequence[ExecutionEvent]
+
+    def __str__(self) -> str:
+        lines = [f"task {self.earlier.task_id} ({self.earlier.task_name}) ran again after {self.blow}:"]
+        lines += [
+            f"  ran {run.began:.3f} to {f'{run.ended:.3f}' if run.ended else '-'} in process {run.pid}, "
+            f"token {run.lease_token}, attempt {run.attempt}, recoveries {run.recovery_attempts}"
+            for run in (self.earlier, self.later)
+        ]
+        lines += [
+            f"  {event.created_at.timestamp():.3f} {event.event_type} token {event.lease_token} of {event.worker_id}"
+            for event in self.story
+        ]
+        return "\n".join(lines)
+
+
+class Judge:
+    """Knows what was done to whom, and so whose runs may be repeated."""
+
+    def __init__(self, struck: Sequence[Struck], history: Callable[[UUID], Sequence[ExecutionEvent]], *, lease: float):
+        """`lease`: seconds; a process frozen for less than that is no excuse."""
+        self._struck, self._history, self._lease = struck, history, lease
+
+    def reruns(self, runs: Iterable[Run]) -> Iterator[Rerun]:
+        """Each run of a task that was not its last, in the order of its claims: a frozen process may begin its own last."""
+        by_task: dict[UUID, list[Run]] = {}
+        for run in runs:
+            by_task.setdefault(run.task_id, []).append(run)
+        for task_id, of_task in by_task.items():
+            if len(of_task) > 1:
+                story = self._history(task_id)
+                claims = Counter(_holder(event) for event in story if event.event_type is EventType.CLAIMED)
+                remaining = Counter(_run_holder(run) for run in of_task)
+                for earlier, later in pairwise(sorted(of_task, key=lambda run: (run.lease_token, run.began))):
+                    holder = _run_holder(earlier)
+                    is_kept = remaining[holder] <= claims[holder]  # of claims with one token, the last one stayed
+                    remaining[holder] -= 1
+                    yield self._judged(earlier, later, story, is_kept=is_kept)
+
+    def _judged(self, earlier: Run, later: Run, story: Sequence[ExecutionEvent], *, is_kept: bool) -> Rerun:
+        mine = [event for event in story if _holder(event) == _run_holder(earlier)] if is_kept else []
+        claimed = next((_moment(event) for event in mine if event.event_type is EventType.CLAIMED), earlier.began)
+        end = next((event for event in mine if event.event_type in ENDS_CLAIM), None)
+        over = _moment(end) if end else later.began
+        return Rerun(
+            earlier=earlier,
+            later=later,
+            excuse=self._excuse(earlier, end, claimed, over, is_kept=is_kept),
+            blow=self._blow(claimed, over),
+            story=story,
+        )
+
+    def _excuse(
+        self, run: Run, end: ExecutionEvent | None, claimed: float, over: float, *, is_kept: bool
+    ) -> str | None:
+        if end and end.event_type in {EventType.RETRY_SCHEDULED, EventType.SNOOZED}:
+            return "its own policy"
+        if end and end.event_type is EventType.RELEASED:
+            told = any(one.kind == "stop" and one.pid == run.pid and one.began <= over for one in self._struck)
+            return "its worker was told to stop" if told else None
+        if end and end.event_type not in TAKEN_BACK:
+            return None
+        for one in self._struck:
+            if one.began > over or one.ended < claimed:
+                continue
+            if one.kind == "crash" and not is_kept:
+                return "the server crashed and took its claim back"
+            if one.pid == run.pid and one.kind == "kill":
+                return "its worker was killed"
+            if one.pid == run.pid and one.kind == "freeze" and one.ended - one.began >= self._lease:
+                return "its worker was frozen past its lease"
+            if one.task_id == run.task_id:
+                return "an administrator's call held just this task"
+        return None
+
+    def _blow(self, claimed: float, over: float) -> str:
+        found = [
+            one
+            for one in self._struck
+            if one.kind not in {"kill", "stop"} and one.began <= over and max(claimed, over - AFTERMATH) <= one.ended
+        ]
+        # What froze a single process is the cause of the others' losses only if there is no other.
+        return max(found, key=lambda one: (one.kind != "freeze", one.began)).kind if found else "nothing but kills"
+
+
+def _holder(event: ExecutionEvent) -> tuple[object, object]:
+    return event.lease_token, event.worker_id
+
+
+def _run_holder(run: Run) -> tuple[object, object]:
+    return run.lease_token, run.worker_id
+
+
+def _moment(event: ExecutionEvent) -> float:
+    return event.created_at.timestamp()

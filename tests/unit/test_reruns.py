@@ -1,0 +1,136 @@
+"""The campaign's judge: whoever ran twice is excused for a reason of its own, or counted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import pytest
+
+from outboxq.model import EventType, ExecutionEvent
+from tests.faults.reruns import Judge, Struck
+from tests.faults.runs import Run
+
+TASK, FIRST, SECOND = uuid4(), uuid4(), uuid4()
+PID, OTHER_PID = 100, 200
+
+
+def event(moment: float, kind: EventType, token: int, worker: UUID) -> ExecutionEvent:
+    return ExecutionEvent(
+        sequence_num=round(moment * 10),
+        task_execution_id=TASK,
+        pipeline_execution_id=TASK,
+        event_type=kind,
+        event_data={},
+        worker_id=worker,
+        lease_token=token,
+        created_at=datetime.fromtimestamp(moment, UTC),
+    )
+
+
+def run(began: float, token: int, worker: UUID, pid: int, *, task: UUID = TASK) -> Run:
+    return Run(
+        task_id=task,
+        task_name="faults.slow",
+        attempt=1,
+        recovery_attempts=token - 1,
+        lease_token=token,
+        worker_id=worker,
+        pid=pid,
+        began=began,
+        ended=began + 1,
+    )
+
+
+def story(end: EventType = EventType.RESET) -> list[ExecutionEvent]:
+    """Claimed at 10, ended at 15, claimed by another at 16 and completed."""
+    return [
+        event(10, EventType.CLAIMED, 1, FIRST),
+        event(15, end, 1, FIRST),
+        event(16, EventType.CLAIMED, 2, SECOND),
+        event(18, EventType.COMPLETED, 2, SECOND),
+    ]
+
+
+TWICE = [run(11, 1, FIRST, PID), run(17, 2, SECOND, OTHER_PID)]
+
+
+def judged(struck, *, events=None, runs=TWICE):
+    [rerun] = Judge(struck, lambda _: events or story(), lease=2.0).reruns(runs)
+    return rerun
+
+
+@pytest.mark.parametrize(
+    ("struck", "excuse"),
+    [
+        (Struck(kind="kill", began=12, ended=12, pid=PID), "its worker was killed"),
+        (Struck(kind="freeze", began=11, ended=20, pid=PID), "its worker was frozen past its lease"),
+        (Struck(kind="freeze", began=9, ended=12, pid=PID), "its worker was frozen past its lease"),
+        (Struck(kind="stuck cancel", began=12, ended=18, task_id=TASK), "an administrator's call held just this task"),
+    ],
+)
+def test_what_was_done_to_its_worker_or_to_just_this_task_excuses_it(struck, excuse):
+    assert judged([struck]).excuse == excuse
+
+
+@pytest.mark.parametrize(
+    "struck",
+    [
+        Struck(kind="kill", began=15.5, ended=15.5, pid=PID),  # when its lease had been taken back already
+        Struck(kind="kill", began=9, ended=9, pid=PID),  # another process had the number before
+        Struck(kind="kill", began=12, ended=12, pid=OTHER_PID),
+        Struck(kind="freeze", began=11, ended=12.5, pid=PID),  # for less than its lease
+        Struck(kind="freeze", began=11, ended=20, pid=OTHER_PID),
+        Struck(kind="stuck cancel", began=12, ended=18, task_id=uuid4()),
+        Struck(kind="stop", began=12, pid=PID),  # which gives tasks back, and loses none
+        Struck(kind="outage", began=12, ended=15),
+        Struck(kind="full disk", began=12, ended=15),
+        Struck(kind="crash", began=12, ended=15),  # its claim is there
+    ],
+)
+def test_nothing_else_does(struck):
+    assert judged([struck]).excuse is None
+
+
+@pytest.mark.parametrize(
+    ("end", "struck", "excuse"),
+    [
+        (EventType.RETRY_SCHEDULED, [], "its own policy"),
+        (EventType.SNOOZED, [], "its own policy"),
+        (EventType.RELEASED, [Struck(kind="stop", began=12, pid=PID)], "its worker was told to stop"),
+        (EventType.RELEASED, [], None),
+        (EventType.COMPLETED, [Struck(kind="kill", began=12, ended=12, pid=PID)], None),
+    ],
+)
+def test_how_the_claim_ended_may_excuse_it(end, struck, excuse):
+    assert judged(struck, events=story(end)).excuse == excuse
+
+
+def test_a_claim_that_a_crash_took_back_excuses_it_though_the_next_has_its_token():
+    events = [event(16, EventType.CLAIMED, 1, FIRST), event(18, EventType.COMPLETED, 1, FIRST)]
+    runs = [run(11, 1, FIRST, PID), run(17, 1, FIRST, PID)]
+    crash = Struck(kind="crash", began=12, ended=15)
+    assert judged([crash], events=events, runs=runs).excuse == "the server crashed and took its claim back"
+    assert judged([Struck(kind="outage", began=12, ended=15)], events=events, runs=runs).excuse is None
+
+
+def test_claims_are_put_in_their_order_though_a_frozen_process_begins_its_own_last():
+    late = [run(17, 2, SECOND, OTHER_PID), run(19, 1, FIRST, PID)]
+    rerun = judged([Struck(kind="freeze", began=10.5, ended=18.5, pid=PID)], runs=late)
+    assert (rerun.earlier.pid, rerun.excuse) == (PID, "its worker was frozen past its lease")
+
+
+def test_it_is_put_down_to_what_began_last_but_not_to_another_process():
+    struck = [
+        Struck(kind="full disk", began=2, ended=4.5),
+        Struck(kind="outage", began=12, ended=14),
+        Struck(kind="freeze", began=13, ended=19, pid=OTHER_PID),
+        Struck(kind="kill", began=13, ended=13, pid=OTHER_PID),
+    ]
+    assert judged(struck).blow == "outage"
+    assert judged(struck[2:]).blow == "freeze"
+    assert judged(struck[3:]).blow == "nothing but kills"
+
+
+def test_a_run_of_another_task_is_no_rerun():
+    assert list(Judge([], lambda _: story(), lease=2.0).reruns([TWICE[0], run(12, 1, SECOND, 2, task=uuid4())])) == []
