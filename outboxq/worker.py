@@ -139,7 +139,7 @@ class Worker:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping, self._gone = threading.Event(), threading.Event()
         self._application, host = store, host or Host()
-        self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone)
+        self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone, hurried=True)
         self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
         self._claiming = store.reserved(self._stopping)  # what waits for the database must not delay a stop
         self._distributor = create_work_distributor(

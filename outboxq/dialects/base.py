@@ -131,6 +131,9 @@ class Dialect(ABC):
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
         """Have the connections of an engine that nobody else uses know what our transactions begin with."""
 
+    def hurry(self, engine: Engine) -> None:  # noqa: B027
+        """Have the connections of an engine that nobody else uses give up a lock soon, to ask for it anew."""
+
     def begin_for_real(self, engine: Engine) -> None:
         """Have a caller's engine begin real transactions. Raises ConfigurationError where the driver does so anyway."""
         raise ConfigurationError(f"configure_sqlite() is for SQLite engines; this one is for {engine.dialect.name}")

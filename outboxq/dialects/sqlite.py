@@ -234,6 +234,9 @@ class SqliteDialect(Dialect):
     def keep_settings(self, engine: Engine) -> None:
         sqlite_engine.keep_settings(engine)
 
+    def hurry(self, engine: Engine) -> None:
+        sqlite_engine.hurry(engine)
+
     def set_up(self, engine: Engine) -> None:
         sqlite_engine.set_up(engine, self.is_transient)
 

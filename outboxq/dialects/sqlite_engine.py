@@ -34,6 +34,20 @@ def keep_settings(engine: Engine) -> None:
     event.listen(engine, "connect", _remember)
 
 
+def hurry(engine: Engine) -> None:
+    """Have an engine's connections wait for the writer's lock for 50 ms at a time.
+
+    SQLite has no queue for that lock. Who waits looks after 1, 2, 5 … ms, and at last only every 100 ms; whoever comes later
+    looks more often and wins. Four busy workers kept a heartbeat waiting for over two seconds that way. Who begins to wait
+    anew looks often again.
+    """
+
+    def connected(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.execute("PRAGMA busy_timeout = 50")
+
+    event.listen(engine, "connect", connected)
+
+
 def settled(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
     """What is to be said before a transaction begins. `flushed`: it commits as durably as the connection was made to.
 

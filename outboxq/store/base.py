@@ -30,6 +30,10 @@ log = logging.getLogger("outboxq.store")
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
 """What is run again is a transaction that says everything: what `done` reads belongs to it."""
 
+_GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
+"""Seconds between tries: a database that is back is used at once."""
+_SOON = tenacity.wait_random(0, 0.01)
+
 REVISION = "0001"
 """The schema this code reads and writes."""
 
@@ -44,15 +48,18 @@ class Transactions:
         schema: str | None = None,
         clock: Callable[[], datetime] | None = None,
         gone: threading.Event | None = None,
+        hurried: bool = False,
     ) -> None:
         """`engine` None: only methods with ``using=`` work. `clock` replaces the database's clock, in tests.
 
-        Once `gone` is set, nothing is run again that failed: its owner has no time left.
+        Once `gone` is set, nothing is run again that failed: its owner has no time left. `hurried`: what waits for SQLite's
+        one lock is tried again much sooner than usual, and so comes before what waits besides.
         """
         self.engine = engine
         self.schema = schema
         self.clock = clock
         self.gone = gone or threading.Event()
+        self._hurried = hurried
         self._current = False
 
     @property
@@ -83,9 +90,15 @@ class Transactions:
                     "this server is a standby and takes no writes; give the worker the primary's URL"
                 )
 
-    def reserved(self, gone: threading.Event) -> Self:
-        """The same store on connections of its own; see `engine.reserve` and `gone` above."""
-        return type(self)(reserve(self.bound_engine), schema=self.schema, clock=self.clock, gone=gone)
+    def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
+        """The same store on connections of its own; see `engine.reserve`, and `gone` and `hurried` above."""
+        engine = self._reserve()
+        if hurried:
+            self.dialect.hurry(engine)
+        return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried)
+
+    def _reserve(self) -> Engine:
+        return reserve(self.bound_engine)
 
     def _run(
         self,
@@ -152,10 +165,10 @@ class Transactions:
         helps = transient if gives_up is None else lambda error: transient(error) and not gives_up(error)
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(helps),
-            wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),  # a database that is back is used at once
+            wait=_SOON if self._hurried else _GROWING,
             stop=tenacity.stop_after_delay(30) | tenacity.stop_when_event_set(self.gone),
             sleep=tenacity.sleep_using_event(self.gone),
-            before_sleep=_log_retry,
+            before_sleep=None if self._hurried else _log_retry,
             reraise=True,
         )
 

@@ -123,9 +123,6 @@ class Campaign:
         wanted = plan.tasks * min(planned - len(self.blows) + 2, planned) / planned
         return int(wanted - int(str(self.database.rows("SELECT count(*) FROM task_executions")[0][0])))
 
-    def _is_busy(self) -> bool:
-        return self.database.rows("SELECT 1 FROM task_leases LIMIT 1") != []
-
     def _is_over(self) -> bool:
         self._produce()
         return self._missing() <= 0 and not self.producers and left(self.database) == 0
@@ -179,7 +176,7 @@ class Campaign:
     def _strike_worker(self, kind: str, number: int) -> None:
         self.until(lambda: self._is_up(number))
         victim = self.workers[number]
-        self.until(lambda: self._is_busy() or self._is_over())
+        self.until(lambda: any(run.pid == victim.pid for run in self.runs.under_way()) or self._is_over())
         time.sleep(self.chance.uniform(0, 0.1))  # a random moment of its life
         now = time.time()
         if kind == "stop":

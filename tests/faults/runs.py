@@ -75,10 +75,10 @@ class Runs:
         self._read()
         return self._all
 
-    def under_way(self, task_name: str) -> list[Run]:
-        """The runs of this task that have not ended, those of killed processes included."""
+    def under_way(self, task_name: str | None = None) -> list[Run]:
+        """Return the runs that have not ended, those of killed processes included: of this task, or of all."""
         self._read()
-        return [run for some in self._open.values() for run in some if run.task_name == task_name]
+        return [run for some in self._open.values() for run in some if task_name in (None, run.task_name)]
 
     def _read(self) -> None:
         with self.path.open("rb") as file:

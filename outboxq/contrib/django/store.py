@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from django.db import Error, connections
@@ -47,10 +47,8 @@ class DjangoStore(Store):
         """As `ensure_current`, on Django's connection, which must be inside `atomic()`."""
         self._check_schema(target_of(self.alias, schema=self.schema))
 
-    def reserved(self, gone: threading.Event) -> Self:
-        if self.alias is None:
-            return super().reserved(gone)
-        return type(self)(reserve(engine_of(self.alias)), schema=self.schema, clock=self.clock, gone=gone)
+    def _reserve(self) -> Engine:
+        return super()._reserve() if self.alias is None else reserve(engine_of(self.alias))
 
     def _joined(self, using: object) -> Target:
         target = target_of(using, schema=self.schema)
