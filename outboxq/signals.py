@@ -1,4 +1,19 @@
-"""How a process is told to stop: politely by the first signal, at once by the next."""
+"""Signals that tell a process to stop: politely by the first, at once by the next.
+
+The rule. Each process counts only the signals that the kernel brings to itself, and never those that another process of ours
+has counted. The first one asks for a polite stop. One more asks for a stop at once if it comes later than a tenth of a second
+after the first; SIGQUIT asks for it always. A supervisor that hears a signal sends its workers none: it writes what it has
+counted, "stop" or "at once", into the lifeline of each (`cli/lifeline.py`). A worker obeys that word, and does not count it.
+
+So a worker need not tell a person's second signal from the echo of its supervisor, which may come any time later:
+
+* A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each counts one signal, and
+  the supervisor's "stop" asks for what its workers do already: one polite stop.
+* A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals the supervisor only. It
+  counts two and writes "at once".
+* A person kills the supervisor or one of the workers twice. The process that was killed counts two.
+* The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
+"""
 
 from __future__ import annotations
 
@@ -11,8 +26,28 @@ from contextlib import contextmanager
 from types import FrameType
 
 _ECHO = 0.1
-"""Signals so close are one: a supervisor passes on what its service manager sends to every process of the group."""
-_WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Seconds within which several signals are one: a wrapper passes on the Ctrl-C that its child has heard too."""
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""The signals that ask for a stop."""
+
+
+class Heard:
+    """Count the signals that one process has heard. Takes no lock, so that a signal handler may use it."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def asks_at_once(self, number: int) -> bool:
+        """Count one more signal. Returns whether it asks for a stop at once."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        return number == signal.SIGQUIT or now - self._first > _ECHO
+
+
+def unignored() -> list[signal.Signals]:
+    """Return those of `STOPS` that this process does not ignore, as it would under nohup."""
+    return [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
@@ -21,21 +56,19 @@ def obeyed(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator
 
     `stop` must take no lock: it may interrupt whoever has it. What was ignored stays ignored. In the main thread only.
     """
-    pid, signals = os.getpid(), list[float]()
+    pid, heard = os.getpid(), Heard()
 
     def hear(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != pid:  # a child that a handler forked: the claims are the parent's, and so is the order
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        signals.append(time.monotonic())
+        at_once = heard.asks_at_once(number)
         stop()
-        if signals[-1] - signals[0] > _ECHO or number == signal.SIGQUIT:
+        if at_once:
             _thread.start_new_thread(abandon, ())  # threading.Thread would take locks
 
-    previous = {
-        number: signal.signal(number, hear) for number in _WATCHED if signal.getsignal(number) is not signal.SIG_IGN
-    }
+    previous = {number: signal.signal(number, hear) for number in unignored()}
     try:
         yield
     finally:

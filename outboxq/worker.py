@@ -202,7 +202,7 @@ class Worker:
         stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
         SchemaOutOfDate.
         """
-        with obeyed(stop=lambda: self._bell.put(None), abandon=self._abandon):
+        with obeyed(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
             while self._waits():
                 pass
@@ -211,6 +211,18 @@ class Worker:
             clean = self.stop()
             overtime.cancel()
         return 0 if clean and self.is_healthy else 1
+
+    def request_stop(self) -> None:
+        """Make `run` end as the first signal does. May be called in any thread, by a signal handler, and more than once."""
+        self._bell.put(None)
+
+    def stop_at_once(self) -> None:
+        """Give back what runs and end the process with 1, whatever its threads do, as a second signal does."""
+        _end_process_after(2 * _LAST_WORDS)
+        self._stopping.set()
+        log.warning("told to stop at once; giving back what runs")
+        self._give_back()
+        os._exit(1)
 
     @property
     def is_healthy(self) -> bool:
@@ -358,14 +370,6 @@ class Worker:
         except Exception:
             log.exception("could not give back %d tasks; their leases will run out", len(claims))
             return 0
-
-    def _abandon(self) -> None:
-        """Give back what runs and end the process, whatever its threads do."""
-        _end_process_after(2 * _LAST_WORDS)
-        self._stopping.set()
-        log.warning("told to stop at once; giving back what runs")
-        self._give_back()
-        os._exit(1)
 
     def _die(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""

@@ -24,6 +24,7 @@ from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.reuse import Reused
+from tests.signals import set_for_children
 
 # Hundreds of Python processes are started here: what one has compiled serves the others, whatever the environment prefers.
 sys.dont_write_bytecode = False
@@ -154,6 +155,15 @@ def databases_of(item: pytest.Item) -> set[str]:
     _, _, parameters = item.name.partition("[")
     named = " ".join((*getattr(item, "fixturenames", ()), parameters)).replace("cluster", "postgresql")
     return {name for name in DATABASES if name in named}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals() -> None:
+    """The processes that tests start have their signals set, not inherited.
+
+    A fixture, because pytest-xdist's controller runs no test: the processes that it starts are to outlive their terminal too.
+    """
+    set_for_children()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from ..signals import Heard, unignored
 from .console import EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+from .lifeline import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")
 
@@ -39,7 +41,7 @@ class Environment:
 class Supervisor:
     """Runs `command` in a number of processes until it is told to stop, or until they are done.
 
-    `command` takes the descriptor of the lifeline: a pipe that nobody writes to, whose end tells a process that we are gone.
+    `command` takes the descriptor of the process's lifeline. A process that does not listen there is told by signals.
     `environments`: what each has beside our own; so many processes of each. `burst`: a process that ends with 0 is done. `recycles`: it is replaced at once. `reloads`: whatever else ends waits for
     `reload()`.
     """
@@ -67,7 +69,7 @@ class Supervisor:
         self._codes = [0]
         self.has_ended = False
         self._unreached = 0
-        self._lifeline: int
+        self._at_once = False
 
     def run(self) -> int:
         """Work until all processes have ended for good. Must be called in the main thread.
@@ -75,7 +77,6 @@ class Supervisor:
         Returns the highest exit code of those that were told to stop, where a signal's victim counts as 1; or the code with
         which a process ended that can never start.
         """
-        self._lifeline, held = os.pipe()
         try:
             with self._listening():
                 self._start_due()
@@ -84,8 +85,8 @@ class Supervisor:
                         self._events.get(timeout=self._until_next_start())()
                     self._start_due()
         finally:
-            os.close(self._lifeline)
-            os.close(held)  # should we fail, our processes stop
+            for child in self._children:  # should we fail, our processes stop
+                child.let_go()
         return max(self._codes) if self._verdict is None else self._verdict
 
     def reload(self) -> None:
@@ -95,8 +96,7 @@ class Supervisor:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Make events of signals. Python's own handlers may wait for as long as `run` does; the numbers in this pipe do not."""
-        signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-        numbers = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]  # as under nohup
+        numbers, heard = unignored(), Heard()
         arriving, leaving = os.pipe()
         os.set_blocking(leaving, False)
 
@@ -104,7 +104,7 @@ class Supervisor:
             while came := os.read(arriving, 64):
                 for number in came:
                     if number in numbers:
-                        self._events.put(partial(self._pass_on, number))
+                        self._events.put(partial(self._pass_on, number, at_once=heard.asks_at_once(number)))
 
         thread = threading.Thread(target=listen, name="outboxq-signals", daemon=True)
         thread.start()
@@ -121,17 +121,19 @@ class Supervisor:
             thread.join()
             os.close(arriving)
 
-    def _pass_on(self, number: int) -> None:
-        log.info("passing on %s", _name(number))
+    def _pass_on(self, number: int, *, at_once: bool) -> None:
+        is_echo = bool(self._signals) and not at_once
         self._signals.append(number)
-        self._send(number)
+        self._at_once |= at_once
+        if not is_echo:
+            log.info("passing on %s%s", _name(number), ": at once" if at_once else "")
+            self._tell(Order.AT_ONCE if at_once else Order.STOP, number)
 
-    def _send(self, number: int) -> None:
-        """To all that run; no other is started any more."""
+    def _tell(self, order: Order, number: int) -> None:
+        """Give this order to all that run, or that signal; no other is started any more."""
         for child in self._children:
             child.due = None
-            if child.process is not None:
-                child.process.send_signal(number)
+            child.tell(order, number)
 
     @property
     def _is_stopping(self) -> bool:
@@ -152,16 +154,19 @@ class Supervisor:
         child.starts += 1
         child.started = time.monotonic()
         try:
+            child.lifeline = Lifeline()
             # In a session of its own: a terminal's Ctrl-C reaches it through us, and so once.
             process = subprocess.Popen(  # noqa: S603 - this very program
-                self._command(self._lifeline),
+                self._command(child.lifeline.descriptor),
                 env={**os.environ, **child.environment.variables},
-                pass_fds=[self._lifeline],
+                pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )
-        except OSError as error:  # too many processes, too little memory
+        except OSError as error:  # too many processes, too little memory, too many files
+            child.let_go()
             self._replace(child, 1, f"worker process {child.number} could not be started: {error}")
             return
+        child.lifeline.let_go()
         child.process = process
         child.pid = process.pid
         log.info("%s started", child)
@@ -174,6 +179,7 @@ class Supervisor:
 
     def _ended(self, child: _Child, code: int) -> None:
         child.process = None
+        child.let_go()
         how = f"{child} {_how(code)}"
         if self._is_stopping:
             log.info("%s", how)
@@ -187,13 +193,13 @@ class Supervisor:
         elif self._can_never_start(child, code):
             log.error("%s; it cannot start, so all stop", how)
             self._verdict = code
-            self._send(signal.SIGTERM)
+            self._tell(Order.STOP, signal.SIGTERM)
         else:
             self._replace(child, code, how)
 
     def _counted(self, code: int) -> int:
-        """The first signal kills none but a process that has not begun to work, and so leaves nothing undone."""
-        return max(code, 0) if code >= 0 or self._signals == [-code] else 1
+        """A polite stop's signal kills none but a process that has not begun to work, and so leaves nothing undone."""
+        return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _Child, code: int) -> bool:
         """Wrong usage and a wrong schema stay wrong. A database may come back, unless none of the processes has ever seen it."""
@@ -220,9 +226,9 @@ class Supervisor:
         for child in self._children:
             if child.process is None:
                 child.due = time.monotonic()
-            elif not child.reloading:  # a second signal would not let its tasks finish
+            elif not child.reloading:  # one that does not listen would take a second signal for an order to end at once
                 child.reloading = True
-                child.process.send_signal(signal.SIGTERM)
+                child.tell(Order.STOP, signal.SIGTERM)
 
 
 def pause_after(failures: int) -> float:
@@ -260,6 +266,7 @@ class _Child:
     number: int
     environment: Environment
     process: subprocess.Popen[bytes] | None = None
+    lifeline: Lifeline | None = None
     due: float | None = 0.0
     """When it is to be started; None: it runs, or has ended for good."""
     pid: int | None = None
@@ -268,6 +275,17 @@ class _Child:
     failures: int = 0
     """How often in a row it died young."""
     reloading: bool = False
+
+    def tell(self, order: Order, number: int) -> None:
+        """Give this order to the process, if there is one: by that signal as long as it does not listen."""
+        if self.process is not None and self.lifeline is not None and not self.lifeline.tell(order):
+            self.process.send_signal(number)
+
+    def let_go(self) -> None:
+        """Close the lifeline, which tells a process that still runs to stop."""
+        if self.lifeline is not None:
+            self.lifeline.close()
+            self.lifeline = None
 
     @property
     def lived(self) -> float:

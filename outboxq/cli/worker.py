@@ -25,8 +25,10 @@ from sqlalchemy.engine import URL
 from ..engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
 from ..outbox import Outbox
+from ..signals import unignored
 from ..worker import Worker
 from .console import EMBEDDED, EXIT_USAGE, fail, span, speaking_plainly
+from .lifeline import Orders
 from .live import LiveHandler
 from .live import watching as watching_worker
 from .loading import load
@@ -136,7 +138,7 @@ def none_of_none(
     help="JSON: one object a line.",
 )
 @click.option("--live/--no-live", default=None, help="A line that says what goes on. Default: on a terminal.")
-@click.option("--lifeline", type=int, hidden=True, help="The pipe to the process that started this one.")
+@click.option("--lifeline", type=int, hidden=True, help="The socket to the process that started this one.")
 @click.pass_obj
 def worker(written: Sequence[str], /, app: str, **options: Any) -> None:
     """Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.
@@ -195,9 +197,7 @@ def serve(
         with _hearing(lambda: supervisor.has_ended):
             code = _run_reloading(supervisor) if reload else supervisor.run()
         sys.exit(code)
-    if lifeline is not None:
-        threading.Thread(target=_hold, args=(lifeline,), name="outboxq-lifeline", daemon=True).start()
-    sys.exit(_run(find, handler, burst=burst, **options))
+    sys.exit(_run(find, handler, lifeline, burst=burst, **options))
 
 
 def leave_uncollected() -> None:
@@ -250,22 +250,22 @@ def _run_reloading(supervisor: Supervisor) -> int:
         return supervisor.run()
 
 
-def _hold(lifeline: int) -> None:
-    """Nobody writes to it: the read ends when the process at its other end has gone, however that happened."""
-    os.read(lifeline, 1)
-    log.warning("the process that started this one is gone; stopping")
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool, **options: Any) -> int:
+def _run(
+    find: Callable[[], Outbox], handler: LiveHandler | None, lifeline: int | None, *, burst: bool, **options: Any
+) -> int:
     running: Worker | None = None
-    with speaking_plainly(), _hearing(lambda: running is not None and running.has_stopped):
+    with (
+        speaking_plainly(),
+        _hearing(lambda: running is not None and running.has_stopped),
+        Orders(lifeline, interrupt=_interrupt) as orders,
+    ):
         try:
             outbox = find()
             if not outbox.is_bound:
                 outbox.bind(EMBEDDED)
                 outbox.upgrade()
             running = outbox.worker(**options)
+            orders.are_for(running)
             leave_uncollected()
             try:
                 with watching_worker(running, handler) if handler else nullcontext():
@@ -279,14 +279,19 @@ def _run(find: Callable[[], Outbox], handler: LiveHandler | None, *, burst: bool
             fail(str(error), EXIT_USAGE)
 
 
+def _interrupt() -> None:
+    """Make the main thread hear one of the signals that it does not ignore: whatever it waits for, it then stops."""
+    for number in unignored()[:1]:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
 @contextmanager
 def _hearing(is_over: Callable[[], bool]) -> Iterator[None]:
     """Around work that has signal handlers of its own. A signal that comes before them is a clean stop: nothing was begun. One
     that comes after them is not heard: whoever asks once more for a stop that is done must not change the exit code of a clean
     one. One handler for both, so that there is no moment without; and it stays, for a process takes a while to end.
     """
-    stops = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    heard = [number for number in stops if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+    heard = unignored()
     ended = math.inf
 
     def hear(number: int, _frame: FrameType | None) -> None:

@@ -89,6 +89,15 @@ def linger(ctx: TaskContext, directory: str, seconds: float) -> None:
     time.sleep(seconds)
 
 
+@outbox.task(name="faults.hold", queue="faults", lease=30)
+def hold(ctx: TaskContext, directory: str) -> None:
+    """Says who runs it; when it should end, says so, and waits for leave to end."""
+    Path(directory, f"started-{os.getpid()}").touch()
+    until(lambda: ctx.should_stop, seconds=60)
+    Path(directory, f"told-{os.getpid()}").touch()
+    until(Path(directory, "go").exists, seconds=60)
+
+
 @outbox.task(name="faults.note", queue="faults", lease=30)
 def note(ctx: TaskContext, directory: str, name: str, die: str = "", milliseconds: int = 0) -> None:
     """Writes down when it begins and ends; dies, the first time, before that or after it."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -22,8 +23,8 @@ def start(database, tmp_path):
     started: list[Process] = []
     numbers = itertools.count()
 
-    def start_worker(*options: str) -> Worker:
-        worker = Worker(database.url, tmp_path / f"worker-{next(numbers)}.log", *options)
+    def start_worker(*options: str, ignores: Sequence[str] = ()) -> Worker:
+        worker = Worker(database.url, tmp_path / f"worker-{next(numbers)}.log", *options, ignores=ignores)
         started.append(worker)
         return worker
 

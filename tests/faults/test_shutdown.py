@@ -142,6 +142,20 @@ def test_a_worker_that_is_told_to_stop_while_it_starts(database, start, tmp_path
         cell.left(DONE if database.store.get(cell.task).completed_at and load == "busy" else READY)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_was_ignored_when_a_worker_started_it_goes_on_ignoring(database, start, add):
+    """As under nohup, or behind a script's `&`."""
+    worker = start(*OPTIONS[2:], ignores=("HUP", "INT", "QUIT"))
+    until(worker.is_up)
+    for number in (HUP, INT, QUIT):
+        worker.send(number)
+    task = add("nothing", number=1)
+    until(lambda: database.store.get(task).status is DONE or worker.poll() is not None)
+    worker.send(TERM)
+    assert worker.wait() == 0, worker.text()
+    assert database.store.get(task).status is DONE
+
+
 @contextmanager
 def refused(cluster, url):
     """Nobody is connected to this database, and nobody may connect."""

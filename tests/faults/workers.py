@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,11 +75,13 @@ class Process(ABC):
 
 
 class Worker(Process):
-    """An `outboxq worker` process as a user starts it."""
+    """An `outboxq worker` process as a user starts it, from where these signals are ignored."""
 
-    def __init__(self, url: str, log: Path, *options: str) -> None:
+    def __init__(self, url: str, log: Path, *options: str, ignores: Sequence[str] = ()) -> None:
         self.log = log
-        command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "-q", "faults", *options]
+        shell = ["sh", "-c", f"trap '' {' '.join(ignores)}; exec \"$@\"", "sh"] if ignores else []
+        python = [*shell, sys.executable, "-m", "outboxq", "worker"]
+        command = [*python, "tests.faults.app:outbox", "-q", "faults", *options]
         environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
         with log.open("ab") as output:
             self._process = subprocess.Popen(

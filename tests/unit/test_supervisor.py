@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import signal
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ def supervise(monkeypatch):
                 meanwhile(one)
             except Exception as error:  # noqa: BLE001 - raised again below
                 failures.append(error)
-                one._events.put(partial(one._pass_on, signal.SIGKILL))
+                one._events.put(partial(one._pass_on, signal.SIGKILL, at_once=True))
 
         thread = threading.Thread(target=beside)
         thread.start()
@@ -116,13 +117,14 @@ def test_a_signal_is_noticed_whichever_thread_it_meets(supervise, caplog):
     assert supervise(UNTIL_TOLD, meanwhile) == 0
 
 
-def test_a_second_signal_is_passed_on_too(supervise):
+def test_a_second_signal_is_passed_on_too(supervise, monkeypatch):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         tell(signal.SIGTERM)
         until(lambda: len(files("first")) == 2)
         tell(signal.SIGINT)
 
+    monkeypatch.setattr("outboxq.signals._ECHO", 0.0)
     assert supervise(UNTIL_TOLD, meanwhile, traps="trap 'trap \"exit 1\" INT; touch first-$$' TERM") == 1
 
 
@@ -263,16 +265,16 @@ def test_a_process_that_cannot_even_be_started_is_tried_again(supervise, monkeyp
 def test_the_lifeline_ends_when_the_supervisor_does(supervise, monkeypatch):
     """Whatever becomes of it: here it fails."""
 
-    def fail(*_arguments):
+    def fail(*_arguments, **_options):
         raise RuntimeError("broken")
 
     def meanwhile(one):
-        until(lambda: len(begun()) == 2)
+        listening(2)
         monkeypatch.setattr(one, "_pass_on", fail)
         tell()
 
     with pytest.raises(RuntimeError, match="broken"):
-        supervise('cat "/dev/fd/$1"; touch gone-$$', meanwhile)
+        supervise(listener(), meanwhile)
     until(lambda: len(files("gone")) == 2)
 
 
@@ -284,6 +286,129 @@ def test_what_nohup_ignores_stays_ignored(supervise):
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert supervise(UNTIL_TOLD, meanwhile, traps="trap 'exit 9' HUP") == 0
+
+
+# -- lifelines --------------------------------------------------------------------------------------------------------
+
+LISTENER = """
+import os, pathlib, signal, sys, time
+
+def mark(name):
+    pathlib.Path(f"{name}-{os.getpid()}").touch()
+
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, lambda *_: mark("signalled"))
+lifeline = int(sys.argv[1])
+os.write(lifeline, b"l")
+mark("listening")
+
+def heard():
+    try:
+        return os.read(lifeline, 1).decode()
+    except ConnectionResetError:
+        return ""
+
+while word := heard():
+    mark({"s": "stopping", "a": "abandoning"}[word])
+    while word == "s" and not pathlib.Path("go").exists() and not pathlib.Path("hear").exists():
+        time.sleep(0.01)
+    if word == "a" or pathlib.Path("go").exists():
+        sys.exit(word == "a")
+mark("gone")
+"""
+
+
+def listener() -> str:
+    """A process that listens to its lifeline: with the file `go` it obeys "stop", with `hear` it waits for the next word."""
+    Path("listener.py").write_text(LISTENER)
+    return f'exec "{sys.executable}" -S listener.py "$1"'
+
+
+def listening(count: int) -> None:
+    until(lambda: len(files("listening")) == count)
+
+
+def stopping(count: int) -> None:
+    until(lambda: len(files("stopping")) == count)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_process_that_listens_is_told_by_its_lifeline_and_by_no_signal(supervise, number):
+    def meanwhile(_supervisor):
+        listening(2)
+        tell(number)
+        stopping(2)
+        Path("go").touch()
+
+    assert supervise(listener(), meanwhile) == 0
+    assert files("signalled") == files("abandoning") == []
+
+
+def test_a_second_signal_is_an_order_to_end_at_once(supervise, monkeypatch, caplog):
+    def meanwhile(_supervisor):
+        listening(2)
+        tell()
+        stopping(2)
+        tell(signal.SIGINT)
+
+    monkeypatch.setattr("outboxq.signals._ECHO", 0.0)
+    Path("hear").touch()
+    assert supervise(listener(), meanwhile) == 1
+    assert files("abandoning") == begun()
+    assert files("signalled") == []
+    assert "passing on SIGINT: at once" in caplog.text
+
+
+def test_sigquit_is_an_order_to_end_at_once(supervise):
+    def meanwhile(_supervisor):
+        listening(2)
+        tell(signal.SIGQUIT)
+
+    assert supervise(listener(), meanwhile) == 1
+    assert files("abandoning") == begun()
+    assert files("stopping") == files("signalled") == []
+
+
+def test_signals_that_come_together_are_one_order_to_stop(supervise, monkeypatch, caplog):
+    def meanwhile(one):
+        listening(2)
+        tell(signal.SIGTERM)
+        stopping(2)
+        tell(signal.SIGHUP)
+        until(lambda: one._signals == [signal.SIGTERM, signal.SIGHUP])
+        Path("go").touch()
+
+    monkeypatch.setattr("outboxq.signals._ECHO", 3600.0)
+    assert supervise(listener(), meanwhile) == 0
+    assert caplog.text.count("passing on") == 1
+    assert files("abandoning") == files("signalled") == []
+
+
+def test_a_signal_while_a_process_stops_for_a_reload_lets_its_tasks_finish(supervise, sent):
+    def meanwhile(one):
+        listening(1)
+        one.reload()
+        stopping(1)
+        tell()
+        until(lambda: one._signals)
+        Path("go").touch()
+
+    assert supervise(listener(), meanwhile, processes=1, reloads=True) == 0
+    assert sent == []
+    assert len(begun()) == 1
+
+
+def test_one_that_dies_leaves_the_lifeline_of_its_successor_alone(supervise):
+    def meanwhile(_supervisor):
+        listening(2)
+        os.kill(begun()[0], signal.SIGKILL)
+        listening(3)
+        tell()
+        stopping(2)
+        Path("go").touch()
+
+    assert supervise(listener(), meanwhile) == 0
+    assert files("signalled") == files("gone") == []
 
 
 # -- reload -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,126 @@
+"""Both ends of a lifeline: orders are carried out once there is somebody to do so, and the end of it is an order too."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from outboxq.cli.lifeline import Lifeline, Order, Orders
+from tests.waiting import until
+
+
+class Worker:
+    has_stopped = False
+
+    def __init__(self, did):
+        self.request_stop = lambda: did.append("stop")
+        self.stop_at_once = lambda: did.append("at once")
+
+
+@pytest.fixture
+def did():
+    """What was done, in order."""
+    return []
+
+
+@pytest.fixture
+def worker(did):
+    return Worker(did)
+
+
+@pytest.fixture
+def lifeline():
+    one = Lifeline()
+    yield one
+    one.close()
+    until(lambda: not listening())  # a thread may still read from the other end
+
+
+@pytest.fixture
+def orders(lifeline, did):
+    """Where the process's end has been inherited by this very process."""
+    own = os.dup(lifeline.descriptor)
+    lifeline.let_go()
+    yield Orders(own, interrupt=lambda: did.append("interrupt"))
+    lifeline.close()
+    until(lambda: not listening())
+    os.close(own)
+
+
+def listening() -> bool:
+    return any(thread.name == "outboxq-lifeline" for thread in threading.enumerate())
+
+
+def test_a_process_that_does_not_listen_yet_is_to_be_told_otherwise(lifeline, orders):
+    assert not lifeline.tell(Order.STOP)
+    with orders:
+        until(lambda: lifeline.tell(Order.STOP))
+        assert lifeline.tell(Order.STOP)
+
+
+def test_a_process_that_has_ended_is_to_be_told_otherwise(lifeline):
+    lifeline.let_go()
+    assert not lifeline.tell(Order.STOP)
+
+
+def test_each_order_reaches_the_worker(lifeline, orders, worker, did):
+    orders.are_for(worker)
+    with orders:
+        lifeline.tell(Order.STOP)
+        lifeline.tell(Order.STOP)
+        lifeline.tell(Order.AT_ONCE)
+        until(lambda: did == ["stop", "stop", "at once"])
+
+
+def test_an_order_before_there_is_a_worker_interrupts_what_is_done_and_is_kept(lifeline, orders, worker, did):
+    with orders:
+        lifeline.tell(Order.STOP)
+        until(lambda: did == ["interrupt"])
+        orders.are_for(worker)
+        assert did == ["interrupt", "stop"]
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["at once", "after it was heard"])
+def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, did, caplog, heard):
+    """The system ends it with an error if something was written that nobody has read."""
+    orders.are_for(worker)
+    with orders:
+        until(listening)
+        if heard:
+            until(lambda: lifeline.tell(Order.STOP))
+            until(lambda: did)
+            lifeline.close()
+            until(lambda: not listening())
+        else:
+            lifeline.close()
+            until(lambda: did == ["stop"])
+            until(lambda: not listening())
+    assert set(did) == {"stop"}
+    assert caplog.messages.count("the process that started this one is gone; stopping") == (not heard)
+
+
+@pytest.mark.parametrize("order", Order)
+def test_whoever_asks_when_the_work_is_over_changes_nothing(lifeline, orders, worker, did, order):
+    orders.are_for(worker)
+    with orders:
+        worker.has_stopped = True
+        lifeline.tell(order)
+        lifeline.close()
+        until(lambda: not listening())
+    assert did == []
+
+
+def test_whoever_asks_when_the_command_has_failed_changes_nothing(lifeline, orders, did):
+    with orders:
+        until(listening)
+    lifeline.tell(Order.AT_ONCE)
+    lifeline.close()
+    until(lambda: not listening())
+    assert did == []
+
+
+def test_without_a_lifeline_nobody_listens():
+    with Orders(None, interrupt=lambda: None):
+        assert not listening()
