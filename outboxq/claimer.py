@@ -83,7 +83,13 @@ class Claimer(threading.Thread):
         self._back_at = 0.0
         """Until when a burst waits for what was given back to become due (`time.monotonic()`)."""
         self._careful = False
-        """The last claim held a task that was recovered: little is to lie ahead, or it would become a suspect for nothing."""
+        """The last claim that found anything held a recovered task: little is to lie ahead, or it would become a suspect for
+        nothing.
+        """
+
+    def be_careful(self) -> None:
+        """Expect recovered tasks: have the next claim be a small one, so that nothing of it has to be given back."""
+        self._careful = True
 
     def run(self) -> None:
         try:
@@ -127,10 +133,8 @@ class Claimer(threading.Thread):
         if claims:
             self._hand_over(claims, sent)
             self._distributor.at_work()
-        else:
-            self._careful = False
-            if quiet and self._back_at <= time.monotonic():
-                return True
+        elif quiet and self._back_at <= time.monotonic():
+            return True
         if len(claims) < limit:
             self._wait()
         return False

@@ -37,13 +37,23 @@ class Recovery:
     """Takes back the leases of workers that died. Every worker runs it: no registry, no leader."""
 
     def __init__(
-        self, store: Store, leases: Leases, *, every: timedelta, writes: Callable[[], object], reach: Reach
+        self,
+        store: Store,
+        leases: Leases,
+        *,
+        every: timedelta,
+        writes: Callable[[], object],
+        recovering: Callable[[], object],
+        reach: Reach,
     ) -> None:
-        """`leases` are those of this process, which it never takes back. `writes` proves that the database takes writes."""
+        """`leases` are those of this process, which it never takes back. `writes` proves that the database takes writes.
+        `recovering` is called before tasks are taken back.
+        """
         self._store = store
         self._leases = leases
         self._every = every.total_seconds()
         self._writes = writes
+        self._recovering = recovering
         self._reach = reach
         self._watched: dict[Lease, float] = {}
         """Leases that ran out, and since when they have been watched (`time.monotonic()`)."""
@@ -98,6 +108,7 @@ class Recovery:
 
     def _take_back(self, ripe: Sequence[Lease]) -> int:
         self._reach(Failpoint.BEFORE_RECOVERY)
+        self._recovering()
         found = self._recover(ripe)
         self._reach(Failpoint.AFTER_RECOVERY)
         now, taken = time.monotonic(), {one.id for one in found}

@@ -182,7 +182,14 @@ class Worker:
             concurrency=size,
             task_names=task_names,
         )
-        recovery = Recovery(self._claiming, self._leases, every=every, writes=self._presence.run_once, reach=reach)
+        recovery = Recovery(
+            self._claiming,
+            self._leases,
+            every=every,
+            writes=self._presence.run_once,
+            recovering=self._expect_recovered,
+            reach=reach,
+        )
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
@@ -334,6 +341,10 @@ class Worker:
             own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
         return left == 0 and not self._claimer.is_alive()
+
+    def _expect_recovered(self) -> None:
+        if self._claimer is not None:
+            self._claimer.be_careful()
 
     def _waits(self) -> bool:
         """False once there is a reason to end. Wakes now and then: a signal that another thread met is handled only then."""
