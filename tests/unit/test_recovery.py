@@ -1,0 +1,263 @@
+"""When a worker believes that another one is dead; without a database, and on a clock of the test's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+
+from outboxq import recovery
+from outboxq.failpoints import unarmed
+from outboxq.model import TaskStatus
+from outboxq.recovery import RECOVERY_BATCH, Recovery
+from outboxq.store import Lease, LeaseLook, Recovered
+
+EVERY = 5.0
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+class Away(Exception):
+    """The database cannot be reached."""
+
+
+class Broken(Exception):
+    """A row that no recovery can take."""
+
+
+class World:
+    """A database with leases, its clock and ours."""
+
+    clock = None
+
+    def __init__(self):
+        self.now = 1000.0
+        self.set_by = 0.0
+        self.expired, self.outlasting = [], []
+        self.held, self.broken, self.locked = set(), set(), set()
+        self.taken, self.calls = [], []
+        self.error = None
+        self.takes = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    @property
+    def moment(self):
+        return NOON + timedelta(seconds=self.now - 1000 + self.set_by)
+
+    # The store.
+
+    def expired_leases(self):
+        self.now += self.takes
+        if self.error:
+            raise self.error
+        self.calls.append("look")
+        return LeaseLook(now=self.moment, leases=list(self.expired))
+
+    def outlasting_leases(self):
+        return LeaseLook(now=self.moment, leases=list(self.outlasting))
+
+    def due_again(self, until):
+        self.calls.append(("due again", until - self.moment))
+        return 0
+
+    def recover(self, limit, *, leases, patience):
+        assert patience
+        assert limit == len(leases)
+        if self.broken & set(leases):
+            raise Broken
+        found = [lease for lease in leases if lease not in self.locked]
+        self.taken += found
+        self.expired = [lease for lease in self.expired if lease not in found]
+        return [Recovered(id=lease.id, status=TaskStatus.READY, recovery_attempts=1) for lease in found]
+
+    def may_pass(self, error):
+        return isinstance(error, Away)
+
+    def cannot_write_now(self, error):
+        return False
+
+    # The leases of this process.
+
+    def has(self, lease):
+        return lease in self.held
+
+    def beat_at_once(self):
+        self.calls.append("beat")
+
+    def writes(self):
+        self.calls.append("write")
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def world(monkeypatch):
+    world = World()
+    monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=world.monotonic))
+    return world
+
+
+@pytest.fixture
+def one(world):
+    return Recovery(
+        world,
+        world,
+        every=timedelta(seconds=EVERY),
+        writes=world.writes,
+        recovering=lambda: world.calls.append("recovering"),
+        reach=unarmed,
+    )
+
+
+def lease(seconds=-1.0):
+    return Lease(id=uuid4(), lease_token=1, worker_id=uuid4(), lease_expires_at=NOON + timedelta(seconds=seconds))
+
+
+def wait(world, one, seconds=None):
+    """Let as much time pass as the recovery asks for, and have it look."""
+    pause = one.pause()
+    world.now += pause if seconds is None else seconds
+    return one.run_once()
+
+
+def test_a_lease_is_taken_back_at_the_second_look_and_a_write_lies_between(world, one):
+    dead = lease()
+    world.expired = [dead]
+    assert one.run_once() == 0
+    assert world.calls == ["look", "write"]
+    assert one.pause() == 2.0
+    assert wait(world, one) == 1
+    assert world.taken == [dead]
+
+
+def test_between_the_looks_there_are_two_seconds(world, one):
+    world.expired = [lease()]
+    one.run_once()
+    assert wait(world, one, 1.9) == 0
+    assert wait(world, one, 0.1) == 1
+
+
+def test_a_dead_worker_is_found_within_ten_seconds_of_the_end_of_its_lease(world, one):
+    for _ in range(50):
+        one.run_once()
+        began, world.expired = world.now, [lease()]  # just after the look
+        while world.expired:
+            wait(world, one)
+        assert world.now - began <= 10
+
+
+def test_a_lease_that_was_extended_in_between_begins_anew(world, one):
+    first = lease()
+    world.expired = [first]
+    one.run_once()
+    world.expired = [Lease(**{**vars_of(first), "lease_expires_at": NOON})]
+    assert wait(world, one) == 0
+    assert world.taken == []
+
+
+def vars_of(one):
+    return {name: getattr(one, name) for name in ("id", "lease_token", "worker_id", "lease_expires_at")}
+
+
+def test_what_this_process_holds_is_never_taken_back(world, one):
+    own, other = lease(), lease()
+    world.expired, world.held = [own, other], {own}
+    for _ in range(5):
+        wait(world, one)
+    assert world.taken == [other]
+    assert world.expired == [own]
+
+
+@pytest.mark.parametrize("trouble", ["the look fails", "the look takes long", "the process was paused", "no write"])
+def test_after_trouble_the_watch_begins_anew_and_lasts_twice_the_time_between_looks(world, one, trouble):
+    world.expired = [lease()]
+    one.run_once()
+    if trouble == "the look fails":
+        world.error = Away()
+        with pytest.raises(Away):
+            wait(world, one)
+        world.error = None
+    elif trouble == "the look takes long":
+        world.takes = 3.0
+        wait(world, one)
+        world.takes = 0.0
+    elif trouble == "no write":
+        world.expired.append(lease())
+        real = one._writes
+        one._writes = lambda: (_ for _ in ()).throw(Away())
+        with pytest.raises(Away):
+            wait(world, one)
+        one._writes = real
+    else:
+        wait(world, one, 2.0 + 2.1)
+    assert world.taken == []
+    began = world.now
+    while not world.taken:
+        wait(world, one)
+    assert 2 * EVERY <= world.now - began <= 3 * EVERY + 0.1
+
+
+def test_a_locked_one_is_watched_anew(world, one):
+    stuck = lease()
+    world.expired, world.locked = [stuck], {stuck}
+    one.run_once()
+    assert wait(world, one) == 0
+    world.locked = set()
+    assert wait(world, one, 1.9) == 0
+    assert wait(world, one, 0.2) == 1
+
+
+def test_a_broken_one_stops_no_other(world, one, caplog):
+    bad, good = lease(), [lease() for _ in range(5)]
+    world.expired, world.broken = [*good[:2], bad, *good[2:]], {bad}
+    one.run_once()
+    assert wait(world, one) == 5
+    assert set(world.taken) == set(good)
+    assert f"task {bad.id} cannot be taken back; run: outboxq verify --repair" in caplog.text
+
+
+def test_many_are_taken_back_in_batches_without_a_pause(world, one):
+    world.expired = [lease() for _ in range(2 * RECOVERY_BATCH + 50)]
+    one.run_once()
+    assert wait(world, one) == RECOVERY_BATCH
+    assert one.pause() == 0
+    assert one.run_once() == RECOVERY_BATCH
+    assert one.pause() == 0
+    assert one.run_once() == 50
+
+
+@pytest.mark.parametrize("by", [3600, -3600, 5, -5])
+def test_a_set_clock_has_all_leases_extended_at_once(world, one, by):
+    one.run_once()
+    world.set_by = by
+    world.expired = [lease()]
+    one.run_once()
+    assert "beat" in world.calls
+    assert wait(world, one, 2.0) == 0, "others are to notice as well"
+    assert [call for call in world.calls if call[0] == "due again"] == (
+        [("due again", timedelta(seconds=-by))] if by < 0 else []
+    )
+
+
+def test_a_clock_that_is_a_little_off_is_none_that_was_set(world, one):
+    for _ in range(20):
+        world.set_by += 0.5
+        wait(world, one)
+    assert "beat" not in world.calls
+
+
+def test_the_dead_lose_their_tasks_in_time_although_the_clock_was_set_back(world, one):
+    """The lease would last an hour more; it really ends 30 seconds after the step."""
+    one.run_once()
+    world.set_by = -3600.0
+    dead = Lease(id=uuid4(), lease_token=1, worker_id=uuid4(), lease_expires_at=world.moment + timedelta(seconds=3630))
+    world.outlasting = [dead]
+    one.run_once()
+    world.outlasting, began = [], world.now
+    while not world.taken:
+        wait(world, one)
+    assert 30 <= world.now - began <= 30 + 3 * EVERY
+    assert world.taken == [dead]
