@@ -111,16 +111,12 @@ MUTANTS = (
         (
             (
                 (
-                    "    return (\n        delete(task_leases)\n"
-                    '        .where(g.among(lease.task_execution_id, r["expired"].c.id))\n'
-                    '        .returning(lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
-                    "lease.lease_expires_at)\n    )\n"
+                    "    return (\n        delete(task_leases)\n        .where(\n"
+                    '            g.among(lease.task_execution_id, r["expired"].c.id),\n'
+                    '            or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),\n'
+                    "        )\n        .returning(*_SEEN)\n    )\n"
                 ),
-                (
-                    '    return select(\n        lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id, '
-                    "lease.lease_expires_at\n"
-                    '    ).where(g.among(lease.task_execution_id, r["expired"].c.id))\n'
-                ),
+                '    return select(*_SEEN).where(g.among(lease.task_execution_id, r["expired"].c.id))\n',
             ),
         ),
         ("tests/contract/test_leases.py",),
@@ -263,23 +259,114 @@ MUTANTS = (
         ("tests/contract/test_distributor.py",),
     ),
     Mutant(
-        "a recovered task is handed over like all others: no quarantine",
+        "suspects run beside each other",
         "outboxq/claimer.py",
-        (("            if held.claim.recovery_attempts:\n", "            if False:\n"),),
-        (
-            "tests/faults/test_poison.py::test_a_recovered_task_runs_alone_in_its_process_and_then_all_threads_work_again",
-        ),
+        (("        if self._suspect is None or not self._leases.holds(self._suspect):\n", "        if True:\n"),),
+        ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
     ),
     Mutant(
-        "recovered neighbours of a recovered task are held instead of given back",
+        "suspects that wait for their turn are held, so that a death counts for them too",
         "outboxq/claimer.py",
         (
             (
-                '        self._put_back(others, "another recovered task runs first")\n',
-                "        for other in others:\n            self._crew.give(other)\n",
+                '            self._put_back([held], "another task like it runs in this process", delay=place * apart)\n',
+                "            self._crew.give(held)\n",
             ),
         ),
-        ("tests/faults/test_poison.py::test_recovered_tasks_that_wait_for_their_turn_are_given_back_and_not_counted",),
+        ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
+    ),
+    Mutant(
+        "a task recovered once is a suspect",
+        "outboxq/model.py",
+        (("SUSPECT = 2\n", "SUSPECT = 1\n"),),
+        ("tests/contract/test_recovery.py",),
+    ),
+    Mutant(
+        "a recovery is never forgiven",
+        "outboxq/statements/ends.py",
+        (
+            (
+                "(given.event_type == word(EventType.RELEASED), execution.recovery_attempts)",
+                "(given.event_type.is_not(None), execution.recovery_attempts)",
+            ),
+        ),
+        ("tests/contract/test_recovery.py",),
+    ),
+    Mutant(
+        "a worker takes back what it holds itself",
+        "outboxq/recovery.py",
+        ((" if not self._leases.has(lease)]", "]"),),
+        ("tests/unit/test_recovery.py",),
+    ),
+    Mutant(
+        "a lease is taken back at first sight",
+        "outboxq/recovery.py",
+        (("if since + self._watch <= now]", "if since <= now]"),),
+        ("tests/unit/test_recovery.py",),
+    ),
+    Mutant(
+        "nobody makes sure that heartbeats can be written before leases are taken back",
+        "outboxq/recovery.py",
+        (("        if new:\n            self._writes()\n", ""),),
+        ("tests/unit/test_recovery.py",),
+    ),
+    Mutant(
+        "what was watched before an outage is taken back right after it",
+        "outboxq/recovery.py",
+        (("        self._watched.clear()\n", ""),),
+        ("tests/unit/test_recovery.py",),
+    ),
+    Mutant(
+        "a set clock extends no lease",
+        "outboxq/recovery.py",
+        (("            self._leases.beat_at_once()\n", ""),),
+        ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
+    ),
+    Mutant(
+        "one locked lease stops the heartbeat of all",
+        "outboxq/statements/ends.py",
+        (
+            (
+                "        .with_for_update(of=task_leases, skip_locked=True)\n",
+                "        .with_for_update(of=task_leases)\n",
+            ),
+        ),
+        ("tests/contract/test_stuck_rows.py",),
+    ),
+    Mutant(
+        "one locked task stops the recovery of all",
+        "outboxq/statements/recovery.py",
+        (
+            (
+                'g.among(execution.id, r["expired"].c.id)).with_for_update(skip_locked=True)',
+                'g.among(execution.id, r["expired"].c.id)).with_for_update()',
+            ),
+        ),
+        ("tests/contract/test_stuck_rows.py",),
+    ),
+    Mutant(
+        "a stale outbox entry stops the recovery of all",
+        "outboxq/statements/recovery.py",
+        (("    return new.on_conflict_do_nothing()  # type: ignore[no-any-return]\n", "    return new\n"),),
+        ("tests/contract/test_stuck_rows.py",),
+    ),
+    Mutant(
+        "an outcome is thrown away while the database is away",
+        "outboxq/completer.py",
+        (("        if self._store.may_pass(error):\n", "        if False:\n"),),
+        ("tests/unit/test_completer.py",),
+    ),
+    Mutant(
+        "an outcome is thrown away when the disk is full",
+        "outboxq/completer.py",
+        (("        elif self._store.cannot_write_now(error):\n", "        elif False:\n"),),
+        ("tests/unit/test_completer.py",),
+    ),
+    Mutant(
+        "a worker claims on although no end can be written",
+        "outboxq/claimer.py",
+        (("        while not self._completer.writes.is_set() and", "        while False and"),),
+        ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "a transactional task is completed in a second transaction",
