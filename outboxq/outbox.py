@@ -31,7 +31,8 @@ from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, na
 from .uuid7 import family, uuid7
 
 if TYPE_CHECKING:
-    from .worker import Worker, WorkerOptions
+    from .worker import Worker
+    from .worker_options import WorkerOptions
 
 
 class Outbox:

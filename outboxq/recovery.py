@@ -84,6 +84,7 @@ class Recovery:
         return self._pause
 
     def _run_once(self) -> int:
+        self._reach(Failpoint.BEFORE_RECOVERY)
         began = time.monotonic()
         if self._looked_at is not None and began - self._looked_at > self._pause + _HELD_UP:
             self._begin_anew()
@@ -107,7 +108,6 @@ class Recovery:
         return self._take_back(ripe[:RECOVERY_BATCH])
 
     def _take_back(self, ripe: Sequence[Lease]) -> int:
-        self._reach(Failpoint.BEFORE_RECOVERY)
         self._recovering()
         found = self._recover(ripe)
         self._reach(Failpoint.AFTER_RECOVERY)

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any
 from uuid import UUID, uuid4
 
 from .claimer import Claimer
 from .completer import Completer
 from .crew import Crew
 from .distributor import Health, create_work_distributor
-from .errors import ConfigurationError, InvalidArgument, OutcomesRefused
+from .errors import ConfigurationError, OutcomesRefused
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach, unarmed
 from .handling import Handling
@@ -32,6 +32,7 @@ from .store import Store, queue_names
 from .task import Registry
 from .unknown import KnownAgain, UnknownTasks
 from .within import within
+from .worker_options import positive, whole
 
 log = logging.getLogger("outboxq.worker")
 
@@ -43,28 +44,6 @@ UNKNOWN_TASK_LIMIT = timedelta(days=1)
 _LISTENING = 0.1
 _LAST_WORDS = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
-
-
-class WorkerOptions(TypedDict, total=False):
-    """What `Worker` takes, and `Outbox.worker()` passes on."""
-
-    queues: Sequence[str] | None
-    event_types: Sequence[str] | None
-    concurrency: int
-    prefetch: int | None
-    poll: timedelta | float | None
-    notifications: bool
-    listen_url: str | None
-    drain_timeout: timedelta | float
-    heartbeat: timedelta | float | None
-    recover_every: timedelta | float
-    unknown_task_delay: timedelta | float
-    unknown_task_longest_delay: timedelta | float
-    unknown_task_limit: timedelta | float
-    max_tasks: int | None
-    relaxed_durability: bool
-    label: str | None
-    reach: Reach
 
 
 class Worker:
@@ -117,12 +96,12 @@ class Worker:
         self._tasks = tasks
         self._drain_timeout = duration(drain_timeout, "drain_timeout")
         self._reach = reach
-        beat = None if heartbeat is None else _positive(heartbeat, "heartbeat")
+        beat = None if heartbeat is None else positive(heartbeat, "heartbeat")
         self._check_leases(beat)
-        every = _positive(recover_every, "recover_every")
-        size = _whole(concurrency, "concurrency", 1)
-        ahead = None if prefetch is None else _whole(prefetch, "prefetch", 0)
-        longest = None if poll is None else _positive(poll, "poll")
+        every = positive(recover_every, "recover_every")
+        size = whole(concurrency, "concurrency", 1)
+        ahead = None if prefetch is None else whole(prefetch, "prefetch", 0)
+        longest = None if poll is None else positive(poll, "poll")
         first_delay = duration(unknown_task_delay, "unknown_task_delay")
         longest_delay = duration(unknown_task_longest_delay, "unknown_task_longest_delay")
         unknown_limit = duration(unknown_task_limit, "unknown_task_limit")
@@ -130,7 +109,7 @@ class Worker:
         self._claimer_options: dict[str, Any] = {
             "queues": names,
             "event_types": patterns,
-            "max_tasks": None if max_tasks is None else _whole(max_tasks, "max_tasks", 1),
+            "max_tasks": None if max_tasks is None else whole(max_tasks, "max_tasks", 1),
         }
 
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
@@ -408,16 +387,3 @@ def _end_process_after(seconds: float) -> threading.Timer:
     timer.daemon = True
     timer.start()
     return timer
-
-
-def _whole(value: int, name: str, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise InvalidArgument(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value
-
-
-def _positive(value: timedelta | float, name: str) -> timedelta:
-    span = duration(value, name)
-    if span <= timedelta(0):
-        raise InvalidArgument(f"{name} must be longer than nothing")
-    return span

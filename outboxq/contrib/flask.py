@@ -26,7 +26,8 @@ from ..sessions import Scope, scope_of
 from ..store import Store
 
 if TYPE_CHECKING:
-    from ..worker import Worker, WorkerOptions
+    from ..worker import Worker
+    from ..worker_options import WorkerOptions
 
 
 DEFAULTS = {

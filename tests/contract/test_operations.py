@@ -109,7 +109,7 @@ def test_any_reason_can_be_stored(database, state):
 def test_a_dead_letter_runs_again_from_its_first_attempt(database):
     claim = dead(database)
     before = database.frozen.get(claim.id)
-    assert (before.attempt, before.recovery_attempts) == (2, 1)
+    assert (before.attempt, before.recovery_attempts) == (2, 0)
     database.clock.advance(1)
     database.frozen.redrive(claim.id)
     task, event = database.frozen.get(claim.id), database.frozen.history(claim.id)[-1]

@@ -261,22 +261,17 @@ def test_a_recoverer_passes_over_a_lease_whose_end_is_open(postgresql, impatient
         first.commit()
 
 
-@pytest.mark.parametrize("operation", ["heartbeat", "finish"])
-def test_a_batch_locks_its_leases_in_the_order_of_their_ids(postgresql, impatient, operation):
+def test_a_batch_of_ends_locks_its_leases_in_the_order_of_their_ids(postgresql, impatient):
     """So no two batches can wait for each other; seen from outside, while the batch waits for one in its middle."""
     for _ in range(20):
         postgresql.add()
     claims = sorted(postgresql.claim(20), key=lambda claim: claim.id)
     mixed = [*claims[1::2], *claims[0::2][::-1]]
     outcomes = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in mixed]
-    calls = {
-        "heartbeat": lambda: postgresql.frozen.heartbeat(mixed),
-        "finish": lambda: postgresql.frozen.finish(outcomes),
-    }
     with helpers.transaction(postgresql) as holder:
         lease = f"SELECT 1 FROM task_leases WHERE task_execution_id = '{claims[10].id}' FOR UPDATE"
         holder.exec_driver_sql(lease)
-        with helpers.stuck(postgresql, calls[operation]) as batch:
+        with helpers.stuck(postgresql, lambda: postgresql.frozen.finish(outcomes)) as batch:
             free = "SELECT task_execution_id FROM task_leases ORDER BY task_execution_id FOR UPDATE SKIP LOCKED"
             rows = impatient.exec_driver_sql(free).all()
             impatient.rollback()

@@ -17,7 +17,7 @@ from outboxq.dialects import dialect_for
 from outboxq.dialects.postgresql import PostgresDialect
 from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.store import Store
-from outboxq.store.claims import _end
+from outboxq.store.claims import _row
 from outboxq.target import target_of
 from outboxq.uuid7 import uuid7
 from tests.conftest import Database
@@ -227,7 +227,7 @@ def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, mo
         run = target_of(connection).execute
         values = {"worker_id": postgresql.worker}
         ended = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
-        assert len(dialect.statements.end.run(run, values, [_end(one) for one in ended])) == n
+        assert len(dialect.statements.end.run(run, values, [_row(one) for one in ended])) == n
 
 
 def claimed(database: Database, n: int) -> list[Claim]:
