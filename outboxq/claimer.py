@@ -23,7 +23,7 @@ from .unknown import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 
-_SUSPECTS_APART = timedelta(milliseconds=100)
+_SUSPECTS_APART = timedelta(milliseconds=25)
 _SUSPECTS_AT_MOST = timedelta(seconds=60)
 """Suspects are given back to be due one after the other: as far apart as the one that runs has taken, between these two."""
 _SATURATED_AFTER = 0.05
@@ -31,8 +31,9 @@ _STUCK_AFTER = 1.0
 _LONGEST_PAUSE = 2.0
 _AFTER_YOU = 0.0001
 _LOOK = 0.1
-_CAREFUL = 2
-"""So many recovered tasks may lie ahead for each handler: at the next death, these few become suspects."""
+_CAREFUL = 16
+"""So many recovered tasks may lie ahead for each handler: at the next death, these few become suspects. Fewer make small claims
+and a slow survivor: with 2, it worked recovered tasks off at a quarter of the rate of fresh ones, with 16 at two thirds."""
 
 
 class Claimer(threading.Thread):

@@ -21,7 +21,7 @@ from .store import Lease, LeaseLook, Recovered, Store
 
 log = logging.getLogger("outboxq.worker")
 
-RECOVERY_BATCH = 100
+RECOVERY_BATCH = 500
 _WATCH = 2.0
 """Seconds between the two looks, at most; after trouble it is twice the time between looks instead. With a look every five
 seconds a dead worker's task is taken back within ten seconds of the end of its lease."""

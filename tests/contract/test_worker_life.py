@@ -834,7 +834,8 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
     assert caplog.text.count("outboxq-recovery failed; going on") == 2
 
 
-def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database):
+def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database, monkeypatch):
+    monkeypatch.setattr("outboxq.recovery.RECOVERY_BATCH", 100)
     ran, chunks = [], []
     left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
     left.using(outbox).enqueue_many([()] * 350)
@@ -860,7 +861,8 @@ def now(database):
     return "strftime('%Y-%m-%dT%H:%M:%f000+00:00', 'now')" if database.name == "sqlite" else "clock_timestamp()"
 
 
-def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, work, database):
+def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, work, database, monkeypatch):
+    monkeypatch.setattr("outboxq.recovery.RECOVERY_BATCH", 100)
     left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
     left.using(outbox).enqueue_many([()] * 350)
     outbox.store.claim_ready_task(350, worker_id=uuid7())
