@@ -256,7 +256,8 @@ class PostgresDialect(Dialect):
             "look_given": sleeping.look(g, *named),
             "wake": sleeping.wake(g, given),
             "withdraw": sleeping.withdraw(g),
-            "forget": sleeping.forget(g),
+            "forget": sleeping.forget(),
+            "forget_ended": sleeping.forget_ended(g),
         }
         return {name: self.prepare(statement) for name, statement in statements.items()}
 

@@ -185,6 +185,19 @@ class Transactions:
         values = self._values(target, channel=target.dialect.channel)
         wake.run(target.execute, values | self._named(target, names))
 
+    def _forget_sleepers(self) -> None:
+        """Delete what workers that were killed in their sleep have asked for; whoever enqueues would look at it for ever.
+
+        It only tidies up, so an error is logged and costs the caller nothing.
+        """
+        if (forget := self.dialect.statements.sleeping.get("forget_ended")) is None:
+            return
+        try:
+            with self._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
+                forget.run(target.execute, self._values(target))
+        except Exception:
+            log.info("what sleeping workers had asked for could not be tidied up", exc_info=True)
+
     def _check_database(self, target: Target) -> None:
         ours = self.bound_engine
         if type(target.dialect) is not type(self.dialect):

@@ -151,7 +151,10 @@ class Claims(Transactions):
 
         if using is None and self.dialect.reads_before_writing and not self._any_expired():
             return []
-        return self._run(work, using=using)
+        recovered = self._run(work, using=using)
+        if recovered and using is None:
+            self._forget_sleepers()  # who died at work seldom died alone
+        return recovered
 
     def _finish_one(self, outcome: Outcome, using: object) -> None:
         if self.finish([outcome], using=using):

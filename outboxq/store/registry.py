@@ -56,7 +56,10 @@ class Registry(Transactions):
         task_names: Iterable[str],
         using: object = None,
     ) -> None:
-        """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all."""
+        """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all.
+
+        Without `using`, the notifications that killed workers had asked for are deleted too.
+        """
         values = {
             "worker_id": identifier(worker_id),
             "label": label,
@@ -66,6 +69,8 @@ class Registry(Transactions):
             "task_names_json": _names(task_names, "task_names"),
         }
         self._run(lambda target: self._tell(target, "register", values), using=using, begin=Begin.ASYNCHRONOUS)
+        if using is None:
+            self._forget_sleepers()
 
     def seen(self, worker_id: UUID, *, using: object = None) -> bool:
         """The worker is alive. False: it is not registered, or not any more, and should register again."""
