@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
@@ -174,6 +174,7 @@ class SqliteDialect(Dialect):
         Begin.HANDLER: "BEGIN IMMEDIATE",
     }
     reads_before_writing = True
+    one_writer = True
     one_statement = False
     connection_options: ClassVar = {
         "sqlite_begin": "DEFERRED",
@@ -231,6 +232,22 @@ class SqliteDialect(Dialect):
         flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
         return (*sqlite_engine.settled(info, flushed=flushed), self.begin[begin])
 
+    def is_open(self, raw: Any) -> bool:
+        return bool(raw.in_transaction)
+
+    def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
+        execute(f"SAVEPOINT {_MARK}", {})
+        return True
+
+    def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
+        try:
+            execute(f"RELEASE {_MARK}", {})
+        except OperationalError as error:
+            if "no such savepoint" not in str(error.orig):
+                raise
+            return False
+        return True
+
     def keep_settings(self, engine: Engine) -> None:
         sqlite_engine.keep_settings(engine)
 
@@ -250,4 +267,6 @@ class SqliteDialect(Dialect):
         return isinstance(cause, sqlite3.OperationalError) and code is not None and code & 0xFF in _BUSY
 
 
+_MARK = "outboxq_task"
+"""A savepoint; a COMMIT ends it too."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})

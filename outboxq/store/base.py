@@ -18,6 +18,7 @@ from sqlalchemy import Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..column_types import iso
+from ..context import current
 from ..dialects import Begin, Dialect, dialect_for
 from ..engine import is_own, reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
@@ -29,6 +30,8 @@ log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
 """What is run again is a transaction that says everything: what `done` reads belongs to it."""
+
+_READS = {Begin.READ, Begin.SNAPSHOT}
 
 REVISION = "0001"
 """The schema this code reads and writes."""
@@ -126,6 +129,8 @@ class Transactions:
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
+        if current.get() is not None and begin not in _READS:
+            self._refuse_to_wait_for_itself()
         engine = self.bound_engine
         with engine.connect() as connection:
             if not is_own(engine):
@@ -144,6 +149,27 @@ class Transactions:
                     with suppress(Exception):
                         connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
                     raise
+
+    def _refuse_to_wait_for_itself(self) -> None:
+        """Raise InvalidTarget where the handler around this call is the one that keeps us from writing."""
+        running = current.get()
+        unit = None if running is None else running.inside
+        if running is None or unit is None or not self.dialect.one_writer:
+            return
+        if (locked := unit.database) is not None and locked == self._database():
+            raise InvalidTarget(
+                f"inside the transactional task {running.task_name} nothing can be written to {locked} in a transaction of its "
+                "own: SQLite has one writer, which is the task's transaction until its handler returns; write using(ctx), or "
+                "using=ctx in a call of the store, so that it is committed with the task"
+            )
+
+    def _database(self) -> str | None:
+        """What a target in our database calls that."""
+        engine = self.bound_engine
+        if (named := self.dialect.database_name(engine.url)) is not None:
+            return named
+        with engine.connect() as connection:
+            return SqlalchemyTarget(connection, self.schema).database()
 
     def _attempts(self) -> tenacity.Retrying:
         return tenacity.Retrying(
