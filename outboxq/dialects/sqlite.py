@@ -236,12 +236,12 @@ class SqliteDialect(Dialect):
         return bool(raw.in_transaction)
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
-        execute(f"SAVEPOINT {_MARK}", {})
+        execute("SAVEPOINT outboxq_task", {})  # which a COMMIT ends too
         return True
 
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
         try:
-            execute(f"RELEASE {_MARK}", {})
+            execute("RELEASE outboxq_task", {})
         except OperationalError as error:
             if "no such savepoint" not in str(error.orig):
                 raise
@@ -267,6 +267,4 @@ class SqliteDialect(Dialect):
         return isinstance(cause, sqlite3.OperationalError) and code is not None and code & 0xFF in _BUSY
 
 
-_MARK = "outboxq_task"
-"""A savepoint; a COMMIT ends it too."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
