@@ -170,12 +170,13 @@ def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
     database: Database, three: Store, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     monkeypatch.setattr("outboxq.store.fanout.MOST_SUBSCRIBERS", 3)
-    assert len(three.emit(new()).handles) == 3
+    assert len(three.emit(new(idempotency_key=key)).handles) == 3
+    assert database.counts() == (3, 3, 3)
     three.subscribe(subscriber("fourth", "order.paid"))
     before = helpers.everything(database)
     for using in (nullcontext(), helpers.transaction(database)):
         with using as connection, pytest.raises(InvalidArgument, match=r"4 tasks subscribe.* can have 3 of them"):
-            three.emit(new(idempotency_key=key), using=connection)
+            three.emit(new(idempotency_key=key and "another"), using=connection)
     assert helpers.everything(database) == before
 
 

@@ -7,11 +7,13 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from sqlalchemy import create_engine, event
 from sqlalchemy.exc import OperationalError
 
 from outboxq.cli.main import main
 from outboxq.errors import DuplicateTask
 from outboxq.model import Handle, NewTask, OnConflict, TaskStatus
+from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 
@@ -238,6 +240,22 @@ def test_who_wants_the_key_of_a_task_that_is_being_run_again_waits_and_finds_it_
     kept = Handle(id=old, created=False, replaced=mode is OnConflict.REPLACE)
     assert answer == (kept if commits else Handle(id=new.id))
     assert len(database.claim(2)) == 1
+
+
+@both_ways
+@pytest.mark.parametrize("mode", MODES)
+def test_who_saw_that_the_key_was_free_before_its_task_ran_again_looks_once_more(postgresql, again, mode):
+    old, engine, moved = letter(postgresql), postgresql.own(create_engine(postgresql.url)), []
+
+    def run_again(_connection, _cursor, sql, *_):
+        if "locked" in sql and not moved:
+            moved.append(again(postgresql, old))
+
+    event.listen(engine, "before_cursor_execute", run_again)
+    handle = Store(engine, clock=postgresql.clock).enqueue(keyed(mode))
+    assert len(moved) == 1
+    assert handle == Handle(id=old, created=False, replaced=mode is OnConflict.REPLACE)
+    assert len(postgresql.claim(2)) == 1
 
 
 def keyed(mode=OnConflict.RETURN) -> NewTask:
