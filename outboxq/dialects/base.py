@@ -121,7 +121,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_open(self, raw: Any) -> bool:
-        """Whether a transaction is open on a driver's connection. Asks nobody."""
+        """Whether a transaction is open on a driver's connection, or would be for the next statement. Asks nobody."""
 
     @abstractmethod
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:

@@ -94,7 +94,8 @@ def opening(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    return raw.info.transaction_status is not TransactionStatus.IDLE
+    """Where the driver begins transactions by itself, as Django has it do, it may not have had reason to."""
+    return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
 
 
 def is_marked(raw: psycopg.Connection[Any]) -> bool:
