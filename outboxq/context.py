@@ -30,6 +30,10 @@ class Unit(Protocol):
     @property
     def session(self) -> Session: ...
 
+    @property
+    def database(self) -> str | None:
+        """The name or the file of the database it writes to; None: not known."""
+
     def flush(self) -> None:
         """Write what is still held back, before the completion is."""
 
@@ -45,6 +49,7 @@ class TaskContext:
         self._lost = self._cancel = False
         self._began: float | None = None
         self._unit: Unit | None = None
+        self._ended = False
         self.deadline = float("inf")
         """By `time.monotonic()`: when the lease ends unless it is extended. Kept by the worker."""
         self.holder = holder
@@ -148,6 +153,11 @@ class TaskContext:
         return self._unit is not None
 
     @property
+    def inside(self) -> Unit | None:
+        """The transaction that the handler runs in; None: it has none of its own, or the handler has ended."""
+        return None if self._ended else self._unit
+
+    @property
     def connection(self) -> Connection:
         """Of a transactional task: what is written here is committed together with its completion, or not at all.
 
@@ -176,6 +186,10 @@ class TaskContext:
     def begin(self) -> None:
         """Called when the handler is."""
         self._began = time.monotonic()
+
+    def end(self) -> None:
+        """Called when the handler has ended. A copy of its `contextvars` in another thread still names this context."""
+        self._ended = True
 
     def join(self, unit: Unit) -> None:
         """Called by the worker: the handler runs inside this transaction."""

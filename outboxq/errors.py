@@ -68,7 +68,9 @@ class TaskNotFound(OutboxqError, LookupError):
 
 
 class DuplicateTask(OutboxqError):
-    """The idempotency key has a task already, and the enqueue said ``on_conflict`` RAISE; nothing of it was written."""
+    """The idempotency key has a task already, and the enqueue said ``on_conflict`` RAISE, or a task that lost its key to that one
+    was to run again; nothing was written.
+    """
 
     def __init__(self, message: str, task_id: UUID) -> None:
         super().__init__(message)

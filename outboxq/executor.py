@@ -42,6 +42,7 @@ def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome
         context.error = error
         return _dead(claim, _describe(error))
     finally:
+        context.end()
         current.reset(token)
 
 

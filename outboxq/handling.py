@@ -109,7 +109,7 @@ class Handling:
             with self._host.unit(self._store) as unit:
                 has_begun = True
                 held.context.join(unit)
-                if self._store.dialect.reads_before_writing:
+                if self._store.dialect.one_writer:
                     self._keep_lease(held, unit)
                 self._reach(Failpoint.TRANSACTION_BEGUN)
                 outcome = execute(claim, task, held.context)

@@ -16,6 +16,7 @@ from .dialects import dialect_for
 from .errors import ConfigurationError, InvalidTarget
 from .host import Host
 from .store import Store
+from .store.units import Unit as OwnUnit
 from .tables import task_executions
 
 
@@ -138,9 +139,10 @@ class Scope:
 class _Joined:
     """The transaction of a task, with the program's own kind of session in it."""
 
-    def __init__(self, unit: Unit, session: Session) -> None:
+    def __init__(self, unit: OwnUnit, session: Session) -> None:
         self.connection = unit.connection
         self.session = session
+        self.database = unit.database
         self._unit = unit
         self._is_flushed = False
 
@@ -152,8 +154,9 @@ class _Joined:
         return self.session.connection(bind_arguments={"bind": self.connection})
 
     def flush(self) -> None:
-        if self.session.in_transaction():
-            self.session.commit()
+        with self._unit.releasing():
+            if self.session.in_transaction():
+                self.session.commit()
         self._unit.flush()
         self._is_flushed = True
 

@@ -251,6 +251,7 @@ class DeadLettersColumns(TypedColumns):
     partition_key = Column(Text)
     exception = Column(Text)  # module and name of its class; NULL: abandoned, or failed by hand
     failed_at = Column(Instant, nullable=False)
+    lost_key = Column(Text)  # its idempotency key, which another task took over; NULL: it has it still, or had none
 
 
 dead_letters = Table(

@@ -201,6 +201,7 @@ def _helpers() -> None:
         sa.Column("partition_key", sa.Text()),
         sa.Column("exception", sa.Text()),
         sa.Column("failed_at", instant, nullable=False),
+        sa.Column("lost_key", sa.Text()),
         sa.PrimaryKeyConstraint("task_execution_id", name="pk_dead_letters"),
     )
     op.create_index("ix_dead_letters_failed_at", "dead_letters", ["failed_at", "task_execution_id"])
@@ -362,6 +363,7 @@ def _enqueue_function() -> None:
             id uuid;
             holder uuid;
             is_free boolean;
+            is_letter boolean;
             complaint text;
         BEGIN
             args := coalesce(args, '{}');
@@ -419,8 +421,9 @@ def _enqueue_function() -> None:
                 SELECT
                     held.task_execution_id,
                     coalesce(held.expires_at <= moment, false) OR task.id IS NULL
-                        OR held.until_finished AND task.status IN ('Completed', 'Failed', 'Cancelled')
-                INTO holder, is_free
+                        OR held.until_finished AND task.status IN ('Completed', 'Failed', 'Cancelled'),
+                    held.until_finished AND task.status = 'Failed'
+                INTO holder, is_free, is_letter
                 FROM %1$I.idempotency_keys AS held
                 LEFT JOIN %1$I.task_executions AS task ON task.id = held.task_execution_id
                 WHERE held.scope = task_name AND held.key = idempotency_key;
@@ -428,11 +431,24 @@ def _enqueue_function() -> None:
                 IF NOT is_free THEN
                     RETURN holder;
                 END IF;
+                -- Whoever runs the holder again by hand locks its key before; the next statement sees what this one waited for.
+                PERFORM 1 FROM %1$I.idempotency_keys AS held
+                WHERE held.scope = task_name AND held.key = idempotency_key AND held.task_execution_id = holder
+                FOR UPDATE;
                 UPDATE %1$I.idempotency_keys AS held
                 SET task_execution_id = id, expires_at = moment + unique_for, until_finished = unique_until_finished,
                     created_at = moment
-                WHERE held.scope = task_name AND held.key = idempotency_key AND held.task_execution_id = holder;
-                EXIT WHEN FOUND;
+                WHERE held.scope = task_name AND held.key = idempotency_key AND held.task_execution_id = holder
+                    AND (held.expires_at <= moment OR NOT EXISTS (
+                        SELECT FROM %1$I.task_executions AS task
+                        WHERE task.id = holder AND task.status IN ('Ready', 'Running')
+                    ));
+                CONTINUE WHEN NOT FOUND;
+                IF is_letter THEN
+                    UPDATE %1$I.dead_letters AS letter SET lost_key = idempotency_key
+                    WHERE letter.task_execution_id = holder;
+                END IF;
+                EXIT;
             END LOOP;
             available_at := coalesce(available_at, moment);
             WITH entry AS (

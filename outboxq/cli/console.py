@@ -39,6 +39,11 @@ EXIT_SCHEMA = 4
 EXIT_UNREACHABLE = 69
 
 
+take_key_back = click.option(
+    "--take-key-back", is_flag=True, help="Although another task has its idempotency key by now: take it from that one."
+)
+
+
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
     """`--url` and `--schema`; they reach the command as `store`."""
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from ..store import Store
-from .console import database_options, span, table
+from .console import database_options, span, table, take_key_back
 
 _FILTERS = (
     click.option("-q", "--queue", help="Only of this queue."),
@@ -67,15 +67,24 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 @click.argument("task_ids", nargs=-1, type=click.UUID)
 @click.option("--all", "everything", is_flag=True, help="All of them; needed where nothing says which.")
 @click.option("--limit", type=click.IntRange(min=1), help="How many at most, oldest first.")
+@take_key_back
 @database_options
 @_filtered
 def redrive(
-    store: Store, task_ids: tuple[UUID, ...], limit: int | None, wanted: dict[str, Any], *, everything: bool
+    store: Store,
+    task_ids: tuple[UUID, ...],
+    limit: int | None,
+    wanted: dict[str, Any],
+    *,
+    everything: bool,
+    take_key_back: bool,
 ) -> None:
     """Run dead letters again, from their first attempt: those of the ids, or all that match the filters."""
     _check(task_ids, wanted, limit, everything=everything)
+    if take_key_back and not task_ids:
+        raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
     for task_id in task_ids:
-        store.redrive(task_id)
+        store.redrive(task_id, take_key_back=take_key_back)
     count = len(task_ids) or store.redrive_all(limit=limit, **wanted)
     click.echo(f"{count} redriven")
 

@@ -8,7 +8,7 @@ import click
 
 from ..model import TaskStatus
 from ..store import Store
-from .console import database_options, say, table
+from .console import database_options, say, table, take_key_back
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 
@@ -86,10 +86,11 @@ def cancel(store: Store, task_id: UUID, reason: str, *, force: bool) -> None:
 
 @task.command()
 @click.argument("task_id", type=click.UUID)
+@take_key_back
 @database_options
-def retry(store: Store, task_id: UUID) -> None:
+def retry(store: Store, task_id: UUID, *, take_key_back: bool) -> None:
     """Run a dead letter again, from its first attempt."""
-    store.redrive(task_id)
+    store.redrive(task_id, take_key_back=take_key_back)
     click.echo(str(TaskStatus.READY))
 
 

@@ -50,6 +50,8 @@ class Dialect(ABC):
     """Look before a claim or a recovery begins to write: where writers queue for one lock, idle workers must not."""
     connection_options: ClassVar[Mapping[str, Any]]
     """How a connection of a host's engine is taken for a transaction that begins with our own words."""
+    one_writer: ClassVar[bool]
+    """A transaction that writes keeps every other from writing until it ends."""
     one_statement: ClassVar[bool]
     """A transition is one statement, so it needs no savepoint to be atomic in a caller's transaction."""
 
@@ -124,6 +126,21 @@ class Dialect(ABC):
     def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
         """Say such a text on a driver's connection, which `execute` speaks to."""
         execute(text)
+
+    @abstractmethod
+    def is_open(self, raw: Any) -> bool:
+        """Whether a transaction is open on a driver's connection, or would be for the next statement. Asks nobody."""
+
+    @abstractmethod
+    def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
+        """Mark the transaction that HANDLER has just begun, without a round trip; False where that cannot be done.
+
+        The mark ends with the transaction, so that one begun after a COMMIT of the user's is known by not having it.
+        """
+
+    @abstractmethod
+    def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
+        """Whether the open transaction is the one that was marked; to be asked once, before its end."""
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Make an engine's connections fit for us."""

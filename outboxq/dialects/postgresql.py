@@ -185,6 +185,7 @@ class PostgresDialect(Dialect):
     name = "postgresql"
     begin: ClassVar = postgresql_session.BEGIN
     reads_before_writing = False
+    one_writer = False
     one_statement = True
     connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
 
@@ -258,7 +259,8 @@ class PostgresDialect(Dialect):
             "look_given": sleeping.look(g, *named),
             "wake": sleeping.wake(g, given),
             "withdraw": sleeping.withdraw(g),
-            "forget": sleeping.forget(g),
+            "forget": sleeping.forget(),
+            "forget_ended": sleeping.forget_ended(g),
         }
         return {name: self.prepare(statement) for name, statement in statements.items()}
 
@@ -285,6 +287,15 @@ class PostgresDialect(Dialect):
 
     def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
         postgresql_session.say(raw, text, execute)
+
+    def is_open(self, raw: Any) -> bool:
+        return postgresql_session.is_open(raw)
+
+    def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002 - HANDLER does
+        return postgresql_session.is_marked(raw)
+
+    def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
+        return postgresql_session.is_marked(raw)
 
     def keep_settings(self, engine: Engine) -> None:
         postgresql_session.keep_settings(engine)

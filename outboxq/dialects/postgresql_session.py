@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from sqlalchemy import Engine, event
 
@@ -39,6 +40,9 @@ def _said(first: str, how: str, *settings: str) -> str:
 
 
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+# It says how later transactions begin, and is taken back before the next one does: so nobody ever goes by it. But the server
+# tells its clients what it is (from version 14 on) whenever it changes, without being asked.
+_MARK: Final = "default_transaction_read_only"
 BEGIN: Final[Mapping[Begin, str]] = {
     Begin.WRITE: _said(_WRITE, "SET LOCAL", *_WRITES),
     Begin.SINGLE: _said(_WRITE, "SET LOCAL", *_WRITES),
@@ -47,7 +51,7 @@ BEGIN: Final[Mapping[Begin, str]] = {
     Begin.SNAPSHOT: _said("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off"),
     Begin.ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.SINGLE_ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
-    Begin.HANDLER: _WRITE,
+    Begin.HANDLER: _said(_WRITE, "SET LOCAL", f"{_MARK} = on"),
 }
 """On a connection of which nothing is known."""
 # Times come back in UTC, which psycopg reads in half the time of any other zone.
@@ -88,6 +92,16 @@ def opening(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
         info[_KEY] = wanted
     if begin not in {Begin.SINGLE, Begin.SINGLE_ASYNCHRONOUS}:
         yield _WRITE
+
+
+def is_open(raw: psycopg.Connection[Any]) -> bool:
+    """Where the driver begins transactions by itself, as Django has it do, it may not have had reason to."""
+    return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
+
+
+def is_marked(raw: psycopg.Connection[Any]) -> bool:
+    """Whether the transaction is one that HANDLER began, as far as the server has told. (Some poolers keep that to themselves.)"""
+    return raw.info.parameter_status(_MARK) == "on"
 
 
 def say(raw: Any, text: str, execute: Callable[[str], object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
@@ -174,6 +174,7 @@ class SqliteDialect(Dialect):
         Begin.HANDLER: "BEGIN IMMEDIATE",
     }
     reads_before_writing = True
+    one_writer = True
     one_statement = False
     connection_options: ClassVar = {
         "sqlite_begin": "DEFERRED",
@@ -230,6 +231,22 @@ class SqliteDialect(Dialect):
     def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
         flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
         return (*sqlite_engine.settled(info, flushed=flushed), self.begin[begin])
+
+    def is_open(self, raw: Any) -> bool:
+        return bool(raw.in_transaction)
+
+    def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
+        execute("SAVEPOINT outboxq_task", {})  # which a COMMIT ends too
+        return True
+
+    def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
+        try:
+            execute("RELEASE outboxq_task", {})
+        except OperationalError as error:
+            if "no such savepoint" not in str(error.orig):
+                raise
+            return False
+        return True
 
     def keep_settings(self, engine: Engine) -> None:
         sqlite_engine.keep_settings(engine)

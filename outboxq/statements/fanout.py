@@ -60,6 +60,7 @@ _event_type, _payload, _partition_key = (_given(name, Text()) for name in ("even
 _idempotency_key, _quoted_event_type = (_given(name, Text()) for name in ("idempotency_key", "quoted_event_type"))
 _pipeline = _given("pipeline_execution_id", Uuid())
 _available_at, _expires_at = (_given(name, Instant) for name in ("available_at", "expires_at"))
+_most = _given("most_subscribers", Integer())
 _delay, _expires_in = (_given(name, Double()) for name in ("delay_seconds", "expires_seconds"))
 
 
@@ -78,13 +79,13 @@ def matches(event_type: ColumnElement[Any], pattern: ColumnElement[Any]) -> Colu
 def emit(g: Grammar) -> Transition:
     """A task for each subscriber of the event, or the record that it has none.
 
-    Returns the subscribers, each with its new task.
+    Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
     """
     return Transition(
         name="emit",
         steps={
             "subscriber": lambda _: _subscribers(g),
-            "entry": lambda r: _entry(g, r, r["subscriber"]),
+            "entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r)),
             "execution": lambda r: _execution(g, r),
             "event": lambda r: _event(g, r),
             "unrouted": lambda r: _unrouted(g, r),
@@ -106,7 +107,7 @@ def emit_keyed(g: Grammar) -> Transition:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
         keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
-            subscriber.id.is_not(None)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
+            _has_room(r)  # (SQLite reads ON CONFLICT after a query without WHERE as the ON of a join)
         )
         return (  # type: ignore[no-any-return]
             g.insert(idempotency_keys)
@@ -215,7 +216,13 @@ def _subscribers(g: Grammar) -> Statement:
     )
 
 
-def _entry(g: Grammar, r: Relations, rows: Any) -> Statement:
+def _has_room(r: Relations) -> ColumnElement[bool]:
+    """There is an id for each subscriber of the event."""
+    subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
+    return subscribers <= _most
+
+
+def _entry(g: Grammar, r: Relations, rows: Any, *conditions: ColumnElement[bool]) -> Statement:
     subscriber, entry = r["subscriber"].c, task_outbox.c
     values = {
         "task_execution_id": subscriber.id,
@@ -230,7 +237,7 @@ def _entry(g: Grammar, r: Relations, rows: Any) -> Statement:
     }
     return (
         insert(task_outbox)
-        .from_select(list(values), select(*values.values()).select_from(rows))
+        .from_select(list(values), select(*values.values()).select_from(rows).where(*conditions))
         .returning(entry.task_execution_id.label("id"), entry.position, entry.available_at, entry.expires_at)
     )
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Boolean, Double, Integer, Select, Text, Uuid, delete, literal_column, null, select, update
+from sqlalchemy import Boolean, Double, Integer, Select, Text, Uuid, delete, literal_column, null, or_, select, update
 
-from ..model import EventType, TaskStatus
-from ..tables import idempotency_keys, task_executions, task_outbox
+from ..model import TERMINAL, EventType, TaskStatus
+from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
 from . import enqueue, follow
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
 
 KEYED: Columns = {
     **enqueue.NEW_TASK,
@@ -23,6 +23,8 @@ KEYED: Columns = {
 }
 CONTENDED: Columns = {**KEYED, "holder": Uuid()}
 """A new task, and the task that has its key."""
+TAKING: Columns = {**CONTENDED, "lost_key": Text()}
+"""The same, and the key again where it is taken from a dead letter, which has to ask for it before it runs again."""
 
 
 def enqueue_keyed(g: Grammar) -> Transition:
@@ -117,8 +119,16 @@ def lock_keys(g: Grammar) -> Transition:
 
 
 def take_over_keys(g: Grammar) -> Transition:
-    """New tasks for keys that are free again. Returns the ids of those whose key was still the one that was looked at."""
-    held = idempotency_keys.c
+    """New tasks for keys that are free again. Returns the ids of those whose key was still the one that was looked at.
+
+    The task that had the key may have been run again by hand since: whoever does that locks the key before.
+    """
+    held, letter = idempotency_keys.c, dead_letters.c
+
+    def alive(r: Relations) -> Statement:
+        execution = task_executions.c
+        statuses = [word(status) for status in TaskStatus if status not in TERMINAL]
+        return select(execution.id).where(g.among(execution.id, r["given"].c.holder), execution.status.in_(statuses))
 
     def key(r: Relations) -> Statement:
         given = r["given"].c
@@ -129,6 +139,7 @@ def take_over_keys(g: Grammar) -> Transition:
                 held.task_execution_id == given.holder,
                 held.scope == given.task_name,
                 held.key == given.idempotency_key,
+                or_(held.expires_at <= g.now, held.task_execution_id.not_in(select(r["alive"].c.id))),
             )
             .values(
                 task_execution_id=given.id,
@@ -142,11 +153,27 @@ def take_over_keys(g: Grammar) -> Transition:
     def entry(r: Relations) -> Statement:
         return enqueue.entry(g, r, enqueue.every(r).where(r["given"].c.id.in_(select(r["key"].c.id))))
 
+    def lost(r: Relations) -> Statement:
+        given = r["given"].c
+        return (
+            update(dead_letters)
+            .where(
+                g.among(letter.task_execution_id, given.holder),
+                letter.task_execution_id == given.holder,
+                given.lost_key.is_not(None),
+                given.id.in_(select(r["key"].c.id)),
+            )
+            .values(lost_key=given.lost_key)
+        )
+
     return Transition(
         name="take_over_keys",
-        given=CONTENDED,
+        given=TAKING,
+        when={"lost": When(rows="given", column="lost_key")},
         steps={
+            "alive": alive,
             "key": key,
+            "lost": lost,
             "entry": entry,
             "execution": lambda r: enqueue.execution(g, r),
             "event": lambda r: enqueue.event(g, r),

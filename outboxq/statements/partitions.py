@@ -139,7 +139,10 @@ def _ids(task: Any) -> Any:
 
 
 def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
-    """Up to :limit idempotency keys of tasks that will go and can no longer change their minds."""
+    """Up to :limit idempotency keys of tasks that will go and can no longer change their minds.
+
+    One that somebody has locked is passed over; who took it over needs it no longer to be freed.
+    """
     key, task = idempotency_keys.alias("key"), executions.c
     final = task.status.in_([word(TaskStatus.COMPLETED), word(TaskStatus.CANCELLED)])
     ids = (
@@ -148,6 +151,7 @@ def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
         .join(executions, task.id == key.c.task_execution_id)
         .where(key.c.task_execution_id >= _lower, key.c.task_execution_id < _upper, final, retention.done(task))
         .limit(limit)
+        .with_for_update(of=key, skip_locked=True)
         .subquery("ids")
     )
     return (

@@ -27,10 +27,13 @@ _statuses = {
 def prune(g: Grammar) -> Transition:
     """Delete up to :limit finished tasks between two ids, with their events, idempotency keys and dead letters.
 
-    A partition key that a dead letter held is free then.
+    A partition key that a dead letter held is free then. Returns all that were looked at; a task is passed over, and comes back
+    without a status, where somebody has locked its idempotency key, as one does who takes it over.
 
-    Ids are times (uuid7), so the old ones are a range of the primary key; no index over `completed_at` is needed.
+    Ids are times (uuid7), so the old ones are a range of the primary key; no index over `completed_at` is needed. Nothing is
+    waited for, so that those who lock keys in their order never wait for one who waits for them.
     """
+    key = idempotency_keys.c.task_execution_id
 
     def doomed(_: Relations) -> Statement:
         return (
@@ -41,10 +44,23 @@ def prune(g: Grammar) -> Transition:
             .with_for_update(skip_locked=True)
         )
 
+    def with_key(r: Relations) -> Select[Any]:
+        return select(key.label("id")).where(g.among(key, r["doomed"].c.id))
+
+    def free(r: Relations) -> Statement:
+        doomed, keyed, locked = r["doomed"], r["keyed"], r["locked"]
+        return (
+            select(doomed.c.id)
+            .select_from(
+                doomed.outerjoin(keyed, keyed.c.id == doomed.c.id).outerjoin(locked, locked.c.id == doomed.c.id)
+            )
+            .where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
+        )
+
     def executions(r: Relations) -> Statement:
         return (
             delete(task_executions)
-            .where(g.among(task_executions.c.id, r["doomed"].c.id))
+            .where(g.among(task_executions.c.id, r["free"].c.id))
             .returning(*(task_executions.c[name] for name in ("id", "queue", "partition_key", "status")))
         )
 
@@ -53,7 +69,7 @@ def prune(g: Grammar) -> Transition:
         return lambda r: delete(execution_events).where(g.among(mine, r["executions"].c.id), kind)
 
     def keys(r: Relations) -> Statement:
-        return delete(idempotency_keys).where(g.among(idempotency_keys.c.task_execution_id, r["executions"].c.id))
+        return delete(idempotency_keys).where(g.among(key, r["executions"].c.id))
 
     def claims(r: Relations) -> Statement:
         return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, r["executions"].c.id))
@@ -62,13 +78,17 @@ def prune(g: Grammar) -> Transition:
         name="prune",
         steps={
             "doomed": doomed,
+            "keyed": with_key,
+            "locked": lambda r: with_key(r).with_for_update(skip_locked=True),
+            "free": free,
             "executions": executions,
             **{f"{name}_events": events(kind) for name, kind in kinds(_event).items()},
             "keys": keys,
             "letters": lambda r: follow.letter_gone(g, r["executions"].c),
             "claims": claims,
         },
-        returns="executions",
+        returns="doomed",
+        completed_by=("executions",),
     )
 
 

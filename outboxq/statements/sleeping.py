@@ -21,6 +21,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    tuple_,
     update,
 )
 
@@ -98,10 +99,23 @@ def withdraw(g: Grammar) -> Update:
     return update(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id).values(wakes_at=g.now)
 
 
-def forget(g: Grammar) -> Delete:
-    """The worker is gone; so, since a day, are those that never said so."""
-    gone = sleeping_workers.c.wakes_at < g.later(g.now, literal_column("-86400.0", Double))
-    return delete(sleeping_workers).where((sleeping_workers.c.worker_id == worker_id) | gone)
+def forget() -> Delete:
+    """Delete the requests of a worker that is gone."""
+    return delete(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id)
+
+
+def forget_ended(g: Grammar) -> Delete:
+    """Delete the requests that have ended: each one that is left costs every enqueue a look.
+
+    A worker that lives writes its own anew when it falls asleep again. One that does so at this moment is passed over.
+    """
+    key = tuple_(sleeping_workers.c.worker_id, sleeping_workers.c.queue)
+    ended = (
+        select(sleeping_workers.c.worker_id, sleeping_workers.c.queue)
+        .where(sleeping_workers.c.wakes_at < g.now)
+        .with_for_update(skip_locked=True)
+    )
+    return delete(sleeping_workers).where(key.in_(ended), sleeping_workers.c.wakes_at < g.now)
 
 
 def _seconds_until(g: Grammar, moment: Any) -> Any:

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..column_types import iso
+from ..context import current
 from ..dialects import Begin, Dialect, dialect_for
 from ..engine import is_own, reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
@@ -33,6 +34,7 @@ _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRO
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 """Seconds between tries: a database that is back is used at once."""
 _SOON = tenacity.wait_random(0, 0.01)
+_READS = {Begin.READ, Begin.SNAPSHOT}
 
 REVISION = "0001"
 """The schema this code reads and writes."""
@@ -141,6 +143,8 @@ class Transactions:
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
+        if current.get() is not None and begin not in _READS:
+            self._refuse_to_wait_for_itself()
         engine = self.bound_engine
         with engine.connect() as connection:
             if not is_own(engine):
@@ -159,6 +163,27 @@ class Transactions:
                     with suppress(Exception):
                         connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
                     raise
+
+    def _refuse_to_wait_for_itself(self) -> None:
+        """Raise InvalidTarget where the handler around this call is the one that keeps us from writing."""
+        running = current.get()
+        unit = None if running is None else running.inside
+        if running is None or unit is None or not self.dialect.one_writer:
+            return
+        if (locked := unit.database) is not None and locked == self._database():
+            raise InvalidTarget(
+                f"inside the transactional task {running.task_name} nothing can be written to {locked} in a transaction of its "
+                "own: SQLite has one writer, which is the task's transaction until its handler returns; write using(ctx), or "
+                "using=ctx in a call of the store, so that it is committed with the task"
+            )
+
+    def _database(self) -> str | None:
+        """What a target in our database calls that."""
+        engine = self.bound_engine
+        if (named := self.dialect.database_name(engine.url)) is not None:
+            return named
+        with engine.connect() as connection:
+            return SqlalchemyTarget(connection, self.schema).database()
 
     def _attempts(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
         transient = self.dialect.is_transient
@@ -211,6 +236,19 @@ class Transactions:
             return
         values = self._values(target, channel=target.dialect.channel)
         wake.run(target.execute, values | self._named(target, names))
+
+    def _forget_sleepers(self) -> None:
+        """Delete what workers that were killed in their sleep have asked for; whoever enqueues would look at it for ever.
+
+        It only tidies up, so an error is logged and costs the caller nothing.
+        """
+        if (forget := self.dialect.statements.sleeping.get("forget_ended")) is None:
+            return
+        try:
+            with self._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
+                forget.run(target.execute, self._values(target))
+        except Exception:
+            log.info("what sleeping workers had asked for could not be tidied up", exc_info=True)
 
     def _check_database(self, target: Target) -> None:
         ours = self.bound_engine

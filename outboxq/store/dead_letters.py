@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,11 @@ from ..uuid7 import uuid7
 from .base import aware, event_data, identifier, positive, storable
 from .operations import Operations, freed, marked, was_done
 
+log = logging.getLogger("outboxq.store")
+
 _BATCH = 500
+_NAMED = 10
+"""How many of those that were left out are named."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _TICK = timedelta(microseconds=1)
@@ -91,7 +96,7 @@ class DeadLetters(Operations):
     def redrive_all(self, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]) -> int:
         """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
 
-        Only those that had failed when this began. Each batch of 500 is a transaction of its own (with `using`, all are the
+        Those are left out whose idempotency key another task has by now (see `redrive`); a warning says how many. Only those that had failed when this began. Each batch of 500 is a transaction of its own (with `using`, all are the
         caller's), and a letter that somebody else deals with meanwhile is theirs and not counted.
         """
         return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
@@ -123,6 +128,7 @@ class DeadLetters(Operations):
             using=using,
             begin=Begin.READ,
         )
+        left_out: set[UUID] = set()
         values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
         (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
         while left is None or moved < left:
@@ -139,19 +145,29 @@ class DeadLetters(Operations):
                 marked((task_id, event_type, status, attempt, None, data), request)
                 for task_id in sorted(row["id"] for row in found)
             ]
-            moved += self._run(self._moving(rows), using=using, done=_counting(rows, request))
+            moved += self._run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
             values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
+        if left_out:
+            log.warning(
+                "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
+                len(left_out),
+                ", ".join(map(str, sorted(left_out)[:_NAMED])) + (", …" if len(left_out) > _NAMED else ""),
+            )
         return moved
 
-    def _moving(self, rows: list[tuple[Any, ...]]) -> Callable[[Target], int]:
+    def _moving(self, rows: list[tuple[Any, ...]], left_out: set[UUID]) -> Callable[[Target], int]:
         """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
+        runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
         given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
 
         def work(target: Target) -> int:
             values = self._values(target, from_ready=False, from_running=False, from_failed=True)
             with target.atomic():
-                moved = target.dialect.statements.by_hand.run(target.execute, values, given)
+                refused = self._regain_keys(target, runs_again) if runs_again else {}
+                allowed = [row for row in given if row[0] not in refused]
+                moved = target.dialect.statements.by_hand.run(target.execute, values, allowed) if allowed else []
             self._wake(target, freed(moved))
+            left_out.update(refused)
             return len(moved)
 
         return work

@@ -18,6 +18,9 @@ from ..uuid7 import FAMILY, uuid7
 from .enqueue import check
 from .idempotency import Idempotency
 
+MOST_SUBSCRIBERS = FAMILY
+"""Their tasks' ids are counted up from the event's."""
+
 
 class Fanout(Idempotency):
     def emit(self, event: NewEvent, *, using: object = None) -> Emitted:
@@ -28,7 +31,8 @@ class Fanout(Idempotency):
         With an idempotency key each subscriber has one task for it, as if it had been enqueued with that key: the second of
         two emits waits for the first to commit or roll back, and creates nothing but for those who subscribed since. See
         `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED.
-        `using` as in `enqueue`. Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
+        `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
+        before anything is written.
         """
         _check(event)
         return self._run(
@@ -80,7 +84,13 @@ class Fanout(Idempotency):
         statements, values = target.dialect.statements, self._values(target, **_values(event))
         plan = statements.emit if event.idempotency_key is None else statements.emit_keyed
         with target.atomic():
-            rows = sorted(plan.run(target.execute, values), key=lambda row: row["id"])
+            rows = plan.run(target.execute, values)
+            if len(rows) > MOST_SUBSCRIBERS:
+                raise InvalidArgument(
+                    f"{len(rows)} tasks subscribe to {event.event_type!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
+                    "was written; give groups of them event types of their own, or unsubscribe() tasks that are gone"
+                )
+            rows.sort(key=lambda row: row["id"])
             handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
             # Whose key had a task already: it may be free again by now, and else its task is to be named.
             if refused := [_task(event, row) for row in rows if row["position"] is None]:
@@ -156,6 +166,7 @@ def _values(event: NewEvent) -> dict[str, Any]:
         "expires_at": event.expires_at,
         "expires_seconds": None if event.expires_in is None else event.expires_in.total_seconds(),
         "idempotency_key": event.idempotency_key,
+        "most_subscribers": MOST_SUBSCRIBERS,
     }
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 from ..dialects import Row
@@ -38,6 +39,10 @@ class Holder:
     def is_free(self) -> bool:
         """Whether the key may be taken from it."""
         return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
+
+    def loses(self, key: Key) -> str | None:
+        """What its dead letter is to keep of a key that is taken from it: it may ask for it again."""
+        return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
 
 
 class Idempotency(Transactions):
@@ -99,7 +104,11 @@ class Idempotency(Transactions):
         wanted = [(holders[key].id,) for key in (*taking, *replacing)]
         # Whoever changes a key or its task has the key first: two who replace the same task do so one after the other.
         kept = _ids(statements.lock_keys.run(target.execute, values, wanted))
-        if rows := [(*keyed_row(task), holders[key].id) for key, task in taking.items() if holders[key].id in kept]:
+        if rows := [
+            (*keyed_row(task), holders[key].id, holders[key].loses(key))
+            for key, task in taking.items()
+            if holders[key].id in kept
+        ]:
             taken = _ids(statements.take_over_keys.run(target.execute, values, rows))
             handles |= {task_id: Handle(id=task_id) for task_id in taken}
         # Of several that replace one task, the last given would be what remains.
@@ -150,11 +159,16 @@ class Idempotency(Transactions):
 
     def _holders(self, target: Target, tasks: Iterable[NewTask]) -> dict[Key, Holder]:
         """Who has the key, for those of the tasks' keys that are taken."""
-        keys = sorted({_key(task) for task in tasks if task.idempotency_key is not None}, key=str)
-        if not keys:
-            return {}
-        found = target.dialect.statements.key_holders.run(target.execute, self._values(target), keys)
-        return {(row["scope"], row["key"]): _holder(row) for row in found}
+        return holders_of(
+            target, self._values(target), [_key(task) for task in tasks if task.idempotency_key is not None]
+        )
+
+
+def holders_of(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, Holder]:
+    """Who has these keys, of those that are taken."""
+    wanted = sorted(set(keys), key=str)
+    found = target.dialect.statements.key_holders.run(target.execute, values, wanted) if wanted else []
+    return {(row["scope"], row["key"]): _holder(row) for row in found}
 
 
 def _ids(rows: Iterable[Row]) -> set[UUID]:

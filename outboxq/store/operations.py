@@ -13,26 +13,37 @@ from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EventType, TaskStatus
 from ..target import Target
 from ..uuid7 import uuid7
-from .base import Transactions, aware, event_data, identifier
+from .base import aware, event_data, identifier
+from .regaining import Regaining
 
 _LOOKS = 10
 """How often a task may change its status between our look and our write before we give up."""
 
 
-class Operations(Transactions):
-    def schedule_retry(self, task_id: UUID, retry_at: datetime, new_attempt: int, *, using: object = None) -> None:
+class Operations(Regaining):
+    def schedule_retry(
+        self,
+        task_id: UUID,
+        retry_at: datetime,
+        new_attempt: int,
+        *,
+        take_key_back: bool = False,
+        using: object = None,
+    ) -> None:
         """Have the task tried at `retry_at` (aware) as attempt number `new_attempt`.
 
         Allowed on Ready (its one outbox entry moves), on Running (its worker is fenced: whatever it does then is LeaseLost)
         and on Failed. Writes `task_retry_scheduled` with both values, in the same transaction. `using` as in `enqueue`.
-        Raises TaskNotFound; InvalidTransition on Completed and Cancelled; InvalidArgument for a naive time or an attempt
-        below 1.
+        A Failed task needs its idempotency key, and `take_key_back`, as for `redrive`.
+        Raises TaskNotFound; InvalidTransition on Completed and Cancelled; DuplicateTask; InvalidArgument for a naive time or an
+        attempt below 1.
         """
         aware(retry_at, "retry_at")
         if type(new_attempt) is not int or not 1 <= new_attempt <= 2**31 - 1:
             raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
         row = (task_id, EventType.RETRY_SCHEDULED, TaskStatus.READY, new_attempt, retry_at, None)
-        self._move(row, using, allowed=frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}))
+        allowed = frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED})
+        self._move(row, using, allowed=allowed, take_key_back=take_key_back)
 
     def cancel(self, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None) -> TaskStatus:
         """Cancel the task; returns its status now.
@@ -46,10 +57,16 @@ class Operations(Transactions):
         allowed = {TaskStatus.READY, TaskStatus.RUNNING} if force else {TaskStatus.READY}
         return self._move(row, using, allowed=frozenset(allowed), ask=not force)
 
-    def redrive(self, task_id: UUID, *, using: object = None) -> None:
-        """Run a dead letter again, from its first attempt, due now. Raises TaskNotFound; InvalidTransition unless Failed."""
+    def redrive(self, task_id: UUID, *, take_key_back: bool = False, using: object = None) -> None:
+        """Run a dead letter again, from its first attempt, due now.
+
+        The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again;
+        where another task has taken it over and not ended, nothing is done, or, with `take_key_back`, the key is taken from
+        that task, which goes on beside this one. Raises TaskNotFound; InvalidTransition unless Failed; DuplicateTask, which
+        names the other task.
+        """
         row = (task_id, EventType.REQUEUED, TaskStatus.READY, 1, None, None)
-        self._move(row, using, allowed=frozenset({TaskStatus.FAILED}))
+        self._move(row, using, allowed=frozenset({TaskStatus.FAILED}), take_key_back=take_key_back)
 
     def discard(self, task_id: UUID, *, reason: str = "", using: object = None) -> None:
         """Give a dead letter up for good: Cancelled, with `task_discarded`; a key it holds is free.
@@ -77,7 +94,13 @@ class Operations(Transactions):
         return self._reschedule(task_id, using, due_now=False, priority=priority)
 
     def _move(
-        self, row: tuple[Any, ...], using: object, *, allowed: frozenset[TaskStatus], ask: bool = False
+        self,
+        row: tuple[Any, ...],
+        using: object,
+        *,
+        allowed: frozenset[TaskStatus],
+        ask: bool = False,
+        take_key_back: bool = False,
     ) -> TaskStatus:
         task_id, event_type = identifier(row[0]), row[1]
         row = marked(row, request := str(uuid7()))
@@ -86,14 +109,16 @@ class Operations(Transactions):
         def work(target: Target) -> TaskStatus:
             statements = target.dialect.statements
             values = self._values(
-                target,
-                from_ready=TaskStatus.READY in allowed,
-                from_running=TaskStatus.RUNNING in allowed,
-                from_failed=TaskStatus.FAILED in allowed,
+                target, from_ready=TaskStatus.READY in allowed, from_running=TaskStatus.RUNNING in allowed
             )
+            # Who leaves Failed to run needs its key, which must be locked before all else: others are not to pay for that.
+            needs_key = given[2] == TaskStatus.READY
+            from_failed = allowed == {TaskStatus.FAILED}
             for _ in range(_LOOKS):
                 with target.atomic():
-                    moved = statements.by_hand.run(target.execute, values, [given])
+                    if from_failed and needs_key:
+                        self._need_key(target, task_id, force=take_key_back)
+                    moved = statements.by_hand.run(target.execute, {**values, "from_failed": from_failed}, [given])
                 if moved:
                     self._wake(target, freed(moved))
                     return TaskStatus(moved[0]["status"])
@@ -106,6 +131,7 @@ class Operations(Transactions):
                     continue  # it ended, or was given back, meanwhile
                 if status not in allowed:
                     _refuse(task_id, status, event_type)
+                from_failed = status is TaskStatus.FAILED
             raise _restless(task_id)
 
         return self._run(
@@ -113,6 +139,11 @@ class Operations(Transactions):
             using=using,
             done=lambda target: TaskStatus(str(row[2])) if was_done(target, task_id, request) else None,
         )
+
+    def _need_key(self, target: Target, task_id: UUID, *, force: bool) -> None:
+        """Have the task's idempotency key be its own. Raises DuplicateTask."""
+        for refusal in self._regain_keys(target, {task_id}, force=force).values():
+            raise refusal
 
     def _reschedule(self, task_id: UUID, using: object, *, due_now: bool, priority: int | None) -> bool:
         identifier(task_id)

@@ -23,14 +23,17 @@ class Passed:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, datetime]] = {}
-        self._looked_at = -math.inf
+        self._looked_at: dict[str, float] = {}
+        """When a claim of each queue last began at the front; one queue's look is not another's."""
 
     def start(self, queue: str | None) -> dict[str, Any]:
         """The parameters that have a claim of this queue begin behind them; none: it begins at the front."""
+        if queue is None:
+            return {}
         now = time.monotonic()
-        passed = None if queue is None or now - self._looked_at >= self._PATIENCE else self._found.get(queue)
-        if passed is None:
-            self._looked_at = now
+        late = now - self._looked_at.get(queue, -math.inf) >= self._PATIENCE
+        if late or (passed := self._found.get(queue)) is None:
+            self._looked_at[queue] = now
             return {}
         return {"passed_priority": passed[0], "passed_until": passed[1]}
 

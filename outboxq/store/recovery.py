@@ -97,7 +97,10 @@ class Recovering(Transactions):
             given is None and using is None and self.dialect.reads_before_writing and not self._any_expired()
         ):
             return []
-        return self._run(work, using=using)
+        recovered = self._run(work, using=using)
+        if recovered and using is None:
+            self._forget_sleepers()  # who died at work seldom died alone
+        return recovered
 
     def due_again(self, until: datetime) -> int:
         """Make due now what was due by `until` before the database's clock was set back; returns how many tasks that were.

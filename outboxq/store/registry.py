@@ -60,6 +60,7 @@ class Registry(Transactions):
         """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all.
 
         `unknown_tasks`: queue and name of each task that it met lately and does not know.
+        Without `using`, the notifications that killed workers had asked for are deleted too.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -71,6 +72,8 @@ class Registry(Transactions):
             "unknown_tasks_json": _written(unknown_tasks),
         }
         self._run(lambda target: self._tell(target, "register", values), using=using, begin=Begin.ASYNCHRONOUS)
+        if using is None:
+            self._forget_sleepers()
 
     def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
         """The worker is alive, and lately met `unknown_tasks`, as in `register`.

@@ -35,7 +35,7 @@ class Retention(Partitions):
     ) -> int:
         """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-        Each batch is a transaction of its own, and rows that somebody has locked are passed over. An unfinished task keeps
+        Each batch is a transaction of its own, and tasks are passed over that somebody has locked, or the key of. An unfinished task keeps
         its row and its events whatever its age. Events that belong to no task (an emit nobody subscribed to) go when they are
         as old. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
 
@@ -84,10 +84,10 @@ class Retention(Partitions):
         deleted, more = 0, True
         while more and not stop():
             began = time.monotonic()
-            gone, unrouted = self._run(lambda target: self._prune(target, values), using=using)
-            deleted += len(gone)
-            more = max(len(gone), unrouted) == values["limit"]
-            values["from_id"] = max((row["id"] for row in gone), default=values["from_id"])
+            seen, unrouted = self._run(lambda target: self._prune(target, values), using=using)
+            deleted += sum(row["status"] is not None for row in seen)
+            more = max(len(seen), unrouted) == values["limit"]
+            values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
             if more and using is None:
                 # Longer than the batch took, for others: on SQLite whoever waits for the writer's lock looks only now and then.
                 self.gone.wait(_SHARE * (time.monotonic() - began))
@@ -104,10 +104,11 @@ class Retention(Partitions):
         return [*ranges, (low, last)]
 
     def _prune(self, target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
+        """One batch: the tasks that were looked at, those passed over without a status, and how many other events went."""
         statements = target.dialect.statements
         with target.atomic():
-            gone = statements.prune.run(target.execute, values)
+            seen = statements.prune.run(target.execute, values)
             unrouted = len(statements.prune_unrouted.run(target.execute, values))
-        failed = [row for row in gone if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
+        failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         self._wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
-        return gone, unrouted
+        return seen, unrouted

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
-from sqlalchemy import Connection, event
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from ..dialects import Begin
@@ -19,11 +20,16 @@ from .base import Transactions
 class Unit:
     """One open transaction, for a handler to write in."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.target = self.connection = connection
+    def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
+        """`begun`: the transaction was begun for this unit, which may mark it; else it is a part of somebody's."""
+        self.target = self.connection = target.connection
+        self.database = target.database()
+        self._target = target
+        self._raw = target.connection.connection.driver_connection
+        self._is_marked = begun and target.dialect.mark(self._raw, target.execute)
         self._sessions: list[Session] = []
         self._ends = False
-        event.listen(connection, "commit", self._refuse)
+        event.listen(target.connection, "commit", self._refuse)
 
     @cached_property
     def session(self) -> Session:
@@ -33,9 +39,35 @@ class Unit:
         return session
 
     def flush(self) -> None:
-        """Write what the session still holds back."""
-        for session in self._sessions:
-            session.commit()
+        """Write what the session still holds back.
+
+        Raises InvalidTarget where the transaction is not the one that the handler began in: what it wrote before was committed,
+        or lost, by itself.
+        """
+        with self.releasing():
+            for session in self._sessions:
+                session.commit()
+        self._ensure_ours()
+
+    @contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Around the end of a session's savepoint. Raises InvalidTarget where that is gone, with the whole transaction."""
+        if not self._target.dialect.is_open(self._raw):
+            self._give_up()
+        try:
+            yield
+        except DBAPIError:
+            self._ensure_ours()
+            raise
+
+    def _ensure_ours(self) -> None:
+        if self._is_marked and not self._target.dialect.is_marked(self._raw, self._target.execute):
+            self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        if self._is_marked:
+            self.connection.invalidate()  # sessions would release savepoints in it that are gone
+        raise ended()
 
     def end(self) -> None:
         """From now on it may be committed."""
@@ -50,6 +82,14 @@ class Unit:
             raise InvalidTarget(
                 "a transactional task's transaction is committed with its completion; return instead of committing it"
             )
+
+
+def ended() -> InvalidTarget:
+    return InvalidTarget(
+        "the transaction of this task ended before its handler returned, by a COMMIT or ROLLBACK (on SQLite also by an OR "
+        "ROLLBACK) that the handler said itself, so not all that it wrote is committed together with its completion; leave the "
+        "end of the transaction to the worker, and take a part back with ctx.connection.begin_nested()"
+    )
 
 
 class Units(Transactions):
@@ -73,7 +113,7 @@ class Units(Transactions):
                 for attempt in self._attempts():
                     with attempt:
                         target = stack.enter_context(self._transaction(Begin.HANDLER))
-            unit = Unit(target.connection)
+            unit = Unit(target, begun=using is None)
             stack.callback(unit.close)
             yield unit
             unit.end()

@@ -232,9 +232,9 @@ def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatc
     ids = [died(database) for _ in range(3)]
     real = store._moving
 
-    def failing_at_once(rows):
+    def failing_at_once(rows, left_out):
         def work(target):
-            moved = real(rows)(target)
+            moved = real(rows, left_out)(target)
             database.clock.advance(1)
             (claim,) = store.claim_ready_task(1, worker_id=database.worker, using=target.connection)
             store.fail(claim, "again", using=target.connection)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -140,6 +140,44 @@ def test_more_subscribers_than_a_digit_counts(database: Database) -> None:
     emitted = database.frozen.emit(new())
     assert list(emitted.handles) == names
     assert [handle.id.int & FAMILY for handle in emitted.handles.values()] == list(range(1, 301))
+
+
+def subscribe_many(database: Database, count: int) -> None:
+    """As many tasks as no test could declare, from task1 on."""
+    numbers = (
+        "WITH RECURSIVE numbers AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < "
+        f"{count}) SELECT 'order.paid', 'task' || n, 'payload', 'default', 0, 60, 'release' FROM numbers"
+    )
+    database.run(
+        "INSERT INTO task_subscriptions (event_type, task_name, parameter, queue, priority, lease_seconds, on_dead_letter) "
+        + numbers
+    )
+
+
+def test_more_subscribers_than_an_event_has_ids_for_are_refused_and_nothing_is_written(database: Database) -> None:
+    subscribe_many(database, FAMILY + 1)
+    before = helpers.everything(database)
+    with helpers.transaction(database) as connection:
+        with pytest.raises(InvalidArgument, match=r"65536 tasks subscribe to 'order.paid'.*65535.*nothing was written"):
+            database.frozen.emit(new(), using=connection)
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+        connection.commit()
+    assert helpers.everything(database) == before
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
+    database: Database, three: Store, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.setattr("outboxq.store.fanout.MOST_SUBSCRIBERS", 3)
+    assert len(three.emit(new(idempotency_key=key)).handles) == 3
+    assert database.counts() == (3, 3, 3)
+    three.subscribe(subscriber("fourth", "order.paid"))
+    before = helpers.everything(database)
+    for using in (nullcontext(), helpers.transaction(database)):
+        with using as connection, pytest.raises(InvalidArgument, match=r"4 tasks subscribe.* can have 3 of them"):
+            three.emit(new(idempotency_key=key and "another"), using=connection)
+    assert helpers.everything(database) == before
 
 
 def test_what_the_subscription_says_of_the_task_is_the_tasks(database: Database) -> None:

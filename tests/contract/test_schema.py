@@ -28,7 +28,7 @@ COLUMNS = {
     "execution_events": """sequence_num pipeline_execution_id task_execution_id event_type event_data worker_id lease_token
         created_at xact_id""",
     "task_leases": "task_execution_id queue lease_token worker_id lease_expires_at",
-    "dead_letters": "task_execution_id queue task_name event_type partition_key exception failed_at",
+    "dead_letters": "task_execution_id queue task_name event_type partition_key exception failed_at lost_key",
     "idempotency_keys": "scope key task_execution_id expires_at until_finished created_at",
     "partition_claims": "queue partition_key task_execution_id held",
 }
@@ -38,7 +38,7 @@ NULLABLE = {
     "task_outbox": "partition_key event_type expires_at",
     "execution_events": "task_execution_id event_data worker_id lease_token xact_id",
     "task_leases": "",
-    "dead_letters": "event_type partition_key exception",
+    "dead_letters": "event_type partition_key exception lost_key",
     "idempotency_keys": "expires_at",
     "partition_claims": "",
 }

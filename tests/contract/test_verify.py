@@ -100,7 +100,10 @@ INSERT_ENTRY = (
     "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) VALUES "
     f"('{{id}}', 'default', 0, coalesce((SELECT position FROM task_executions WHERE id = '{{id}}'), 1), '{NOW}', '{NOW}')"
 )
-INSERT_LETTER = f"INSERT INTO dead_letters VALUES ('{{id}}', 'default', 'tests.work', NULL, NULL, NULL, '{NOW}')"
+INSERT_LETTER = (
+    "INSERT INTO dead_letters (task_execution_id, queue, task_name, failed_at) "
+    f"VALUES ('{{id}}', 'default', 'tests.work', '{NOW}')"
+)
 TAKE_KEY = "INSERT INTO partition_claims VALUES ('default', '{}', '{{id}}', {})"
 DIFFERENT = (
     "queue = 'other'",

@@ -160,14 +160,49 @@ def test_one_row_is_kept_for_a_worker_and_queue_and_written_again(postgresql, sl
     assert rows_of_sleepers(postgresql) == [("a", True), ("b", True)]
 
 
-def test_who_never_said_goodbye_is_forgotten_after_a_day(postgresql, sleeping):
-    for _ in range(3):
-        sleeping.announce(uuid4(), None, MINUTE)
-    postgresql.run("UPDATE sleeping_workers SET wakes_at = clock_timestamp() - interval '25 hours'")
-    sleeping.announce(other := uuid4(), ["other"], MINUTE)
-    sleeping.forget(uuid4())
+@pytest.mark.parametrize("by", ["a worker's start", "a recovery"])
+def test_who_was_killed_in_its_sleep_is_forgotten_at_the_next_workers_start_and_by_a_recovery(postgresql, sleeping, by):
+    lost = [sleeping.announce(uuid4(), queues, timedelta(microseconds=1)) for queues in (None, ["a", "b"], ["c"])]
+    sleeping.announce(asleep := uuid4(), ["other"], MINUTE)
+    assert len(rows_of_sleepers(postgresql)) == len(lost) + 2
+    if by == "a recovery":
+        claim = helpers.claimed(postgresql)
+        postgresql.run("UPDATE task_leases SET lease_expires_at = clock_timestamp() - interval '1 s'")
+        assert [task.id for task in postgresql.store.recover()] == [claim.id]
+    else:
+        postgresql.store.register(uuid4(), label="new", concurrency=1, task_names=[])
     assert rows_of_sleepers(postgresql) == [("other", True)]
-    sleeping.forget(other)
+    sleeping.forget(asleep)
+    assert rows_of_sleepers(postgresql) == []
+
+
+def test_a_worker_that_says_goodbye_leaves_the_others_alone(postgresql, sleeping):
+    for queue in ("mine", "another's"):
+        sleeping.announce(worker := uuid4(), [queue], timedelta(microseconds=1))
+    sleeping.forget(worker)
+    assert rows_of_sleepers(postgresql) == [("mine", False)]
+
+
+def test_who_falls_asleep_meanwhile_is_passed_over_and_nobody_waits(postgresql, sleeping):
+    for _ in range(2):
+        sleeping.announce(uuid4(), ["a"], timedelta(microseconds=1))
+    with postgresql.host_engine().begin() as connection:
+        [(busy,)] = connection.execute(text("SELECT worker_id FROM sleeping_workers LIMIT 1 FOR UPDATE")).all()
+        postgresql.store.register(uuid4(), label="new", concurrency=1, task_names=[])
+        assert postgresql.rows("SELECT worker_id FROM sleeping_workers") == [(busy,)]
+
+
+def test_a_recovery_counts_although_nothing_could_be_tidied_up(postgresql, sleeping):
+    sleeping.announce(uuid4(), ["a"], timedelta(microseconds=1))
+    claim = helpers.claimed(postgresql)
+    postgresql.run(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;"
+        "CREATE TRIGGER refuse BEFORE DELETE ON sleeping_workers FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    try:
+        helpers.recovered(postgresql, claim)
+    finally:
+        postgresql.run("DROP FUNCTION refuse CASCADE")
 
 
 def test_a_task_due_after_the_sleeper_wakes_notifies_nobody_and_one_due_before_does(postgresql, sleeping, heard):

@@ -8,7 +8,7 @@ import pytest
 from psycopg.errors import LockNotAvailable
 from sqlalchemy.exc import OperationalError
 
-from outboxq.model import NewTask, OnConflict, OnDeadLetter
+from outboxq.model import NewTask, OnConflict, OnDeadLetter, TaskStatus
 from outboxq.subscriptions import NewEvent, Subscription
 from outboxq.uuid7 import family, uuid7
 from tests.contract import helpers
@@ -108,6 +108,15 @@ def place(postgresql):
     return p
 
 
+def ended_with_key(p, key):
+    """A task that has ended, and whose key is free again by that."""
+    fields = {"idempotency_key": key, "unique_until_finished": True} if key else {}
+    task_id = enqueue(p, None, queue="ended", **fields).id
+    [claim] = p.database.claim(store=p.store, queues=["ended"])
+    p.store.complete(claim)
+    return task_id
+
+
 def two(place, first, then):
     """What is done first stays open while the other, who does not wait, is at work."""
     with helpers.transaction(place.database) as one, helpers.transaction(place.database) as other:
@@ -130,3 +139,38 @@ def test_this_waits(place, case):
 @pytest.mark.parametrize("case", GOES_ON)
 def test_this_goes_on(place, case):
     two(place, *GOES_ON[case])
+
+
+def take_over(p, using, key):
+    assert enqueue(p, using, idempotency_key=key, unique_until_finished=True).created
+
+
+def prune(p):
+    with helpers.transaction(p.database) as connection:
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        count = p.store.prune(0, batch=2, using=connection)
+        connection.commit()
+    return count
+
+
+def test_prune_passes_over_a_task_whose_key_is_being_taken_over_and_deletes_the_others(place):
+    _, holder, *_ = [ended_with_key(place, key) for key in (None, "free again", "another", None, None)]
+    with helpers.transaction(place.database) as caller:
+        take_over(place, caller, "free again")
+        assert prune(place) == 4
+        caller.rollback()
+    left = [task.id for task in place.store.tasks(status=TaskStatus.COMPLETED)]
+    assert left == [holder]
+    assert prune(place) == 1
+
+
+def test_a_caller_who_takes_keys_in_their_order_and_prune_which_goes_by_ids_do_not_wait_for_each_other(place):
+    for key in ("z", "a"):  # their ids have the other order
+        ended_with_key(place, key)
+    with helpers.transaction(place.database) as caller:
+        take_over(place, caller, "a")
+        assert prune(place) == 1
+        take_over(place, caller, "z")
+        caller.commit()
+    assert prune(place) == 1  # whose key has another owner now
+    assert place.database.rows("SELECT count(*) FROM idempotency_keys WHERE key IN ('a', 'z')") == [(2,)]

@@ -55,6 +55,8 @@ def context_of(stopping=None, **changes):
 
 
 class Unit:
+    database = None
+
     connection = target = object()
     session = object()
 

@@ -16,7 +16,7 @@ from django.http import Http404, HttpResponseRedirect
 from django.urls import path, reverse
 from django.views.decorators.http import require_POST
 
-from ...errors import InvalidTransition, TaskNotFound
+from ...errors import DuplicateTask, InvalidTransition, TaskNotFound
 from ...model import TaskStatus
 from ...store import Store
 from .admin_detail import plain
@@ -185,7 +185,7 @@ class ActingAdmin(admin.ModelAdmin):
         for task in chosen[:_AT_ONCE]:
             try:
                 done[self._act(request, action, task)] += 1
-            except (InvalidTransition, TaskNotFound) as error:
+            except (DuplicateTask, InvalidTransition, TaskNotFound) as error:
                 refused.append(str(error))
         for said, count in done.items():
             whom = f"Task {chosen[0].pk}" if len(chosen) == 1 else f"{count} of {len(chosen[:_AT_ONCE])} tasks"

@@ -14,6 +14,7 @@ from ...errors import InvalidTarget
 from ...host import Host
 from ...model import Outcome
 from ...store import Store
+from ...store.units import ended
 from ...target import DjangoTarget, target_of
 from .registry import DjangoRegistry
 
@@ -108,8 +109,14 @@ class DjangoUnit:
 
     session = connection
 
+    @property
+    def database(self) -> str | None:
+        return DjangoTarget(self.target, None).database()
+
     def flush(self) -> None:
-        """The ORM holds nothing back."""
+        """The ORM holds nothing back. Raises InvalidTarget where the transaction has ended already."""
+        if not DjangoTarget(self.target, None).dialect.is_open(self.target.connection):
+            raise ended()
 
 
 def _refresh_connections() -> None:

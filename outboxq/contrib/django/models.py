@@ -153,6 +153,7 @@ class DeadLetter(ReadOnly):
     partition_key = models.TextField(null=True)
     exception = models.TextField(null=True)
     failed_at = InstantField()
+    lost_key = models.TextField(null=True)
 
     class Meta:
         db_table = table("dead_letters")

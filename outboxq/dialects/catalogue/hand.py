@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from ...statements import by_hand, letters, listing, queues
+from ...statements import by_hand, letters, listing, queues, regaining
 from ..plan import Plan
 from ..prepared import Prepared
 from .base import Catalogue
@@ -15,6 +15,18 @@ class Hand(Catalogue):
     @cached_property
     def by_hand(self) -> Plan:
         return self._compile(by_hand.by_hand(self._g))
+
+    @cached_property
+    def lock_lost_keys(self) -> Plan:
+        return self._compile(regaining.lock(self._g))
+
+    @cached_property
+    def lost_keys(self) -> Plan:
+        return self._compile(regaining.lost(self._g))
+
+    @cached_property
+    def take_back_keys(self) -> Plan:
+        return self._compile(regaining.take_back(self._g))
 
     @cached_property
     def request_cancel(self) -> Plan:

@@ -29,6 +29,8 @@ FROM clock) + %(delay_seconds)s * interval '1 second') AS coalesce_1, coalesce(%
 FROM clock) + %(expires_seconds)s * interval '1 second') AS coalesce_2, (SELECT clock.now
 FROM clock) AS anon_3
 FROM subscriber
+WHERE (SELECT count(subscriber.id) AS count_1
+FROM subscriber) <= %(most_subscribers)s::INTEGER
 RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at),
 execution AS
 (INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, priority, max_attempts, lease_seconds,

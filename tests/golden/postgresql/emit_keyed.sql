@@ -24,7 +24,8 @@ key AS
     task_name, %(idempotency_key)s::VARCHAR AS anon_1, subscriber.id AS id, false AS anon_2, (SELECT clock.now
 FROM clock) AS anon_3
 FROM subscriber
-WHERE subscriber.id IS NOT NULL
+WHERE (SELECT count(subscriber.id) AS count_1
+FROM subscriber) <= %(most_subscribers)s::INTEGER
 ORDER BY subscriber.task_name
 ON CONFLICT DO NOTHING
 RETURNING idempotency_keys.task_execution_id AS id),

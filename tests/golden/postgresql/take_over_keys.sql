@@ -1,13 +1,11 @@
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-given AS
+WITH given AS
 (SELECT batch.id AS id, batch.pipeline_execution_id AS pipeline_execution_id, batch.task_name AS task_name, batch.queue
     AS queue, batch.priority AS priority, batch.args AS args, batch.headers AS headers, batch.max_attempts AS
     max_attempts, batch.lease_seconds AS lease_seconds, batch.timeout_seconds AS timeout_seconds, batch.available_at AS
     available_at, batch.delay_seconds AS delay_seconds, batch.partition_key AS partition_key, batch.on_dead_letter AS
     on_dead_letter, batch.event_type AS event_type, batch.expires_at AS expires_at, batch.expires_seconds AS
     expires_seconds, batch.idempotency_key AS idempotency_key, batch.unique_seconds AS unique_seconds,
-    batch.until_finished AS until_finished, batch.holder AS holder, batch.ordinal AS ordinal
+    batch.until_finished AS until_finished, batch.holder AS holder, batch.lost_key AS lost_key, batch.ordinal AS ordinal
 FROM unnest(%(given_id)s::UUID[], %(given_pipeline_execution_id)s::UUID[], %(given_task_name)s::TEXT[],
     %(given_queue)s::TEXT[], %(given_priority)s::SMALLINT[], %(given_args)s::TEXT[], %(given_headers)s::TEXT[],
     %(given_max_attempts)s::INTEGER[], %(given_lease_seconds)s::DOUBLE PRECISION[], %(given_timeout_seconds)s::DOUBLE
@@ -15,10 +13,17 @@ FROM unnest(%(given_id)s::UUID[], %(given_pipeline_execution_id)s::UUID[], %(giv
     %(given_partition_key)s::TEXT[], %(given_on_dead_letter)s::TEXT[], %(given_event_type)s::TEXT[],
     %(given_expires_at)s::TIMESTAMP WITH TIME ZONE[], %(given_expires_seconds)s::DOUBLE PRECISION[],
     %(given_idempotency_key)s::TEXT[], %(given_unique_seconds)s::DOUBLE PRECISION[],
-    %(given_until_finished)s::BOOLEAN[], %(given_holder)s::UUID[]) WITH ORDINALITY AS batch(id, pipeline_execution_id,
-    task_name, queue, priority, args, headers, max_attempts, lease_seconds, timeout_seconds, available_at,
-    delay_seconds, partition_key, on_dead_letter, event_type, expires_at, expires_seconds, idempotency_key,
-    unique_seconds, until_finished, holder, ordinal)),
+    %(given_until_finished)s::BOOLEAN[], %(given_holder)s::UUID[], %(given_lost_key)s::TEXT[]) WITH ORDINALITY AS
+    batch(id, pipeline_execution_id, task_name, queue, priority, args, headers, max_attempts, lease_seconds,
+    timeout_seconds, available_at, delay_seconds, partition_key, on_dead_letter, event_type, expires_at,
+    expires_seconds, idempotency_key, unique_seconds, until_finished, holder, lost_key, ordinal)),
+alive AS MATERIALIZED
+(SELECT task_executions.id AS id
+FROM task_executions
+WHERE task_executions.id = any(array((SELECT given.holder
+FROM given))) AND task_executions.status IN ('Ready', 'Running')),
+clock AS MATERIALIZED
+(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
 key AS
 (UPDATE idempotency_keys
 SET task_execution_id=given.id, expires_at=((SELECT clock.now
@@ -27,8 +32,17 @@ FROM clock) + given.unique_seconds * interval '1 second'), until_finished=given.
 FROM clock) FROM given
 WHERE idempotency_keys.task_execution_id = any(array((SELECT given.holder
 FROM given))) AND idempotency_keys.task_execution_id = given.holder AND idempotency_keys.scope = given.task_name AND
-    idempotency_keys.key = given.idempotency_key
+    idempotency_keys.key = given.idempotency_key AND (idempotency_keys.expires_at <= (SELECT clock.now
+FROM clock) OR (idempotency_keys.task_execution_id NOT IN (SELECT alive.id
+FROM alive)))
 RETURNING idempotency_keys.task_execution_id AS id),
+lost AS
+(UPDATE dead_letters
+SET lost_key=given.lost_key FROM given
+WHERE dead_letters.task_execution_id = any(array((SELECT given.holder
+FROM given))) AND dead_letters.task_execution_id = given.holder AND given.lost_key IS NOT NULL AND given.id IN (SELECT
+    key.id
+FROM key)),
 entry AS
 (INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, available_at,
     expires_at, created_at) SELECT given.id AS id, given.queue AS queue, given.priority AS priority, given.partition_key

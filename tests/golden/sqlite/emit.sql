@@ -36,6 +36,8 @@ WHERE sqlite_sequence.name = :name_1), 0) + row_number() OVER (ORDER BY subscrib
     INTEGER) * :param_3 + CAST(substr(:now, :substr_7, :substr_8) AS INTEGER) + CAST(round(:expires_seconds * :param_4)
     AS INTEGER)) % 1000000)) AS coalesce_2, :now AS anon_4
 FROM subscriber
+WHERE (SELECT count(subscriber.id) AS count_1
+FROM subscriber) <= :most_subscribers
 RETURNING task_execution_id AS id, position, available_at, expires_at;
 
 -- execution

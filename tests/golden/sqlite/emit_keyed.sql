@@ -23,7 +23,8 @@ FROM json_each(:subscriber) AS subscriber_rows)
   INSERT INTO idempotency_keys (scope, "key", task_execution_id, until_finished, created_at) SELECT
       subscriber.task_name, :idempotency_key AS anon_1, subscriber.id, 0 AS anon_2, :now AS anon_3
 FROM subscriber
-WHERE subscriber.id IS NOT NULL
+WHERE (SELECT count(subscriber.id) AS count_1
+FROM subscriber) <= :most_subscribers
 ORDER BY subscriber.task_name
 ON CONFLICT DO NOTHING
 RETURNING task_execution_id AS id;

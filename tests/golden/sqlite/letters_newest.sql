@@ -1,7 +1,7 @@
 WITH page AS MATERIALIZED
 (SELECT dead_letters.task_execution_id AS task_execution_id, dead_letters.queue AS queue, dead_letters.task_name AS
     task_name, dead_letters.event_type AS event_type, dead_letters.partition_key AS partition_key,
-    dead_letters.exception AS exception, dead_letters.failed_at AS failed_at
+    dead_letters.exception AS exception, dead_letters.failed_at AS failed_at, dead_letters.lost_key AS lost_key
 FROM dead_letters
 WHERE dead_letters.failed_at >= :since AND dead_letters.failed_at < :until AND (:queue IS NULL OR dead_letters.queue =
     :queue) AND (:task_name IS NULL OR dead_letters.task_name = :task_name) AND (:event_type IS NULL OR

@@ -7,13 +7,45 @@ WHERE task_executions.id > :from_id AND task_executions.id < :to_id AND task_exe
 ORDER BY task_executions.id
   LIMIT :limit OFFSET :param_4;
 
--- executions
+-- keyed
 WITH doomed AS MATERIALIZED
 (SELECT doomed_rows."key" AS ordinal, doomed_rows.value AS id
 FROM json_each(:doomed) AS doomed_rows)
+  SELECT idempotency_keys.task_execution_id AS id
+FROM idempotency_keys
+WHERE idempotency_keys.task_execution_id IN (SELECT doomed.id
+FROM doomed);
+
+-- locked
+WITH doomed AS MATERIALIZED
+(SELECT doomed_rows."key" AS ordinal, doomed_rows.value AS id
+FROM json_each(:doomed) AS doomed_rows)
+  SELECT idempotency_keys.task_execution_id AS id
+FROM idempotency_keys
+WHERE idempotency_keys.task_execution_id IN (SELECT doomed.id
+FROM doomed);
+
+-- free
+WITH doomed AS MATERIALIZED
+(SELECT doomed_rows."key" AS ordinal, doomed_rows.value AS id
+FROM json_each(:doomed) AS doomed_rows),
+keyed AS MATERIALIZED
+(SELECT keyed_rows."key" AS ordinal, keyed_rows.value AS id
+FROM json_each(:keyed) AS keyed_rows),
+locked AS MATERIALIZED
+(SELECT locked_rows."key" AS ordinal, locked_rows.value AS id
+FROM json_each(:locked) AS locked_rows)
+  SELECT doomed.id
+FROM doomed LEFT OUTER JOIN keyed ON keyed.id = doomed.id LEFT OUTER JOIN locked ON locked.id = doomed.id
+WHERE keyed.id IS NULL OR locked.id IS NOT NULL;
+
+-- executions
+WITH free AS MATERIALIZED
+(SELECT free_rows."key" AS ordinal, free_rows.value AS id
+FROM json_each(:free) AS free_rows)
   DELETE FROM task_executions
-WHERE task_executions.id IN (SELECT doomed.id
-FROM doomed)
+WHERE task_executions.id IN (SELECT free.id
+FROM free)
 RETURNING id, queue, partition_key, status;
 
 -- claim_events

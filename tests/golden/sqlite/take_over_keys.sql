@@ -1,10 +1,22 @@
+-- alive
+WITH given AS MATERIALIZED
+(SELECT given_rows."key" AS ordinal, given_rows.value AS holder
+FROM json_each(:given) AS given_rows)
+  SELECT task_executions.id
+FROM task_executions
+WHERE task_executions.id IN (SELECT given.holder
+FROM given) AND task_executions.status IN ('Ready', 'Running');
+
 -- key
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
     '$[1]') AS task_name, json_extract(given_rows.value, '$[2]') AS idempotency_key, json_extract(given_rows.value,
     '$[3]') AS unique_seconds, json_extract(given_rows.value, '$[4]') AS until_finished, json_extract(given_rows.value,
     '$[5]') AS holder
-FROM json_each(:given) AS given_rows)
+FROM json_each(:given) AS given_rows),
+alive AS MATERIALIZED
+(SELECT alive_rows."key" AS ordinal, alive_rows.value AS id
+FROM json_each(:alive) AS alive_rows)
   UPDATE idempotency_keys
 SET task_execution_id=given.id, expires_at=(strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
     :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
@@ -14,8 +26,25 @@ SET task_execution_id=given.id, expires_at=(strftime(:strftime_1, (CAST(strftime
     until_finished=given.until_finished, created_at=:now FROM given
 WHERE idempotency_keys.task_execution_id IN (SELECT given.holder
 FROM given) AND idempotency_keys.task_execution_id = given.holder AND idempotency_keys.scope = given.task_name AND
-    idempotency_keys."key" = given.idempotency_key
+    idempotency_keys."key" = given.idempotency_key AND (idempotency_keys.expires_at <= :now OR
+    (idempotency_keys.task_execution_id NOT IN (SELECT alive.id
+FROM alive)))
 RETURNING task_execution_id AS id;
+
+-- lost
+WITH given AS MATERIALIZED
+(SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
+    '$[1]') AS holder, json_extract(given_rows.value, '$[2]') AS lost_key
+FROM json_each(:given) AS given_rows),
+"key" AS MATERIALIZED
+(SELECT key_rows."key" AS ordinal, key_rows.value AS id
+FROM json_each(:key) AS key_rows)
+  UPDATE dead_letters
+SET lost_key=given.lost_key FROM given
+WHERE dead_letters.task_execution_id IN (SELECT given.holder
+FROM given) AND dead_letters.task_execution_id = given.holder AND given.lost_key IS NOT NULL AND given.id IN (SELECT
+    "key".id
+FROM "key");
 
 -- entry
 WITH given AS MATERIALIZED

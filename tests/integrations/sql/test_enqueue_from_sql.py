@@ -20,6 +20,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from outboxq import Outbox, migrations
+from outboxq.errors import DuplicateTask
 from outboxq.model import Handle, NewTask, OnDeadLetter, TaskStatus
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
@@ -367,6 +368,33 @@ def test_of_two_who_find_a_key_free_again_one_has_it_and_the_other_looks_again(p
     assert len(ids) == 1
     assert first not in ids
     assert postgresql.counts() == (2, 2, 2)
+
+
+def dead_letter(database):
+    """A task that has failed, and whose key is free by that."""
+    task_id = database.add(database.store, idempotency_key="k", unique_until_finished=True).id
+    [claim] = database.claim(store=database.store)
+    database.store.fail(claim, "no")
+    return task_id
+
+
+def test_a_dead_letter_whose_key_went_to_a_task_from_sql_does_not_run_beside_it(database):
+    old = dead_letter(database)
+    new = committed(database, idempotency_key="k")
+    with pytest.raises(DuplicateTask) as error:
+        database.store.redrive(old)
+    assert error.value.task_id == new
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_a_task_from_sql_waits_for_who_runs_a_dead_letter_again(postgresql, ends):
+    old = dead_letter(postgresql)
+    with transaction(postgresql) as connection:
+        postgresql.store.redrive(old, using=connection)
+        with stuck(postgresql, lambda: committed(postgresql, idempotency_key="k")) as waiting:
+            getattr(connection, ends)()
+            assert (waiting.result(60) == old) == (ends == "commit")
+    assert len(postgresql.claim(2, store=postgresql.store)) == 1
 
 
 # --- What is refused

@@ -18,6 +18,7 @@ MODELS = [
             ("partition_key", models.TextField(null=True)),
             ("exception", models.TextField(null=True)),
             ("failed_at", InstantField()),
+            ("lost_key", models.TextField(null=True)),
         ],
         options={
             "db_table": table("dead_letters"),

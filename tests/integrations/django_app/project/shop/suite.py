@@ -279,6 +279,28 @@ class Committed(TransactionTestCase):
             done = work()
         assert "use the ORM" in done["reach_for_sqlalchemy"].last_error
 
+    def test_a_transactional_task_does_not_wait_for_itself(self):
+        tasks.write_apart.enqueue()
+        if connection.vendor == "postgresql":
+            done = work()
+            assert (done["write_apart"].status, done["write_apart"].last_error) == ("Completed", None)
+            return
+        with self.assertLogs("outboxq.worker", "ERROR"):
+            done = work()
+        assert "write using(ctx)" in done["write_apart"].last_error
+
+    def test_a_transactional_task_that_touches_no_table_completes(self):
+        tasks.touch_nothing.enqueue()
+        assert work()["touch_nothing"].status == "Completed"
+
+    def test_on_sqlite_a_commit_by_hand_fails_the_task(self):
+        if connection.vendor == "postgresql":
+            return  # where the driver begins the next transaction by itself, it is not known from the first
+        tasks.commit_by_hand.enqueue()
+        with self.assertLogs("outboxq.worker", "ERROR"):
+            done = work()
+        assert "ended before its handler returned" in done["commit_by_hand"].last_error
+
     def test_on_sqlite_the_unit_begins_as_a_writer(self):
         with CaptureQueriesContext(connection) as queries, outbox.host.unit(outbox.store):
             Order.objects.count()

@@ -47,6 +47,23 @@ def reach_for_sqlalchemy(ctx: TaskContext) -> None:
     ctx.session.execute("SELECT 1")
 
 
+@outbox.task(retry=RetryPolicy.never(), transactional=True)
+def write_apart() -> None:
+    send.using(outbox).enqueue(7)
+
+
+@outbox.task(retry=RetryPolicy.never(), transactional=True)
+def touch_nothing() -> None:
+    """As a task that speaks to another service."""
+
+
+@outbox.task(retry=RetryPolicy.never(), transactional=True)
+def commit_by_hand() -> None:
+    Booking.objects.create(order=7)
+    with connections["default"].cursor() as cursor:
+        cursor.execute("COMMIT")
+
+
 @outbox.task(lease=3, transactional=True, queue="deadly")
 def book_once(ctx: TaskContext, order: int) -> None:
     """Every fifteenth takes its process with it, the first time, right before the commit."""

@@ -1,0 +1,94 @@
+"""The idempotency keys of dead letters that are to run again: a key that was free while its task was Failed may be another's.
+
+Keys come before everything else that is locked, in their order, so that nobody takes one over while its task is on its way back.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Text, Uuid, func, literal_column, null, select, true, union_all, update
+
+from ..tables import dead_letters, idempotency_keys
+from .grammar import Columns, Grammar, Relations, Statement, Transition
+
+TAKEN_BACK: Columns = {"id": Uuid(), "scope": Text(), "key": Text(), "holder": Uuid()}
+"""A task that is to have its key again, and the task that has it."""
+
+_held, _letter = idempotency_keys.c, dead_letters.c
+
+
+def lock(g: Grammar) -> Transition:
+    """Lock the keys of these tasks until the transaction ends, those that others have now too; one that nobody has is taken.
+
+    Each is written as it is, so that above READ COMMITTED, too, nobody takes it over by what was true before.
+    """
+
+    def wanted(r: Relations) -> Statement:
+        given = r["given"].c.id
+        own = select(_held.scope, _held.key, _held.task_execution_id.label("id")).where(
+            g.among(_held.task_execution_id, given), _held.until_finished
+        )
+        lost = select(_letter.task_name, _letter.lost_key, _letter.task_execution_id).where(
+            g.among(_letter.task_execution_id, given), _letter.lost_key.is_not(None)
+        )
+        both = union_all(own, lost).subquery("both")
+        nth = func.row_number().over(partition_by=(both.c.scope, both.c.key), order_by=both.c.id)
+        return select(*both.c, nth.label("nth"))
+
+    def locked(r: Relations) -> Statement:
+        wanted = r["wanted"].c
+        first = (
+            select(wanted.scope, wanted.key, wanted.id, true(), g.now)
+            .where(wanted.nth == literal_column("1"))
+            .order_by(wanted.scope, wanted.key)
+        )
+        names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
+        return (  # type: ignore[no-any-return]
+            g.insert(idempotency_keys)
+            .from_select(names, first)
+            .on_conflict_do_update(index_elements=["scope", "key"], set_={"key": _held.key})
+            .returning(_held.task_execution_id.label("id"))
+        )
+
+    return Transition(
+        name="lock_lost_keys", given={"id": Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked"
+    )
+
+
+def lost(g: Grammar) -> Transition:
+    """The keys of these dead letters that others took over; to be read once they are locked."""
+
+    def found(r: Relations) -> Statement:
+        lost = select(
+            _letter.task_execution_id.label("id"), _letter.task_name.label("scope"), _letter.lost_key.label("key")
+        )
+        return lost.where(g.among(_letter.task_execution_id, r["given"].c.id), _letter.lost_key.is_not(None))
+
+    return Transition(name="lost_keys", given={"id": Uuid()}, steps={"found": found}, returns="found")
+
+
+def take_back(g: Grammar) -> Transition:
+    """Give locked keys back to the tasks that had lost them. Whoever has them now, and has Failed, is the one that lost them."""
+
+    def key(r: Relations) -> Statement:
+        given = r["given"].c
+        return (
+            update(idempotency_keys)
+            .where(
+                g.among(_held.task_execution_id, given.holder),
+                _held.task_execution_id == given.holder,
+                _held.scope == given.scope,
+                _held.key == given.key,
+            )
+            .values(task_execution_id=given.id, expires_at=null(), until_finished=true(), created_at=g.now)
+            .returning(_held.task_execution_id.label("id"))
+        )
+
+    def letter(r: Relations) -> Statement:
+        given = r["given"].c
+        return (
+            update(dead_letters)
+            .where(g.among(_letter.task_execution_id, given.holder), _letter.task_execution_id == given.holder)
+            .values(lost_key=given.key)
+        )
+
+    return Transition(name="take_back_keys", given=TAKEN_BACK, steps={"letter": letter, "key": key}, returns="key")

@@ -1,0 +1,322 @@
+"""Transactions besides the task's: what a transactional handler may write by itself, and that it ends its own in no other way."""
+
+from __future__ import annotations
+
+import contextvars
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import scoped_session, sessionmaker
+
+from outboxq import InvalidTarget, Outbox, RetryPolicy, TaskContext, TaskStatus, migrations
+from outboxq.engine import make_engine
+from outboxq.subscriptions import NewEvent, Subscription
+from outboxq.uuid7 import family
+from tests.contract import helpers
+from tests.waiting import until
+
+ONCE = RetryPolicy.never()
+on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+@pytest.fixture
+def child(outbox):
+    """A plain task, for handlers to enqueue."""
+
+    @outbox.task(name="child", queue="never worked on")
+    def child() -> None: ...
+
+    return child
+
+
+def run(outbox, function, **options):
+    """What became of a task of this function."""
+    task = outbox.task(name="parent", queue="parents", retry=ONCE, **{"transactional": True, **options})(function)
+    handle = task.using(outbox).enqueue()
+    worker = outbox.worker(notifications=False, recover_every=60, queues=["parents"])
+    worker.start(burst=True)
+    until(lambda: not worker._claimer.is_alive())
+    assert worker.stop()
+    return outbox.store.get(handle.id)
+
+
+def children(database):
+    return database.rows("SELECT id FROM task_executions WHERE task_name = 'child'")
+
+
+# Who has the writer's lock waits for itself.
+
+
+def test_what_is_enqueued_apart_inside_a_transactional_task_is_refused_where_it_would_wait_for_it(
+    database, outbox, child
+):
+    def parent() -> None:
+        child.using(outbox).enqueue()
+
+    began = time.monotonic()
+    task = run(outbox, parent)
+    if database.name == "postgresql":
+        assert (task.status, len(children(database))) == (TaskStatus.COMPLETED, 1)
+        return
+    assert time.monotonic() - began < 20  # waiting for the lock takes a minute
+    assert task.status is TaskStatus.FAILED
+    assert task.last_error.startswith("InvalidTarget: inside the transactional task parent nothing can be written to /")
+    assert "write using(ctx), or using=ctx in a call of the store" in task.last_error
+    assert children(database) == []
+
+
+def writes(database, outbox):
+    """Every call of the store that writes, each with what it needs to find."""
+    store, worker = database.frozen, database.worker
+    running = [helpers.claimed(database, queue=f"running {n}") for n in range(5)]
+    letters = [helpers.claimed(database, queue="letters") for _ in range(5)]
+    for claim in letters:
+        database.frozen.fail(claim, "no")
+    first, _, third, _, fifth = (claim.id for claim in letters)
+    ready, later = database.add(queue="ready").id, database.add(queue="ready", delay=timedelta(hours=1)).id
+    database.add(queue="claimed")
+    event = {"event_type": "order.paid"}
+    subscription = Subscription(task_name="books", parameter="order", queue="never worked on", **event)
+    return {
+        "emit": lambda **u: store.emit(NewEvent(id=family(), **event), **u),
+        "Outbox.emit": lambda using=outbox: outbox.emit("order.paid", using=using),
+        "subscribe": lambda **u: store.subscribe([subscription], **u),
+        "cancel": lambda **u: store.cancel(ready, **u),
+        "redrive": lambda **u: store.redrive(first, **u),
+        "redrive_all": lambda **u: store.redrive_all(limit=1, **u),
+        "discard": lambda **u: store.discard(third, **u),
+        "discard_all": lambda **u: store.discard_all(limit=1, **u),
+        "schedule_retry": lambda **u: store.schedule_retry(fifth, database.clock(), 1, **u),
+        "run_now": lambda **u: database.frozen.run_now(later, **u),
+        "set_priority": lambda **u: store.set_priority(later, 7, **u),
+        "pause": lambda **u: store.pause("ready", **u),
+        "limit": lambda **u: store.limit("ready", concurrency=1, **u),
+        "resume": lambda **u: store.resume("ready", **u),
+        "claim": lambda **u: database.frozen.claim_ready_task(1, worker_id=worker, queues=["claimed"], **u),
+        "complete": lambda **u: database.frozen.complete(running[0], **u),
+        "fail": lambda **u: database.frozen.fail(running[1], "no", **u),
+        "release": lambda **u: database.frozen.release(running[2], **u),
+        "heartbeat": lambda **u: database.frozen.heartbeat(running[3:], **u),
+        "register": lambda **u: store.register(worker, label="me", concurrency=1, task_names=[], **u),
+        "seen": lambda **u: store.seen(worker, **u),
+        "unregister": lambda **u: store.unregister(worker, **u),
+        "prune": lambda **u: store.prune(timedelta(0), **u),
+    }
+
+
+def test_so_is_every_call_of_the_store_that_writes_unless_it_is_told_to_join(database, outbox):
+    calls, refused, failed = writes(database, outbox), set(), {}
+
+    def parent(ctx: TaskContext) -> None:
+        for name, call in calls.items():
+            if database.name == "postgresql":
+                call()
+                continue
+            try:
+                call()
+            except InvalidTarget:
+                refused.add(name)
+            else:
+                failed[name] = "was not refused"
+            call(using=ctx)
+
+    task = run(outbox, parent)
+    assert task.status is TaskStatus.COMPLETED, task.last_error
+    assert failed == {}
+    assert refused == (set(calls) if database.name == "sqlite" else set())
+
+
+def test_reads_are_not(database, outbox, child):
+    store, ready = outbox.store, database.add(queue="ready").id
+
+    def parent() -> None:
+        store.get(ready)
+        store.history(ready)
+        store.explain(ready)
+        store.stats()
+        store.dead_letters()
+        store.tasks()
+        store.workers()
+        store.subscriptions()
+        store.queue_settings()
+        store.ensure_current()
+        assert store.verify() == []
+        assert store.prune(timedelta(days=1), dry_run=True) == 0
+        assert store.claim_ready_task(1, worker_id=uuid4(), queues=["empty"]) == []
+
+    assert run(outbox, parent).status is TaskStatus.COMPLETED
+
+
+@on_sqlite
+@pytest.mark.parametrize("way", ["its URL", "a link", "a URI", "a creator", "a host's engine", "a worker's engine"])
+def test_another_outbox_on_the_same_file_is_known_however_it_is_reached(database, tmp_path, way):
+    file = Path(make_url(database.url).database)
+    (link := tmp_path / "link.db").symlink_to(file)
+    urls = {"its URL": database.url, "a link": f"sqlite:///{link}", "a URI": f"sqlite:///file:{file}?uri=true"}
+    if way == "a creator":
+        other = Outbox(create_engine("sqlite://", creator=lambda: sqlite3.connect(file, check_same_thread=False)))
+    elif way == "a host's engine":
+        other = Outbox(database.host_engine())
+    elif way == "a worker's engine":
+        other = Outbox(database.own_store().bound_engine)
+    else:
+        other = Outbox(urls[way])
+    child = other.task(name="child", queue="never worked on")(lambda: None)
+    database.own(other.store.bound_engine)
+    task = run(Outbox(database.engine), lambda: child.using(other).enqueue())
+    assert "write using(ctx)" in task.last_error
+
+
+@on_sqlite
+def test_another_file_goes_on(database, tmp_path):
+    migrations.upgrade(url := f"sqlite:///{tmp_path / 'other.db'}")
+    other = Outbox(database.own(make_engine(url)))
+    child = other.task(name="child", queue="never worked on")(lambda: None)
+    assert run(Outbox(database.engine), lambda: child.using(other).enqueue()).status is TaskStatus.COMPLETED
+    assert [task.task_name for task in other.store.tasks()] == ["child"]
+
+
+def test_a_task_that_is_not_transactional_writes_apart(database, outbox, child):
+    task = run(outbox, lambda: child.using(outbox).enqueue(), transactional=False)
+    assert (task.status, len(children(database))) == (TaskStatus.COMPLETED, 1)
+
+
+@on_sqlite
+def test_a_thread_with_a_copy_of_the_handlers_context_is_inside_until_the_handler_has_ended(database, outbox, child):
+    copies, refused = [], []
+
+    def parent() -> None:
+        copies.append(contextvars.copy_context())
+        with ThreadPoolExecutor(1) as pool, pytest.raises(InvalidTarget) as error:
+            pool.submit(copies[0].run, child.using(outbox).enqueue).result()
+        refused.append(str(error.value))
+
+    assert run(outbox, parent).status is TaskStatus.COMPLETED
+    assert len(refused) == 1
+    copies[0].run(child.using(outbox).enqueue)
+    assert len(children(database)) == 1
+
+
+@on_sqlite
+def test_the_session_of_a_program_is_no_way_around_it(database):
+    sessions = scoped_session(sessionmaker(database.host_engine()))
+    outbox = Outbox(database.engine, session=sessions)
+    child = outbox.task(name="child", queue="never worked on")(lambda: None)
+    assert "write using(ctx)" in run(outbox, lambda: child.using(outbox).enqueue()).last_error
+    assert children(database) == []
+
+
+# The transaction is ended by the worker, and by nobody else.
+
+
+@pytest.fixture(params=["ours", "a host's", "nobody's", "a session's"])
+def application(request, database):
+    """An outbox, by whose engine it is that the task's transaction is on; with a table of the application's own."""
+    database.run("CREATE TABLE effects (note TEXT UNIQUE)")
+    engines = {"ours": lambda: database.engine, "nobody's": lambda: database.own(create_engine(database.url))}
+    engine = engines.get(request.param, database.host_engine)()
+    session = scoped_session(sessionmaker(engine)) if request.param == "a session's" else None
+    yield Outbox(engine, session=session)
+    database.run("DROP TABLE effects")
+
+
+def raw(ctx, *statements):
+    cursor = ctx.connection.connection.cursor()
+    for statement in statements:
+        cursor.execute(statement)
+    cursor.close()
+
+
+def write(ctx, note):
+    ctx.connection.execute(text("INSERT INTO effects VALUES (:note)"), {"note": note})
+
+
+ENDINGS = {
+    "COMMIT": ["COMMIT"],
+    "COMMIT and another": ["COMMIT", "BEGIN", "INSERT INTO effects VALUES ('b')"],
+    "COMMIT and another write": ["COMMIT", "INSERT INTO effects VALUES ('b')"],
+    "ROLLBACK": ["ROLLBACK"],
+    "ROLLBACK and another": ["ROLLBACK", "BEGIN", "INSERT INTO effects VALUES ('b')"],
+}
+
+
+@pytest.mark.parametrize(
+    ("ending", "with_session"), [*((one, False) for one in ENDINGS), ("COMMIT", True), ("COMMIT and another", True)]
+)
+def test_a_handler_that_ends_the_transaction_itself_fails(database, application, ending, with_session):
+    def parent(ctx: TaskContext) -> None:
+        write(ctx, "a")
+        if with_session:
+            ctx.session.execute(text("INSERT INTO effects VALUES ('s')"))
+        raw(ctx, *ENDINGS[ending])
+
+    task = run(application, parent)
+    assert task.status is TaskStatus.FAILED
+    assert "the transaction of this task ended before its handler returned" in task.last_error
+    assert ("a",) in database.rows("SELECT note FROM effects") or ending.startswith("ROLLBACK")
+
+
+def test_what_a_handler_takes_back_itself_is_no_end(database, application):
+    def parent(ctx: TaskContext) -> None:
+        write(ctx, "a")
+        nested = ctx.connection.begin_nested()
+        write(ctx, "b")
+        nested.rollback()
+        raw(ctx, "SAVEPOINT mine", "INSERT INTO effects VALUES ('c')", "RELEASE SAVEPOINT mine")
+        ctx.session.execute(text("INSERT INTO effects VALUES ('d')"))
+        ctx.session.rollback()
+        ctx.session.execute(text("INSERT INTO effects VALUES ('e')"))
+
+    task = run(application, parent)
+    assert (task.status, task.last_error) == (TaskStatus.COMPLETED, None)
+    assert database.rows("SELECT note FROM effects ORDER BY note") == [("a",), ("c",), ("e",)]
+
+
+@on_sqlite
+def test_a_conflict_that_rolls_everything_back_is_noticed_although_it_was_swallowed(database, application):
+    def parent(ctx: TaskContext) -> None:
+        write(ctx, "a")
+        with pytest.raises(Exception, match="UNIQUE"):
+            raw(ctx, "INSERT OR ROLLBACK INTO effects VALUES ('a')")
+        raw(ctx, "INSERT INTO effects VALUES ('b')")
+
+    task = run(application, parent)
+    assert "OR ROLLBACK" in task.last_error
+
+
+def test_a_transaction_that_is_chained_to_another_is_noticed(database):
+    ending = "END" if database.name == "sqlite" else "COMMIT AND CHAIN"
+    database.run("CREATE TABLE effects (note TEXT UNIQUE)")
+
+    def parent(ctx: TaskContext) -> None:
+        write(ctx, "a")
+        raw(ctx, ending)
+
+    task = run(Outbox(database.engine), parent)
+    database.run("DROP TABLE effects")
+    assert "ended before its handler returned" in task.last_error
+
+
+def test_no_transaction_after_it_is_read_only(database, application):
+    """The mark by which PostgreSQL tells one transaction from the next is of the one that begins with it."""
+
+    def parent(ctx: TaskContext) -> None:
+        write(ctx, "a")
+
+    assert run(application, parent).status is TaskStatus.COMPLETED
+    with application.store.bound_engine.connect() as connection:
+        for _ in range(2):
+            with connection.begin():
+                connection.execute(text("UPDATE effects SET note = note"))

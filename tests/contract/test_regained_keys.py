@@ -1,0 +1,302 @@
+"""A dead letter whose idempotency key was free meanwhile: it runs again with its key, or it is said who has that."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from sqlalchemy import create_engine, event
+from sqlalchemy.exc import OperationalError
+
+from outboxq.cli.main import main
+from outboxq.errors import DuplicateTask
+from outboxq.model import Handle, NewTask, OnConflict, TaskStatus
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests.contract import helpers
+
+DAY = timedelta(days=1)
+MODES = [OnConflict.RETURN, OnConflict.REPLACE]
+
+
+def add(database, key="k", **fields) -> Handle:
+    return database.add(idempotency_key=key, **{"unique_until_finished": True, **fields})
+
+
+def fail(database, count=1) -> list[UUID]:
+    """The next tasks fail for good."""
+    claims = database.claim(count, queues=["default"])
+    assert len(claims) == count
+    for claim in claims:
+        database.frozen.fail(claim, "no")
+        database.clock.advance(1)
+    return [claim.id for claim in claims]
+
+
+def complete(database) -> UUID:
+    [claim] = database.claim()
+    database.frozen.complete(claim)
+    return claim.id
+
+
+def letter(database, **fields) -> UUID:
+    handle = add(database, **fields)
+    assert fail(database) == [handle.id]
+    return handle.id
+
+
+def statuses(database, *ids) -> list[TaskStatus]:
+    return [database.frozen.get(one).status for one in ids]
+
+
+def redrive(database, task_id, **options):
+    database.frozen.redrive(task_id, **options)
+
+
+def retry(database, task_id, **options):
+    database.frozen.schedule_retry(task_id, database.clock(), 2, **options)
+
+
+both_ways = pytest.mark.parametrize("again", [redrive, retry])
+
+
+# --- Another task has the key
+
+
+@both_ways
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("state", ["waits", "runs"])
+def test_a_dead_letter_whose_key_another_task_has_is_refused_and_that_one_named(database, again, joined, state):
+    old, new = letter(database), add(database).id
+    if state == "runs":
+        database.claim()
+    before = helpers.everything(database)
+    with helpers.transaction(database) if joined else nullcontext() as connection:
+        with pytest.raises(DuplicateTask, match=f"task {old} cannot run again.*'k'.* has task {new} by now") as error:
+            again(database, old, using=connection)
+        assert error.value.task_id == new
+        if connection is not None:
+            connection.commit()
+    assert helpers.everything(database) == before
+
+
+@both_ways
+def test_asked_for_it_takes_the_key_back_and_the_other_goes_on(database, again):
+    old, new = letter(database), add(database).id
+    again(database, old, take_key_back=True)
+    assert statuses(database, old, new) == [TaskStatus.READY] * 2
+    assert add(database) == Handle(id=old, created=False)
+    assert len(database.claim(2)) == 2
+
+
+def test_a_key_that_another_has_for_ever_is_refused_even_when_that_one_has_completed(database):
+    old, new = letter(database), add(database, unique_until_finished=False).id
+    assert complete(database) == new
+    with pytest.raises(DuplicateTask, match=str(new)):
+        database.frozen.redrive(old)
+    database.frozen.redrive(old, take_key_back=True)
+
+
+# --- Nobody has it
+
+
+@both_ways
+@pytest.mark.parametrize("other", ["none", "completed", "pruned", "failed"])
+def test_a_key_that_is_free_again_is_the_tasks_own_again(database, again, other):
+    old = letter(database)
+    if other != "none":
+        new = add(database).id
+        assert [new] == (fail(database) if other == "failed" else [complete(database)])
+    if other == "pruned":
+        database.clock.advance(2 * DAY)
+        assert database.frozen.prune(DAY) == 1
+    again(database, old)
+    assert add(database) == Handle(id=old, created=False)
+    assert complete(database) == old
+    assert add(database).created
+    if other == "failed":  # which has lost the key in its turn
+        with pytest.raises(DuplicateTask):
+            again(database, new)
+
+
+def test_of_three_that_had_the_key_each_is_told_who_has_it_now(database):
+    first, second, third = letter(database), letter(database), add(database).id
+    for one in (first, second):
+        with pytest.raises(DuplicateTask) as error:
+            database.frozen.redrive(one)
+        assert error.value.task_id == third
+    assert complete(database) == third
+    database.frozen.redrive(second)
+    with pytest.raises(DuplicateTask) as error:
+        database.frozen.redrive(first)
+    assert error.value.task_id == second
+
+
+def test_a_key_whose_time_was_over_is_nobodys_to_ask_for(database):
+    old = letter(database, unique_for=DAY, unique_until_finished=False)
+    database.clock.advance(2 * DAY)
+    new = add(database, unique_for=DAY, unique_until_finished=False)
+    assert new.created
+    database.frozen.redrive(old)
+    assert len(database.claim(2)) == 2
+
+
+def test_what_is_discarded_asks_for_no_key(database):
+    old, new = letter(database), add(database).id
+    database.frozen.discard(old)
+    assert add(database) == Handle(id=new, created=False)
+
+
+# --- Many
+
+
+def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, monkeypatch):
+    monkeypatch.setattr("outboxq.store.dead_letters._BATCH", 3)
+    lost = [letter(database, key=f"lost {n}") for n in range(4)]
+    owners = [add(database, key=f"lost {n}", queue="owners").id for n in range(4)]
+    plain, own = (
+        [letter(database, key=None, unique_until_finished=False) for _ in range(3)],
+        letter(database, key="own"),
+    )
+    with caplog.at_level("WARNING", "outboxq.store"):
+        assert database.frozen.redrive_all() == 4
+    assert statuses(database, *lost) == [TaskStatus.FAILED] * 4
+    assert statuses(database, *plain, own, *owners) == [TaskStatus.READY] * 8
+    [said] = [record.message for record in caplog.records if "left out" in record.message]
+    assert said.startswith("left out 4 of the dead letters, since other tasks have their idempotency keys")
+    assert str(min(lost)) in said
+
+
+@pytest.mark.parametrize("other", ["failed", "pruned"])
+def test_of_two_dead_letters_with_one_key_one_runs(database, other):
+    first, second = letter(database), letter(database)
+    if other == "pruned":  # who had it after both of them
+        third = add(database).id
+        assert complete(database) == third
+        database.clock.advance(2 * DAY)
+        assert database.frozen.prune(DAY) == 1
+    assert database.frozen.redrive_all() == 1
+    runs = second if other == "failed" else first  # the one that has it, else the older one
+    assert add(database) == Handle(id=runs, created=False)
+    assert sorted(statuses(database, first, second)) == [TaskStatus.FAILED, TaskStatus.READY]
+    assert database.frozen.redrive_all() == 0
+
+
+def test_the_commands_say_so(database, capsys, caplog):
+    def said(*command, code=0):
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, command), "--url", database.url])
+        assert (ended.value.code or 0) == code
+        return "".join(capsys.readouterr())
+
+    lost, other = letter(database), letter(database, key="other")
+    owner = add(database).id
+    database.run(
+        "UPDATE dead_letters SET failed_at = '2020-01-01T00:00:00.000000+00:00'"
+    )  # by the clock of the command
+    assert f"has task {owner} by now" in said("task", "retry", lost, code=1)
+    assert f"has task {owner} by now" in said("failed", "redrive", lost, code=1)
+    assert "1 redriven" in said("failed", "redrive", "--all")
+    assert "left out 1 of the dead letters" in caplog.text  # which goes to stderr where nobody has set up logging
+    assert statuses(database, other, lost) == [TaskStatus.READY, TaskStatus.FAILED]
+    assert "each of which was looked at" in said("failed", "redrive", "--all", "--take-key-back", code=2)
+    said("task", "retry", lost, "--take-key-back")
+    assert statuses(database, lost) == [TaskStatus.READY]
+
+
+# --- At once
+
+
+@both_ways
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+def test_who_runs_again_while_its_key_is_being_taken_over_waits_and_is_refused(database, again, commits):
+    old = letter(database)
+    with helpers.transaction(database) as it:
+        new = database.frozen.enqueue(keyed(), using=it)
+        assert new.created
+        with helpers.stuck(database, lambda: again(database, old)) as waiting:
+            assert not waiting.done()
+            it.commit() if commits else it.rollback()
+            error = waiting.exception(60)
+    if commits:
+        assert isinstance(error, DuplicateTask)
+        assert error.task_id == new.id
+    assert statuses(database, old) == [TaskStatus.FAILED if commits else TaskStatus.READY]
+
+
+@both_ways
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
+def test_who_wants_the_key_of_a_task_that_is_being_run_again_waits_and_finds_it_taken(database, again, mode, commits):
+    old, new = letter(database), keyed(mode)
+    with helpers.transaction(database) as it:
+        again(database, old, using=it)
+        with helpers.stuck(database, lambda: database.frozen.enqueue(new)) as waiting:
+            assert not waiting.done()
+            it.commit() if commits else it.rollback()
+            answer = waiting.result(60)
+    kept = Handle(id=old, created=False, replaced=mode is OnConflict.REPLACE)
+    assert answer == (kept if commits else Handle(id=new.id))
+    assert len(database.claim(2)) == 1
+
+
+@both_ways
+@pytest.mark.parametrize("mode", MODES)
+def test_who_saw_that_the_key_was_free_before_its_task_ran_again_looks_once_more(postgresql, again, mode):
+    old, engine, moved = letter(postgresql), postgresql.own(create_engine(postgresql.url)), []
+
+    def run_again(_connection, _cursor, sql, *_):
+        if "locked" in sql and not moved:
+            moved.append(again(postgresql, old))
+
+    event.listen(engine, "before_cursor_execute", run_again)
+    handle = Store(engine, clock=postgresql.clock).enqueue(keyed(mode))
+    assert len(moved) == 1
+    assert handle == Handle(id=old, created=False, replaced=mode is OnConflict.REPLACE)
+    assert len(postgresql.claim(2)) == 1
+
+
+def keyed(mode=OnConflict.RETURN) -> NewTask:
+    fields = {"idempotency_key": "k", "unique_until_finished": True, "on_conflict": mode}
+    return NewTask(id=uuid7(), task_name="tests.work", args="{}", **fields)
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_above_read_committed_who_looked_before_it_ran_again_is_refused_the_key(postgresql, level):
+    old = letter(postgresql)
+    engine = postgresql.own(postgresql.host_engine().execution_options(isolation_level=level))
+    with engine.connect() as it, it.begin():
+        assert it.exec_driver_sql("SELECT status FROM task_executions").all() == [("Failed",)]
+        postgresql.frozen.redrive(old)
+        with pytest.raises(OperationalError, match="could not serialize access"):
+            postgresql.frozen.enqueue(keyed(), using=it)
+    assert len(postgresql.claim(2)) == 1
+
+
+def test_two_operators_of_two_letters_with_one_key_run_one(database):
+    first, second = letter(database), letter(database)
+    found = helpers.at_once(lambda: redrive(database, first), lambda: redrive(database, second))
+    assert sorted(type(one).__name__ for one in found) == ["DuplicateTask", "NoneType"]
+    assert sorted(statuses(database, first, second)) == [TaskStatus.FAILED, TaskStatus.READY]
+
+
+def test_redrives_and_enqueues_of_the_same_keys_at_once_leave_one_task_of_each(database):
+    keys = [f"k{n}" for n in range(6)]
+    for key in keys:
+        letter(database, key=key)
+    batches = [
+        [
+            NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key=key, unique_until_finished=True)
+            for key in order
+        ]
+        for order in (keys, keys[::-1])
+    ]
+    found = helpers.at_once(
+        database.frozen.redrive_all,
+        *(lambda tasks=tasks: database.frozen.enqueue_many(tasks) for tasks in batches),
+        database.frozen.redrive_all,
+    )
+    assert not [one for one in found if isinstance(one, Exception)]
+    assert len(database.claim(100)) == len(keys)
