@@ -31,6 +31,8 @@ _BUSY = 50.0
 _MEMORY = 0.1
 _NAP = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _PATIENT_PAUSE, _PATIENT_AFTER = 0.001, 0.05, 1.0, 10.0
+_REST = 20
+"""How many times as long as a look in vain has taken nobody looks again."""
 _LONGEST_JITTER = 0.02
 _LATELY, _MANY = 1.0, 10
 _FAREWELL = 0.5
@@ -131,7 +133,7 @@ class PostgresDistributor:
             if seen.seconds is not None:
                 longest = min(longest, seen.seconds)
             if seen.due:
-                return min(self._pause_in_vain(), longest)
+                return min(self._pause_in_vain(settled=seen.settled), longest)
             if seen.settled:
                 return longest
             if self._bell.wait(min(pause, longest, end - now)) or now >= min(end, self._announced_until):
@@ -166,9 +168,18 @@ class PostgresDistributor:
             longest = min(longest, ahead.seconds)
         return min(self._pause_in_vain(), longest) if ahead.due else longest
 
-    def _pause_in_vain(self) -> float:
-        """What is due and the last claim did not get, another worker holds, and may yet let go of."""
-        return min(_FIRST_PAUSE * 2**self._in_vain, _PATIENT_PAUSE) if self._in_vain else 0
+    def _pause_in_vain(self, *, settled: bool = True) -> float:
+        """What is due and the last claim did not get, another worker holds, and may yet let go of.
+
+        Or keys that cannot be claimed hide whether others can. To look behind many takes long, and whoever is notified
+        meanwhile has to wait for that; so a long look is followed by a longer rest, once everybody notifies (`settled`).
+        """
+        if not self._in_vain:
+            return 0
+        pause: float = _FIRST_PAUSE * 2**self._in_vain
+        if settled:
+            pause = max(pause, (time.monotonic() - self._returned_at) * _REST)
+        return min(pause, _PATIENT_PAUSE)
 
     def _rate(self) -> float:
         """Claims a second that found something, of late."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from sqlalchemy import Engine
 
 from ..engine import detached
 from ..store import Store
+from ..store.reading import Look
 from .base import Bell, Health
 from .commits import Told, told_of_commits
 
@@ -27,6 +29,8 @@ processor's caches, 100 or more: 6 ms apart they cost 2 % of a core.
 _HINT = 0.02
 """For so long after a commit in this process has begun, look without a pause worth the name."""
 _MOMENT = 0.0005
+_REST, _LONGEST_REST = 100, 2.0
+"""A claim in vain that took the processor for a second is followed by so many seconds without another, up to so many."""
 
 
 class SqliteDistributor:
@@ -57,6 +61,10 @@ class SqliteDistributor:
         self._closed = False
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
+        self._in_vain = False
+        """Work was believed in at the last return, and no claim has found something since."""
+        self._worked = 0.0
+        """What the processor had done for the waiting thread when it last returned."""
 
     @property
     def health(self) -> Health:
@@ -71,21 +79,42 @@ class SqliteDistributor:
             self._told[self] = self._hint
 
     def wait_for_work(self, timeout: float | None = None) -> None:
-        if self._is_over():
-            return
-        began = time.monotonic()
-        seconds = self._poll if timeout is None else min(self._poll, timeout)
+        try:
+            if not self._is_over():
+                self._wait(time.monotonic(), math.inf if timeout is None else timeout)
+        finally:
+            self._worked = time.thread_time()
+
+    def at_work(self, *, saturated: bool = False) -> None:  # noqa: ARG002 - nobody is notified, so nothing is withdrawn
+        self._in_vain = False
+
+    def _wait(self, began: float, longest: float) -> None:
         ahead = self._store.look_ahead(self._queues, event_types=self._event_types)
+        in_vain, self._in_vain = self._in_vain, ahead.due
         if ahead.due:
+            if in_vain:
+                rest = min((time.thread_time() - self._worked) * _REST, _LONGEST_REST)
+                self._rest(time.monotonic() + min(rest, longest), _moment(ahead))
             return
-        if ahead.seconds is not None:
-            seconds = min(seconds, ahead.seconds)
-        while (left := began + seconds - time.monotonic()) > 0 and not self._has_changed():
+        end = min(began + min(self._poll, longest), _moment(ahead))
+        while (left := end - time.monotonic()) > 0 and not self._has_changed():
             if self._bell.wait(min(left, self._pause())) and self._is_over():
                 return
 
-    def at_work(self, *, saturated: bool = False) -> None:
-        """Nothing to be withdrawn: nobody is notified."""
+    def _rest(self, end: float, next_due: float) -> None:
+        """Wait, unless something new can be claimed, until it is worth another look behind the keys that cannot.
+
+        They hide whether others can, and a look behind all of them takes long: without a rest it would take a core, and the
+        claims that follow it the other writers' turns. A look for what is new is short.
+        """
+        while (now := time.monotonic()) < end:
+            if self._connection is None or self._has_changed() or next_due <= now:
+                recent = self._store.look_ahead(self._queues, event_types=self._event_types, recent=True)
+                if recent.due:
+                    return
+                next_due = _moment(recent)
+            if self._bell.wait(min(end, next_due, now + self._pause()) - now) and self._is_over():
+                return
 
     def wake(self) -> None:
         self._woken = True
@@ -137,3 +166,8 @@ class SqliteDistributor:
         """Called when a commit is about to happen, so there is nothing to be claimed yet."""
         self._hinted_at = time.monotonic()
         self._bell.ring()
+
+
+def _moment(ahead: Look) -> float:
+    """When the next task is due, on the clock that waits go by."""
+    return math.inf if ahead.seconds is None else time.monotonic() + ahead.seconds

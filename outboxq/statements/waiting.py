@@ -20,11 +20,17 @@ def any_due(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]
     return select(literal_column("1").label("due")).where(may_claim(g, plain, with_keys))
 
 
+def any_recent(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
+    """One row if something can be claimed that became so lately: reads few rows, however many keys cannot be claimed.
+
+    No row says that nothing new was found, and not that there is nothing.
+    """
+    found = or_(_plain_due(g, plain), keyed.any_recent(g, with_keys))
+    return select(literal_column("1").label("due")).where(found)
+
+
 def may_claim(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
-    found = _open_pairs(g, plain)
-    entry = task_outbox.alias("entry_due")
-    without = due(g, found, entry.c.id, entry=entry).correlate(found).exists()
-    return or_(select(found.c.queue).where(without).exists(), keyed.any_due(g, with_keys))
+    return or_(_plain_due(g, plain), keyed.any_due(g, with_keys))
 
 
 def next_available_at(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
@@ -58,6 +64,13 @@ def next_available_at(g: Grammar, plain: FromClause, with_keys: FromClause) -> S
         select(later.label("available_at")).select_from(found), keyed.next_available_at(g, with_keys), rates
     ).subquery("moments")
     return select(func.min(moments.c.available_at, type_=task_outbox.c.available_at.type).label("available_at"))
+
+
+def _plain_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
+    found = _open_pairs(g, queues)
+    entry = task_outbox.alias("entry_due")
+    without = due(g, found, entry.c.id, entry=entry).correlate(found).exists()
+    return select(found.c.queue).where(without).exists()
 
 
 def _open_pairs(g: Grammar, queues: FromClause) -> CTE:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,14 +27,20 @@ class Keys(Transactions):
         super().__init__(*args, **kwargs)
         self._cursors: dict[str, str] = {}
         """Where the last claim of each queue's keys ended. It is no matter if two threads confuse each other here."""
+        self._served: dict[str, int] = {}
+        """When each queue last had a key won, by `_wins`."""
+        self._wins = itertools.count(1)
 
     def _keyed_fairly(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
-        """The keys take turns; behind many that cannot be claimed, those due the longest are found."""
-        return self._keyed(target, limit, values, queues, (self._rotate, self._oldest))
+        """The queues take turns, and so do the keys of each.
+
+        Behind many that cannot be claimed, those due the longest are found, and those in which something happened last.
+        """
+        return self._keyed(target, limit, values, queues, (self._rotate, self._oldest, self._recent))
 
     def _keyed_oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
         """The keys with what is due the longest come first."""
-        return self._keyed(target, limit, values, queues, (self._oldest, self._rotate))
+        return self._keyed(target, limit, values, queues, (self._oldest, self._rotate, self._recent))
 
     def _keyed(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], ways: Sequence[Way]
@@ -52,11 +60,16 @@ class Keys(Transactions):
     def _rotate(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], budget: int | None = None
     ) -> tuple[list[Row], bool]:
-        """Win keys behind the cursors; where the keys end, from the first key up to where it began."""
+        """Win keys behind the cursors; where the keys end, from the first key up to where it began.
+
+        The queue that was served last comes last, so that each has its turn in claims of one, too.
+        """
+        queues = sorted(queues, key=lambda queue: self._served.get(queue, 0))
         began = {queue: self._cursors.get(queue, "") for queue in queues}
         budget = budget or min(max(2 * limit, _LEAST), _MOST)
         segments: list[Segment] = [(queue, after, None) for queue, after in began.items()]
         won, ended = self._win(target, limit, values, segments, budget)
+        self._cursors.update(dict.fromkeys(ended, ""))  # else the queue's next turn would find nothing
         again: list[Segment] = [(queue, "", began[queue]) for queue in queues if queue in ended and began[queue]]
         if again and len(won) < limit:
             more, wrapped = self._win(target, limit - len(won), values, again, budget)
@@ -76,26 +89,52 @@ class Keys(Transactions):
     def _win(
         self, target: Target, limit: int, values: dict[str, Any], segments: Sequence[Segment], budget: int
     ) -> tuple[list[Row], set[str]]:
-        """The keys won, and the queues whose segment was looked at to its end. Moves the cursors."""
+        """The keys won, and the queues whose segment was looked at to its end. Moves the cursors.
+
+        A queue's cursor never passes a key that could have been won and was not asked for. What was asked for is told by
+        the numbers that the statement goes by, never by names, which the database may order otherwise than Python does.
+        """
         seen = target.dialect.statements.win_keys.run(
             target.execute, values | {"limit": limit, "budget": budget}, segments
         )
-        won = [row for row in seen if row["won"] is not None]
-        last = max((row["n"], row["queue"]) for row in won) if len(won) == limit else (budget + 1, "")
-        looked_at = dict.fromkeys((queue for queue, _, _ in segments), 0)
+        seen.sort(key=lambda row: (row["place"], row["n"]))
+        turns: Counter[int] = Counter()
         for row in seen:
-            if (row["n"], row["queue"]) <= last and row["n"] > looked_at[row["queue"]]:
-                looked_at[row["queue"]] = row["n"]
+            turns[row["place"]] += row["free"]
+            row["turn"] = turns[row["place"]], row["place"]
+        won = [row for row in seen if row["won"] is not None]
+        won.sort(key=lambda row: row["turn"])
+        last = won[-1]["turn"] if len(won) == limit else (budget + 1, 0)
+        passed, unasked = dict.fromkeys((queue for queue, _, _ in segments), 0), set()
+        for row in seen:
+            if row["free"] and row["turn"] > last:
+                unasked.add(row["queue"])
+            elif row["queue"] not in unasked:
+                passed[row["queue"]] += 1
                 self._cursors[row["queue"]] = row["partition_key"]
-        return won, {queue for queue, n in looked_at.items() if n < budget}
+        for row in won:
+            self._served[row["queue"]] = next(self._wins)
+        return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
     def _oldest(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
     ) -> tuple[list[Row], bool]:
+        """Win the keys with what is due the longest. A key that can be won has something due, so few entries may be all."""
         budget = min(max(2 * limit, _LEAST), _MOST)
-        segments: list[Segment] = [(queue, "", None) for queue in queues]
         seen = target.dialect.statements.win_due_keys.run(
-            target.execute, values | {"limit": limit, "budget": budget}, segments
+            target.execute, values | {"limit": limit, "budget": budget}, _whole(queues)
+        )
+        entries = Counter[str]()
+        for row in seen:
+            entries[row["queue"]] += row["entries"]
+        return [row for row in seen if row["won"] is not None], all(entries[queue] < budget for queue in queues)
+
+    def _recent(
+        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
+    ) -> tuple[list[Row], bool]:
+        """Win keys in which something happened last: whoever was woken finds what woke it, however many others are blocked."""
+        seen = target.dialect.statements.win_recent_keys.run(
+            target.execute, values | {"limit": limit, "budget": _MOST}, _whole(queues)
         )
         return [row for row in seen if row["won"] is not None], False
 
@@ -113,6 +152,10 @@ class Keys(Transactions):
         if changed:
             statements.settle_keys.run(target.execute, values, changed)
         return found, len(taken) > len(found)
+
+
+def _whole(queues: Sequence[str]) -> list[Segment]:
+    return [(queue, "", None) for queue in queues]
 
 
 def started(taken: Sequence[Row]) -> list[Row]:

@@ -85,18 +85,23 @@ class Reading(Transactions):
         queues: Sequence[str] | None = None,
         *,
         event_types: Sequence[str] | None = None,
+        recent: bool = False,
         using: object = None,
     ) -> Look:
         """Whether a task of these queues is due, and when the next one is.
 
-        In this order of reading, so that a task that becomes due meanwhile is seen by one or the other.
+        In this order of reading, so that a task that becomes due meanwhile is seen by one or the other. `recent` asks only
+        for what became claimable lately: a short look behind any number of keys that cannot be claimed, which may miss others.
         """
 
         def work(target: Target) -> Look:
             statements = target.dialect.statements
             following, any_due = statements.next_available_at, statements.any_due
+            if recent:
+                any_due = statements.any_recent
             if queues is not None:
-                following, any_due = statements.next_available_at_given, statements.any_due_given
+                following = statements.next_available_at_given
+                any_due = statements.any_recent_given if recent else statements.any_due_given
             values = self._values(target) | self._scope(target, queues, event_types)
             moment = following.run(target.execute, values)[0]["available_at"]
             values |= self._values(target)

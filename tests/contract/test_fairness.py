@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -113,6 +115,84 @@ def test_two_workers_that_take_one_at_a_time_starve_nobody(database, workers):
     seen = Counter(key for number in range(40) for key in pair[number % 2](1))
     assert seen[None] == 20, seen
     assert all(seen[f"k{number}"] >= 4 for number in range(4)), seen
+
+
+@pytest.fixture
+def queues_served(database, workers):
+    """`queues_served(limit, claims)`: the queues of so many claims of one worker, whose keys begin with their queue's name."""
+    (work,) = workers(1)
+
+    def serve(limit, claims):
+        return [[key.split("-")[0] for key in work(limit)] for _ in range(claims)]
+
+    return serve
+
+
+def put(database, queue, many, **fields):
+    for number in range(many):
+        database.add(queue=queue, partition_key=f"{queue}-{number:03}", **fields)
+
+
+def test_claims_of_one_alternate_between_a_queue_of_many_keys_and_one_of_few(database, queues_served):
+    put(database, "a", 40)
+    put(database, "z", 5)
+    seen = [queue for (queue,) in queues_served(1, 45)]
+    assert sorted(seen[:10]) == ["a"] * 5 + ["z"] * 5
+    assert all(one != other for one, other in itertools.pairwise(seen[:10]))
+    assert seen[10:] == ["a"] * 35
+
+
+def test_a_queue_of_one_key_has_every_second_claim_of_one(database, queues_served):
+    """Its round ends with each of its tasks, and begins again."""
+    put(database, "a", 40)
+    for _ in range(5):
+        database.add(queue="z", partition_key="z-only")
+    seen = [queue for (queue,) in queues_served(1, 10)]
+    assert seen.count("z") == 5, seen
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 5])
+def test_three_queues_get_the_same_share_whatever_their_names_and_sizes(database, queues_served, limit):
+    sizes = {"apple": 60, "Mango": 20, "zebra": 20}
+    for queue, many in sizes.items():
+        put(database, queue, many)
+    served = Counter[str]()
+    for batch in queues_served(limit, 60 // limit):
+        served.update(batch)
+        assert max(served.values()) - min(served[queue] for queue in sizes) <= 1, served
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+def test_keys_that_cannot_be_claimed_do_not_cost_their_queue_its_turn(database, workers, limit):
+    """A queue's claimable keys are counted, not those that stand before them; and none of them is passed over."""
+    put(database, "a", 40)
+    put(database, "z", 40, delay=timedelta(hours=1))  # and four more before each that can be
+    for number in range(5):
+        database.add(queue="z", partition_key=f"z-{number}05-late")
+        for blocked in range(4):
+            database.add(queue="z", partition_key=f"z-{number}0{blocked}", delay=timedelta(hours=1))
+    (work,) = workers(1)
+    seen = [key for _ in range(12 // limit) for key in work(limit)]
+    assert [key for key in seen if key[0] == "z"] == [f"z-{number}05-late" for number in range(5)], seen
+
+
+def test_queues_whose_keys_do_not_take_turns_go_by_what_is_due_the_longest(database, queues_served):
+    for queue in ("a", "z"):
+        database.frozen.order(queue, fair=False)
+    order = ["z", "a", "a", "z", "a", "z", "z", "a"]
+    for number, queue in enumerate(order):
+        database.add(queue=queue, partition_key=f"{queue}-{number}")
+        database.clock.advance(1)
+    assert [queue for (queue,) in queues_served(1, len(order))] == order
+
+
+def test_queues_with_turns_and_one_without_all_get_theirs_in_claims_of_one(database, queues_served):
+    database.frozen.order("m", fair=False)
+    for queue in "amz":
+        put(database, queue, 20)
+    seen = Counter(queue for (queue,) in queues_served(1, 20))
+    assert seen["m"] == 10, seen
+    assert seen["a"] == seen["z"] == 5, seen
 
 
 @pytest.mark.parametrize("many", [1, 3])

@@ -13,6 +13,7 @@ from outboxq.distributor import create_work_distributor
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.store import Sleeping, Store
 from outboxq.uuid7 import uuid7
+from tests.conftest import Database
 from tests.contract import helpers
 from tests.sleeper import Sleeper, ear
 from tests.waiting import until
@@ -492,3 +493,26 @@ def test_a_sleeping_worker_wakes_when_a_key_is_freed(postgresql):
             assert woken.result(30)
     finally:
         distributor.close()
+
+
+# Names are ordered by the database
+
+
+def test_the_cursor_of_a_queue_that_was_not_served_stays_however_the_database_orders_names(
+    cluster, migrated_postgresql
+):
+    """Python has B before a, this database a before B."""
+    url = cluster.create_database(template=migrated_postgresql)
+    database = Database("postgresql", url)
+    try:
+        for column in ("queue", "partition_key"):
+            database.run(f'ALTER TABLE task_outbox ALTER COLUMN {column} TYPE text COLLATE "en-x-icu"')
+        for number in range(4):
+            for queue in ("a", "B", "c"):
+                database.add(queue=queue, partition_key=f"{queue}{number}")
+        served = [claim.partition_key for _ in range(12) for claim in database.claim()]
+    finally:
+        database.close()
+        cluster.drop_database(url)
+    assert [key for key in served if key[0] == "B"] == ["B0", "B1", "B2", "B3"]
+    assert all({key[0] for key in served[n : n + 3]} == {"a", "B", "c"} for n in range(0, 12, 3)), served

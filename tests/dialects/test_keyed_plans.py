@@ -293,11 +293,13 @@ class Grown:
         for prepared in (
             catalogue.win_keys,
             catalogue.win_due_keys,
+            catalogue.win_recent_keys,
             catalogue.claim_heads,
             catalogue.settle_keys,
             catalogue.besides,
             catalogue.besides_given,
             catalogue.any_due_given,
+            catalogue.any_recent_given,
             catalogue.next_available_at_given,
             catalogue.prune,
             catalogue.letters_newest,

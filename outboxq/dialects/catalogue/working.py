@@ -50,6 +50,10 @@ class Working(Catalogue):
         return self._compile(keyed.win_due(self._g))
 
     @cached_property
+    def win_recent_keys(self) -> Plan:
+        return self._compile(keyed.win_recent(self._g))
+
+    @cached_property
     def claim_heads(self) -> Plan:
         return self._compile(keyed.take_heads(self._g))
 
@@ -77,6 +81,15 @@ class Working(Catalogue):
     def any_due_given(self) -> Prepared:
         given = self._given()
         return self._dialect.prepare(waiting.any_due(self._g, given, given))
+
+    @cached_property
+    def any_recent(self) -> Prepared:
+        return self._dialect.prepare(waiting.any_recent(self._g, claim.every_queue(), keyed.every_queue()))
+
+    @cached_property
+    def any_recent_given(self) -> Prepared:
+        given = self._given()
+        return self._dialect.prepare(waiting.any_recent(self._g, given, given))
 
     @cached_property
     def next_available_at(self) -> Prepared:

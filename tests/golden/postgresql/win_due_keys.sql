@@ -8,7 +8,7 @@ given AS
 FROM unnest(%(given_queue)s::TEXT[], %(given_after)s::TEXT[], %(given_upto)s::TEXT[]) WITH ORDINALITY AS batch(queue,
     after, upto, ordinal)),
 oldest AS
-(SELECT given.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first
+(SELECT given.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first, count(*) AS entries
 FROM given
 JOIN LATERAL (SELECT due_entry.id AS id, due_entry.task_execution_id AS task_execution_id, due_entry.queue AS queue,
     due_entry.priority AS priority, due_entry.partition_key AS partition_key, due_entry.position AS position,
@@ -21,8 +21,8 @@ FROM clock)
 ORDER BY due_entry.available_at, due_entry.id
   LIMIT %(budget)s::INTEGER) AS due ON true GROUP BY given.queue, due.partition_key),
 hop AS MATERIALIZED
-(SELECT due_keys.task_execution_id AS id, due_keys.queue AS queue, due_keys.partition_key AS partition_key, due_keys.n
-    AS n, due_keys.available_at <= (SELECT clock.now
+(SELECT due_keys.task_execution_id AS id, due_keys.queue AS queue, due_keys.partition_key AS partition_key,
+    due_keys.place AS place, due_keys.n AS n, due_keys.entries AS entries, due_keys.available_at <= (SELECT clock.now
 FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
 FROM event_types
 WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
@@ -30,9 +30,9 @@ WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_t
     length(event_types.event_type) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL AS free
-FROM (SELECT oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS partition_key,
-    head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY oldest.first,
-    oldest.partition_key) AS n
+FROM (SELECT 0 AS place, oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
+    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
+    oldest.first, oldest.partition_key) AS n, oldest.entries AS entries
 FROM oldest
 JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
     head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
@@ -46,10 +46,13 @@ won AS
 (INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT locked.queue AS queue,
     locked.partition_key AS partition_key, locked.id AS id, false AS anon_1
 FROM (SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
-FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id
+FROM (SELECT turns.queue AS queue, turns.partition_key AS partition_key, turns.id AS id
+FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id, hop.place AS place, row_number() OVER
+    (PARTITION BY hop.place
+ORDER BY hop.n) AS turn
 FROM hop
-WHERE hop.free
-ORDER BY hop.n, hop.queue
+WHERE hop.free) AS turns
+ORDER BY turns.turn, turns.place
   LIMIT %(budget)s::INTEGER) AS unclaimed
 WHERE pg_try_advisory_xact_lock(hashtextextended(concat_ws(chr(31), 'outboxq', unclaimed.queue,
     unclaimed.partition_key), 0))
@@ -57,5 +60,5 @@ WHERE pg_try_advisory_xact_lock(hashtextextended(concat_ws(chr(31), 'outboxq', u
 ORDER BY locked.queue, locked.partition_key
 ON CONFLICT DO NOTHING
 RETURNING partition_claims.task_execution_id AS id, partition_claims.held AS won)
-  SELECT hop.id, hop.queue, hop.partition_key, hop.n, hop.free, won.won
+  SELECT hop.id, hop.queue, hop.partition_key, hop.place, hop.n, hop.entries, hop.free, won.won
 FROM hop LEFT OUTER JOIN won ON won.id = hop.id

@@ -6,23 +6,23 @@ given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, given_rows.value AS queue
 FROM json_each(:given) AS given_rows),
 oldest AS
-(SELECT given.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first
+(SELECT given.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first, count(*) AS entries
 FROM given JOIN task_outbox AS due ON due.id IN (SELECT due_entry.id
 FROM task_outbox AS due_entry
 WHERE due_entry.queue = given.queue AND due_entry.partition_key IS NOT NULL AND due_entry.available_at <= :now
 ORDER BY due_entry.available_at, due_entry.id
   LIMIT :budget OFFSET :param_1) GROUP BY given.queue, due.partition_key)
-  SELECT due_keys.task_execution_id AS id, due_keys.queue, due_keys.partition_key, due_keys.n, due_keys.available_at <=
-      :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
+  SELECT due_keys.task_execution_id AS id, due_keys.queue, due_keys.partition_key, due_keys.place, due_keys.n,
+      due_keys.entries, due_keys.available_at <= :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
 FROM event_types
 WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
     = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
     length(event_types.event_type) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL AS free
-FROM (SELECT oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS partition_key,
-    head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY oldest.first,
-    oldest.partition_key) AS n
+FROM (SELECT 0 AS place, oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
+    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
+    oldest.first, oldest.partition_key) AS n, oldest.entries AS entries
 FROM oldest JOIN task_outbox AS head ON head.id = (SELECT head_entry.id
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
@@ -32,16 +32,19 @@ ORDER BY head_entry.priority DESC, head_entry.position
 -- won
 WITH hop AS MATERIALIZED
 (SELECT hop_rows."key" AS ordinal, json_extract(hop_rows.value, '$[0]') AS id, json_extract(hop_rows.value, '$[1]') AS
-    queue, json_extract(hop_rows.value, '$[2]') AS partition_key, json_extract(hop_rows.value, '$[3]') AS n,
-    json_extract(hop_rows.value, '$[4]') AS free
+    queue, json_extract(hop_rows.value, '$[2]') AS partition_key, json_extract(hop_rows.value, '$[3]') AS place,
+    json_extract(hop_rows.value, '$[4]') AS n, json_extract(hop_rows.value, '$[5]') AS free
 FROM json_each(:hop) AS hop_rows)
   INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) SELECT locked.queue,
       locked.partition_key, locked.id, 0 AS anon_1
 FROM (SELECT unclaimed.queue AS queue, unclaimed.partition_key AS partition_key, unclaimed.id AS id
-FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id
+FROM (SELECT turns.queue AS queue, turns.partition_key AS partition_key, turns.id AS id
+FROM (SELECT hop.queue AS queue, hop.partition_key AS partition_key, hop.id AS id, hop.place AS place, row_number() OVER
+    (PARTITION BY hop.place
+ORDER BY hop.n) AS turn
 FROM hop
-WHERE hop.free = 1
-ORDER BY hop.n, hop.queue
+WHERE hop.free = 1) AS turns
+ORDER BY turns.turn, turns.place
   LIMIT :budget OFFSET :param_1) AS unclaimed
 WHERE 1 = 1
   LIMIT :limit OFFSET :param_2) AS locked

@@ -1,0 +1,162 @@
+"""A wall of keys that cannot be claimed hides no task of another key, and costs nobody anything while nothing happens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from outboxq.distributor import create_work_distributor
+from outboxq.model import NewTask
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests.contract.test_fairness import fill
+from tests.sleeper import Sleeper
+
+MANY = 5_000
+"""More than a claim that goes from key to key looks at."""
+KEY = "'k' || (10000 + n)"
+PAST, FUTURE = "2020-01-01T00:00:00.000000+00:00", "2999-01-01T00:00:00.000000+00:00"
+MINUTE = 60.0
+
+
+def build(database, how: str, many: int = MANY, due: int = MANY) -> None:
+    """Keys with a task that has been due for years, each blocked in this way; only the first `due` of those tasks are there."""
+    database.corrupted = True  # its entries are moved and its keys held without a task that would explain it
+    fill(database, KEY, many, 1)
+    database.run(f"UPDATE task_outbox SET available_at = '{PAST}'")
+    if how == "its head waits for a retry":
+        fill(database, KEY, many, 2)
+        database.run(f"UPDATE task_outbox SET available_at = '{FUTURE}', priority = 1 WHERE available_at > '{PAST}'")
+    else:
+        database.run(
+            "INSERT INTO partition_claims (queue, partition_key, task_execution_id, held) "
+            "SELECT queue, partition_key, task_execution_id, true FROM task_outbox"
+        )
+    database.run(f"DELETE FROM task_outbox WHERE available_at = '{PAST}' AND position > {due}")
+
+
+HOW = ["its head waits for a retry", "another has it"]
+FRESH = "k14500-fresh"
+
+
+@pytest.fixture
+def take(database):
+    """A claim of one, as a worker makes it that has claimed before: its rotation stands somewhere."""
+    store = Store(database.engine, clock=database.clock)
+
+    def take():
+        return [claim.id for claim in store.claim_ready_task(1, worker_id=database.worker)]
+
+    return take
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_task_of_a_fresh_key_is_in_the_first_claim(database, take, how):
+    build(database, how)
+    assert take() == []
+    task = database.add(partition_key=FRESH)
+    assert take() == [task.id]
+    assert take() == []
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_so_is_one_that_has_become_due(database, take, how):
+    build(database, how)
+    delayed = database.add(partition_key=FRESH, delay=timedelta(seconds=30))
+    for _ in range(70):
+        database.add()  # in the log it is far from the end
+    assert len(database.claim(100)) == 70
+    assert take() == []
+    database.clock.advance(30)
+    assert take() == [delayed.id]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_so_is_the_next_task_of_a_key_that_was_freed(database, take, how):
+    """Although it has been due for longer than many others."""
+    build(database, how)
+    first, second = (database.add(partition_key=FRESH).id for _ in range(2))
+    (claim,) = database.claim()
+    assert claim.id == first
+    database.clock.advance(1)
+    for number in range(10_001, 10_071):
+        database.add(partition_key=f"k{number}")
+    assert take() == []
+    database.frozen.complete(claim)
+    assert take() == [second]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_where_little_is_due_a_wall_is_seen_to_be_one(database, how):
+    """A worker that believes in what it cannot claim asks again and again."""
+    build(database, how, due=20)
+    assert not database.frozen.look_ahead().due
+    database.add(partition_key=FRESH)
+    assert database.frozen.look_ahead().due
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_look_for_what_is_new_sees_that_and_no_wall(database, how):
+    build(database, how)
+    assert database.frozen.look_ahead().due, "that there is nothing behind the wall nobody has seen"
+    assert not database.frozen.look_ahead(recent=True).due
+    assert not database.frozen.look_ahead(["default"], recent=True).due
+    database.add(partition_key=FRESH)
+    assert database.frozen.look_ahead(recent=True).due
+    assert database.frozen.look_ahead(["default"], recent=True).due
+    assert not database.frozen.look_ahead(["other"], recent=True).due
+
+
+# Nobody notifies on SQLite: a worker that sees the file change has to look itself
+
+
+@pytest.fixture
+def resting(sqlite, monkeypatch):
+    """One that has looked behind a wall in vain, and would rest for a minute."""
+    monkeypatch.setattr("outboxq.distributor.sqlite._REST", 1e9, raising=False)
+    monkeypatch.setattr("outboxq.distributor.sqlite._LONGEST_REST", MINUTE, raising=False)
+    build(sqlite, "its head waits for a retry")
+    distributor = create_work_distributor(sqlite.store, poll=MINUTE)
+    distributor.start()
+    distributor.wait_for_work()  # as after a claim that found something: what is due may be claimed
+    yield Sleeper(distributor)
+    distributor.close()
+
+
+@pytest.fixture
+def new():
+    return lambda **fields: NewTask(id=uuid7(), task_name="tests.work", args="{}", **fields)
+
+
+def test_a_worker_rests_between_looks_behind_a_wall(resting):
+    with resting.asleep() as result:
+        assert resting.sleeps_on(result)
+
+
+def test_another_writers_commit_does_not_end_its_rest(sqlite, resting):
+    with resting.asleep() as result:
+        sqlite.run("UPDATE workers SET label = label")
+        sqlite.run("CREATE TABLE of_the_application (number integer)")
+        assert resting.sleeps_on(result)
+
+
+@pytest.mark.parametrize("key", [FRESH, None])
+def test_a_task_that_can_be_claimed_does(sqlite, resting, new, key):
+    with resting.asleep() as result:
+        sqlite.store.enqueue(new(partition_key=key))
+        result.result(10)
+
+
+def test_so_does_one_that_becomes_due(sqlite, resting, new):
+    sqlite.store.enqueue(new(partition_key=FRESH, delay=timedelta(seconds=0.5)))
+    with resting.asleep() as result:
+        result.result(10)
+
+
+def test_and_so_does_a_claim_that_found_something(resting):
+    """What it left may be claimable."""
+    with resting.asleep():
+        pass
+    resting.distributor.at_work()
+    resting.distributor.wait_for_work()
