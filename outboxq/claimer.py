@@ -81,8 +81,10 @@ class Claimer(threading.Thread):
         self._suspect: Claim | None = None
         """The last suspect that was begun here, and when (`time.monotonic()`)."""
         self._suspect_at = 0.0
+        self._given_back: set[UUID] = set()
+        """Suspects that a burst still expects, unless another worker has them."""
         self._back_at = 0.0
-        """Until when a burst waits for what was given back to become due (`time.monotonic()`)."""
+        """When the last of them is due, about (`time.monotonic()`)."""
         self._careful = False
         """The last claim that found anything held a recovered task: little is to lie ahead, or it would become a suspect for
         nothing.
@@ -134,7 +136,7 @@ class Claimer(threading.Thread):
         if claims:
             self._hand_over(claims, sent)
             self._distributor.at_work()
-        elif quiet and self._back_at <= time.monotonic():
+        elif quiet and not self._expects_suspects():
             return True
         if len(claims) < limit:
             self._wait()
@@ -146,7 +148,8 @@ class Claimer(threading.Thread):
             while not self._crew.wait_until_at_most(0) and not self._stopping.is_set():
                 pass
             self._completer.flush()
-            self._stopping.wait(min(max(0.0, self._back_at - time.monotonic()), _STUCK_AFTER))
+            if self._expects_suspects():
+                self._stopping.wait(_SUSPECTS_APART.total_seconds())
             return
         self._reach(Failpoint.BEFORE_SLEEP)
         self._distributor.wait_for_work(_STUCK_AFTER if self._crew.lying else None)
@@ -193,6 +196,7 @@ class Claimer(threading.Thread):
         ]
         if self._left is not None:
             self._left -= len(known)
+        self._given_back.difference_update(claim.id for claim in claims)
         suspects, too_many = [], []
         for held in self._leases.hold(known, sent=sent):
             if held.claim.recovery_attempts >= SUSPECT:
@@ -225,10 +229,14 @@ class Claimer(threading.Thread):
         apart = min(max(timedelta(seconds=now - self._suspect_at), _SUSPECTS_APART), _SUSPECTS_AT_MOST)
         for place, held in enumerate(suspects, 1):
             self._put_back([held], "another task like it runs in this process", delay=place * apart)
-        if suspects:
+        if self._burst and suspects:
+            self._given_back.update(held.claim.id for held in suspects)
             self._back_at = now + (len(suspects) * apart).total_seconds()
         if first is not None:
             self._crew.give(first)  # last, for it begins when what was put before is written (`handling.py`)
+
+    def _expects_suspects(self) -> bool:
+        return bool(self._given_back) and time.monotonic() < self._back_at + _LONGEST_PAUSE
 
     def _put_back(self, held: Sequence[Held], reason: str, *, delay: timedelta = timedelta(0)) -> None:
         """Give back what never started: nothing is counted. It is held until that is written."""
