@@ -127,7 +127,11 @@ class Claimer(threading.Thread):
         self._reach(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
         claims = self._store.claim_ready_task(
-            limit, worker_id=self._worker_id, queues=self._queues, event_types=self._event_types
+            limit,
+            worker_id=self._worker_id,
+            queues=self._queues,
+            event_types=self._event_types,
+            says_begin=True,
         )
         self._reach(Failpoint.AFTER_CLAIM)
         if self._stopping.is_set():  # the threads may be gone already

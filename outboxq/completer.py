@@ -27,6 +27,8 @@ _AGAIN_AFTER = 0.5
 _LONGEST_PAUSE = 5.0
 """Seconds between two tries while the database has no room."""
 _LOOK = 0.1
+_BEFORE_SUSPECT = 2.0
+"""Seconds for which a suspect waits until earlier outcomes are written: a death must not take them along."""
 _SAY_EVERY = 60.0
 _MOST_REFUSED = 3
 """So many outcomes in a row that the database refuses for good are no matter of a single task: the worker stops."""
@@ -85,6 +87,11 @@ class Completer(threading.Thread):
         """They have: whoever claims should look again, if they made way for others."""
         if any(claim.makes_way for claim in claims):
             self._made_way()
+
+    def begin(self, claim: Claim) -> bool:
+        """Write that a suspect's handler begins, once what has ended before it is written; returns whether its claim holds."""
+        self.flush(_BEFORE_SUSPECT)
+        return self._store.begin(claim)
 
     @property
     def waits(self) -> bool:

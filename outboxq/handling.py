@@ -22,8 +22,6 @@ from .task import Registry, Task
 log = logging.getLogger("outboxq.worker")
 
 _LATER = timedelta(seconds=1)
-_LAST_WORDS = 2.0
-"""Seconds for which a suspect task waits, in its own thread, until earlier outcomes are written."""
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 
 
@@ -65,9 +63,8 @@ class Handling:
             held.ending = True
             self._completer.put(released(claim, "its lease ended before it began"))
             return
-        if claim.recovery_attempts >= SUSPECT:
-            # A death must not take along what has ended, or was given back, before it.
-            self._completer.flush(_LAST_WORDS)
+        if claim.recovery_attempts >= SUSPECT and not self._begin(held):
+            return
         began = time.monotonic()
         outcome = self._run(held, task)
         self._reach(Failpoint.AFTER_HANDLER)
@@ -78,6 +75,21 @@ class Handling:
         held.ending = True
         self._completer.put(outcome)
         _log(outcome, task, time.monotonic() - began)  # what a log handler raises must not cost the outcome
+
+    def _begin(self, held: Held) -> bool:
+        """Write down that a suspect begins: if this process dies now, that counts. Returns whether it may."""
+        claim = held.claim
+        try:
+            if self._completer.begin(claim):
+                return True
+            log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
+        except Exception:
+            log.exception(
+                "task %s (%s): its beginning could not be written; it is given back", claim.id, claim.task_name
+            )
+            held.ending = True
+            self._completer.put(released(claim, "its beginning could not be written", delay=_LATER))
+        return False
 
     def _run(self, held: Held, task: Task[..., Any]) -> Outcome | None:
         """What the application's framework does about a handler must neither cost its outcome nor change it."""

@@ -181,6 +181,7 @@ class TaskLeasesColumns(TypedColumns):
     lease_token = Column(BigInteger, nullable=False)
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(Instant, nullable=False)
+    begun = Column(Boolean)  # False: its handler has not begun, so a death of its worker says nothing of it
 
 
 task_leases = Table(

@@ -114,9 +114,9 @@ MUTANTS = (
                     "    return (\n        delete(task_leases)\n        .where(\n"
                     '            g.among(lease.task_execution_id, r["expired"].c.id),\n'
                     '            or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),\n'
-                    "        )\n        .returning(*_SEEN)\n    )\n"
+                    "        )\n        .returning(*_SEEN, task_leases.c.begun)\n    )\n"
                 ),
-                '    return select(*_SEEN).where(g.among(lease.task_execution_id, r["expired"].c.id))\n',
+                '    return select(*_SEEN, task_leases.c.begun).where(g.among(lease.task_execution_id, r["expired"].c.id))\n',
             ),
         ),
         ("tests/contract/test_leases.py",),
@@ -252,8 +252,8 @@ MUTANTS = (
         "outboxq/distributor/sqlite.py",
         (
             (
-                "        while (left := began + seconds",
-                "        self._has_changed()\n        while (left := began + seconds",
+                "        while (left := end - time.monotonic())",
+                "        self._has_changed()\n        while (left := end - time.monotonic())",
             ),
         ),
         ("tests/contract/test_distributor.py",),
@@ -274,6 +274,12 @@ MUTANTS = (
             ),
         ),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
+    ),
+    Mutant(
+        "a suspect is counted though it had not begun",
+        "outboxq/statements/recovery.py",
+        (("    counts = freed.begun.is_not(false())\n", "    counts = freed.id.is_not(None)\n"),),
+        ("tests/contract/test_recovery.py",),
     ),
     Mutant(
         "a task recovered once is a suspect",

@@ -154,6 +154,7 @@ def _task_leases() -> None:
         sa.Column("lease_token", sa.BigInteger(), nullable=False),
         sa.Column("worker_id", sa.Uuid(), nullable=False),
         sa.Column("lease_expires_at", instant, nullable=False),
+        sa.Column("begun", sa.Boolean(), nullable=True),
         sa.PrimaryKeyConstraint("task_execution_id", name="pk_task_leases"),
         postgresql_with={"fillfactor": 50, **RESTLESS},
     )

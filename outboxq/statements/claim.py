@@ -16,12 +16,15 @@ from sqlalchemy import (
     ColumnElement,
     Double,
     FromClause,
+    Integer,
     Select,
     SmallInteger,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
+    false,
     func,
     literal_column,
     not_,
@@ -32,7 +35,7 @@ from sqlalchemy import (
 )
 
 from ..column_types import Instant
-from ..model import EventType, TaskStatus
+from ..model import SUSPECT, EventType, TaskStatus
 from ..tables import task_executions, task_leases, task_outbox
 from . import follow, limits
 from .fanout import matches
@@ -45,9 +48,12 @@ lease_seconds = bindparam("lease_seconds", None, type_=Double)
 passed_priority = bindparam("passed_priority", None, type_=SmallInteger)
 passed_until = bindparam("passed_until", None, type_=Instant)
 """Entries of this priority are looked for from this due time on; None: all. Before it there is next to nothing but dead rows."""
+says_begin = bindparam("says_begin", False, type_=Boolean)
+"""The claimer says by `begin` when a suspect's handler begins."""
 EVENT_TYPES: Columns = {"event_type": Text()}
 _any_event_type = bindparam("any_event_type", type_=Boolean, required=True)
 
+_LEASE = ("queue", "lease_token", "worker_id", "lease_expires_at", "begun")
 _CLAIM_COLUMNS = (
     "id",
     "pipeline_execution_id",
@@ -206,9 +212,11 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
 
 def _lease(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
+    suspect = claimed.recovery_attempts >= literal_column(str(SUSPECT), Integer)
+    begun = case((and_(says_begin, suspect), false()), else_=null())
     new = g.insert(task_leases).from_select(
-        ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at"],
-        select(claimed.id, claimed.queue, claimed.lease_token, worker_id, claimed.lease_expires_at).where(
+        ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at", "begun"],
+        select(claimed.id, claimed.queue, claimed.lease_token, worker_id, claimed.lease_expires_at, begun).where(
             claimed.lease_token.is_not(None)
         ),
     )
@@ -216,7 +224,7 @@ def _lease(g: Grammar, r: Relations) -> Statement:
     return (  # type: ignore[no-any-return]
         new.on_conflict_do_update(
             index_elements=[task_leases.c.task_execution_id],
-            set_={name: new.excluded[name] for name in ("queue", "lease_token", "worker_id", "lease_expires_at")},
+            set_={name: new.excluded[name] for name in _LEASE},
         )
     )
 

@@ -11,8 +11,10 @@ from sqlalchemy import (
     Double,
     Select,
     Text,
+    Update,
     Uuid,
     and_,
+    bindparam,
     case,
     delete,
     func,
@@ -31,6 +33,8 @@ from . import follow, limits
 from .claim import worker_id
 from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
 
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_lease_token = bindparam("lease_token", type_=BigInteger, required=True)
 HELD: Columns = {"id": Uuid(), "lease_token": BigInteger()}
 END: Columns = {
     **HELD,
@@ -97,6 +101,13 @@ def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statem
         returns="ended",
         tells=("id", "queue", "partition_key", "limits"),
     )
+
+
+def begin() -> Update:
+    """Write down that the handler of a claim begins. Returns its id, if the claim still holds."""
+    lease = task_leases.c
+    held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)
+    return update(task_leases).where(*held).values(begun=true()).returning(lease.task_execution_id.label("id"))
 
 
 def heartbeat(g: Grammar) -> Transition:

@@ -12,9 +12,11 @@ from sqlalchemy import (
     Select,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
     delete,
+    false,
     literal_column,
     null,
     or_,
@@ -87,6 +89,7 @@ def _recovery(
     """Make a recovery of the leases that `expired` selects and locks.
 
     The task goes back to the outbox, or ends: Cancelled if that was asked for, Failed (abandoned) after :max_recoveries.
+    What had not begun is not counted: a suspect that only waited for its turn must not be brought to the limit by another.
     A lease whose task is not Running under it was left behind by mistake: it goes, and the task is not touched. A task whose
     row is locked keeps its lease for the next recovery, so that one stuck transaction holds up nobody else.
     """
@@ -144,14 +147,15 @@ def _freed(g: Grammar, r: Relations) -> Statement:
             g.among(lease.task_execution_id, r["expired"].c.id),
             or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),
         )
-        .returning(*_SEEN)
+        .returning(*_SEEN, task_leases.c.begun)
     )
 
 
 def _recovered(g: Grammar, r: Relations) -> Statement:
     execution, freed = task_executions.c, r["freed"].c
     cancelled = execution.cancel_requested_at.is_not(None)
-    abandoned = execution.recovery_attempts >= _max_recoveries
+    counts = freed.begun.is_not(false())
+    abandoned = and_(counts, execution.recovery_attempts >= _max_recoveries)
     ends = or_(cancelled, abandoned)
     return (
         update(task_executions)
@@ -168,7 +172,7 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
                 (abandoned, word(TaskStatus.FAILED)),
                 else_=word(TaskStatus.READY),
             ),
-            recovery_attempts=execution.recovery_attempts + case((ends, 0), else_=1),
+            recovery_attempts=execution.recovery_attempts + case((and_(counts, ~ends), 1), else_=0),
             worker_id=null(),
             started_at=case((ends, execution.started_at), else_=null()),
             completed_at=case((ends, g.now), else_=null()),

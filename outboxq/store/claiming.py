@@ -46,6 +46,7 @@ class Claiming(Keys):
         queues: Sequence[str] | None = None,
         event_types: Sequence[str] | None = None,
         lease: timedelta | float | None = None,
+        says_begin: bool = False,
         using: object = None,
     ) -> list[Claim]:
         """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
@@ -56,6 +57,9 @@ class Claiming(Keys):
         or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own. What was enqueued early and committed
         late may be passed over for a second, where somebody's long transaction keeps many dead rows before a single queue.
 
+        `says_begin`: whoever claims calls `begin` before the handler of a suspect, a task that was recovered twice in a row; one
+        that had not begun when its worker died is not counted as recovered.
+
         An empty list means that nothing was to be had. Never waits for another worker's claim. Raises InvalidArgument.
         """
         positive(limit)
@@ -63,7 +67,7 @@ class Claiming(Keys):
         seconds = None if lease is None else duration(lease, "lease").total_seconds()
         if seconds is not None and seconds <= 0:
             raise InvalidArgument("the lease must be longer than nothing")
-        options = {"worker_id": worker_id, "lease_seconds": seconds}
+        options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
         scoped = queues is not None
         names = queue_names(queues) or []
         queue = names[0] if len(names) == 1 else None

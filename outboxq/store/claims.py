@@ -113,6 +113,17 @@ class Claims(Transactions):
 
         return self._run(work, begin=_BEGIN[durable, False])
 
+    def begin(self, claim: Claim) -> bool:
+        """Write down that the claim's handler begins now; returns whether the claim still holds.
+
+        For claims made with `says_begin`. A crash of the server may take that back.
+        """
+        values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
+        begun = self._run(
+            lambda target: target.dialect.statements.begin.run(target.execute, values), begin=Begin.SINGLE_ASYNCHRONOUS
+        )
+        return bool(begun)
+
     def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
         """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
 

@@ -140,6 +140,37 @@ def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, d
         assert kinds(outbox, one).count(EventType.RESET) == SUSPECT, "waiting for its turn is no recovery"
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_suspect_that_had_not_begun_is_not_counted(database, begins):
+    """It lay ahead, or was about to be given back: its worker's death says nothing of it."""
+    helpers.claimed(database)
+    for number in range(1, SUSPECT + 1):
+        database.clock.advance(100)
+        assert [one.recovery_attempts for one in database.frozen.recover()] == [number]
+        (claim,) = database.claim(says_begin=True)
+    for _ in range(2 * MAX_RECOVERIES):
+        if begins:
+            assert database.frozen.begin(claim)
+        database.clock.advance(100)
+        [task] = database.frozen.recover()
+        if task.status is TaskStatus.FAILED:
+            break
+        (claim,) = database.claim(says_begin=True)
+    assert (task.status, task.recovery_attempts) == (
+        (TaskStatus.FAILED, MAX_RECOVERIES) if begins else (TaskStatus.READY, SUSPECT)
+    )
+    assert database.frozen.verify() == []
+
+
+def test_who_has_lost_the_lease_does_not_begin(database):
+    claim = helpers.claimed(database)
+    database.clock.advance(100)
+    database.frozen.recover()
+    assert not database.frozen.begin(claim)
+    database.claim(worker_id=uuid7())
+    assert not database.frozen.begin(claim)
+
+
 def test_a_burst_runs_all_suspects_before_it_ends(outbox, die):
     @outbox.task(name="suspect")
     def suspect() -> None: ...

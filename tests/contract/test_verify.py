@@ -157,9 +157,13 @@ CORRUPTIONS = [
     (
         "lease_without_running",
         completed,
-        [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}')"],
+        [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}', NULL)"],
     ),
-    ("lease_without_running", None, [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}')"]),
+    (
+        "lease_without_running",
+        None,
+        [f"INSERT INTO task_leases VALUES ('{{id}}', 'default', 1, '{{id}}', '{NOW}', NULL)"],
+    ),
     ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET worker_id = '{id}'"]),
     ("running_without_lease+lease_without_running", running, ["UPDATE task_leases SET lease_token = 2"]),
     ("status_differs_from_events", completed, ["UPDATE task_executions SET status = 'Cancelled'"]),

@@ -137,6 +137,7 @@ class TaskLease(ReadOnly):
     lease_token = models.BigIntegerField()
     worker_id = models.UUIDField()
     lease_expires_at = InstantField()
+    begun = models.BooleanField(null=True)
 
     class Meta:
         db_table = table("task_leases")

@@ -117,6 +117,10 @@ class Working(Catalogue):
         return self._compile(ends.held(self._g))
 
     @cached_property
+    def begin(self) -> Prepared:
+        return self._dialect.prepare(ends.begin())
+
+    @cached_property
     def heartbeat(self) -> Plan:
         return self._compile(ends.heartbeat(self._g))
 

@@ -78,22 +78,23 @@ RETURNING task_executions.id, task_executions.pipeline_execution_id, task_execut
 FROM clock) + coalesce(%(lease_seconds)s, task_executions.lease_seconds) * interval '1 second' AS lease_expires_at,
     task_executions.expires_at),
 lease AS
-(INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) SELECT claimed.id AS id,
-    claimed.queue AS queue, claimed.lease_token AS lease_token, %(worker_id)s::UUID AS anon_2, claimed.lease_expires_at
-    AS lease_expires_at
+(INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at, begun) SELECT claimed.id
+    AS id, claimed.queue AS queue, claimed.lease_token AS lease_token, %(worker_id)s::UUID AS anon_2,
+    claimed.lease_expires_at AS lease_expires_at, CASE WHEN (%(says_begin)s AND claimed.recovery_attempts >= 2) THEN
+    false ELSE NULL END AS anon_3
 FROM claimed
 WHERE claimed.lease_token IS NOT NULL
 ON CONFLICT (task_execution_id) DO UPDATE
 SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at =
-    excluded.lease_expires_at),
+    excluded.lease_expires_at, begun = excluded.begun),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT claimed.pipeline_execution_id AS pipeline_execution_id, claimed.id AS id, CASE WHEN
-    (claimed.lease_token IS NULL) THEN 'task_expired' ELSE 'task_claimed' END AS anon_3, CASE WHEN (claimed.lease_token
+    (claimed.lease_token IS NULL) THEN 'task_expired' ELSE 'task_claimed' END AS anon_4, CASE WHEN (claimed.lease_token
     IS NULL) THEN CAST(jsonb_strip_nulls(jsonb_build_object('expires_at', claimed.expires_at)) AS TEXT) ELSE
-    coalesce('{"attempt": ' || CAST(claimed.attempt AS TEXT) || '}', '{}') END AS anon_4, %(worker_id)s::UUID AS anon_2,
+    coalesce('{"attempt": ' || CAST(claimed.attempt AS TEXT) || '}', '{}') END AS anon_5, %(worker_id)s::UUID AS anon_2,
     claimed.lease_token AS lease_token, (SELECT clock.now
-FROM clock) AS anon_5
+FROM clock) AS anon_6
 FROM claimed)
   SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,
       claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,

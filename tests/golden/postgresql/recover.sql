@@ -20,21 +20,22 @@ FROM unlocked))) OR NOT (EXISTS (SELECT execution.id
 FROM task_executions AS execution
 WHERE execution.id = task_leases.task_execution_id)))
 RETURNING task_leases.task_execution_id AS id, task_leases.lease_token, task_leases.worker_id,
-    task_leases.lease_expires_at),
+    task_leases.lease_expires_at, task_leases.begun),
 recovered AS
 (UPDATE task_executions
-SET status=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN 'Cancelled' WHEN
-    (task_executions.recovery_attempts >= %(max_recoveries)s::INTEGER) THEN 'Failed' ELSE 'Ready' END,
-    recovery_attempts=(task_executions.recovery_attempts + CASE WHEN (task_executions.cancel_requested_at IS NOT NULL OR
-    task_executions.recovery_attempts >= %(max_recoveries)s::INTEGER) THEN %(param_1)s::INTEGER ELSE
-    %(param_2)s::INTEGER END), worker_id=NULL, started_at=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL OR
+SET status=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN 'Cancelled' WHEN (freed.begun IS NOT false
+    AND task_executions.recovery_attempts >= %(max_recoveries)s::INTEGER) THEN 'Failed' ELSE 'Ready' END,
+    recovery_attempts=(task_executions.recovery_attempts + CASE WHEN (freed.begun IS NOT false AND NOT
+    (task_executions.cancel_requested_at IS NOT NULL OR freed.begun IS NOT false AND task_executions.recovery_attempts
+    >= %(max_recoveries)s::INTEGER)) THEN %(param_1)s::INTEGER ELSE %(param_2)s::INTEGER END), worker_id=NULL,
+    started_at=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL OR freed.begun IS NOT false AND
     task_executions.recovery_attempts >= %(max_recoveries)s::INTEGER) THEN task_executions.started_at ELSE NULL END,
-    completed_at=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL OR task_executions.recovery_attempts >=
-    %(max_recoveries)s::INTEGER) THEN (SELECT clock.now
+    completed_at=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL OR freed.begun IS NOT false AND
+    task_executions.recovery_attempts >= %(max_recoveries)s::INTEGER) THEN (SELECT clock.now
 FROM clock) ELSE NULL END, updated_at=(SELECT clock.now
 FROM clock), last_error=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN task_executions.last_error WHEN
-    (task_executions.recovery_attempts >= %(max_recoveries)s::INTEGER) THEN %(abandonment)s::VARCHAR ELSE
-    task_executions.last_error END FROM freed
+    (freed.begun IS NOT false AND task_executions.recovery_attempts >= %(max_recoveries)s::INTEGER) THEN
+    %(abandonment)s::VARCHAR ELSE task_executions.last_error END FROM freed
 WHERE task_executions.id = any(array((SELECT freed.id
 FROM freed))) AND task_executions.id = freed.id AND task_executions.lease_token = freed.lease_token AND
     task_executions.worker_id = freed.worker_id AND task_executions.status = 'Running'

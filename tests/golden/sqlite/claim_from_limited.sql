@@ -69,16 +69,17 @@ RETURNING id, pipeline_execution_id, task_name, queue, priority, event_type, par
 -- lease
 WITH claimed AS MATERIALIZED
 (SELECT claimed_rows."key" AS ordinal, json_extract(claimed_rows.value, '$[0]') AS id, json_extract(claimed_rows.value,
-    '$[1]') AS queue, json_extract(claimed_rows.value, '$[2]') AS lease_token, json_extract(claimed_rows.value, '$[3]')
-    AS lease_expires_at
+    '$[1]') AS queue, json_extract(claimed_rows.value, '$[2]') AS recovery_attempts, json_extract(claimed_rows.value,
+    '$[3]') AS lease_token, json_extract(claimed_rows.value, '$[4]') AS lease_expires_at
 FROM json_each(:claimed) AS claimed_rows)
-  INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at) SELECT claimed.id,
-      claimed.queue, claimed.lease_token, :worker_id AS anon_1, claimed.lease_expires_at
+  INSERT INTO task_leases (task_execution_id, queue, lease_token, worker_id, lease_expires_at, begun) SELECT claimed.id,
+      claimed.queue, claimed.lease_token, :worker_id AS anon_1, claimed.lease_expires_at, CASE WHEN (:says_begin = 1 AND
+      claimed.recovery_attempts >= 2) THEN 0 ELSE NULL END AS anon_2
 FROM claimed
 WHERE claimed.lease_token IS NOT NULL
 ON CONFLICT (task_execution_id) DO UPDATE
 SET queue = excluded.queue, lease_token = excluded.lease_token, worker_id = excluded.worker_id, lease_expires_at =
-    excluded.lease_expires_at;
+    excluded.lease_expires_at, begun = excluded.begun;
 
 -- event
 WITH claimed AS MATERIALIZED

@@ -27,24 +27,26 @@ FROM expired) AND (task_leases.task_execution_id IN (SELECT unlocked.id
 FROM unlocked) OR NOT (EXISTS (SELECT execution.id
 FROM task_executions AS execution
 WHERE execution.id = task_leases.task_execution_id)))
-RETURNING task_execution_id AS id, lease_token, worker_id, lease_expires_at;
+RETURNING task_execution_id AS id, lease_token, worker_id, lease_expires_at, begun;
 
 -- recovered
 WITH freed AS MATERIALIZED
 (SELECT freed_rows."key" AS ordinal, json_extract(freed_rows.value, '$[0]') AS id, json_extract(freed_rows.value,
-    '$[1]') AS lease_token, json_extract(freed_rows.value, '$[2]') AS worker_id
+    '$[1]') AS lease_token, json_extract(freed_rows.value, '$[2]') AS worker_id, json_extract(freed_rows.value, '$[3]')
+    AS begun
 FROM json_each(:freed) AS freed_rows)
   UPDATE task_executions
-SET status=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN 'Cancelled' WHEN
-    (task_executions.recovery_attempts >= :max_recoveries) THEN 'Failed' ELSE 'Ready' END,
-    recovery_attempts=(task_executions.recovery_attempts + CASE WHEN (task_executions.cancel_requested_at IS NOT NULL OR
-    task_executions.recovery_attempts >= :max_recoveries) THEN :param_1 ELSE :param_2 END), worker_id=NULL,
-    started_at=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL OR task_executions.recovery_attempts >=
+SET status=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN 'Cancelled' WHEN (freed.begun IS NOT 0 AND
+    task_executions.recovery_attempts >= :max_recoveries) THEN 'Failed' ELSE 'Ready' END,
+    recovery_attempts=(task_executions.recovery_attempts + CASE WHEN (freed.begun IS NOT 0 AND NOT
+    (task_executions.cancel_requested_at IS NOT NULL OR freed.begun IS NOT 0 AND task_executions.recovery_attempts >=
+    :max_recoveries)) THEN :param_1 ELSE :param_2 END), worker_id=NULL, started_at=CASE WHEN
+    (task_executions.cancel_requested_at IS NOT NULL OR freed.begun IS NOT 0 AND task_executions.recovery_attempts >=
     :max_recoveries) THEN task_executions.started_at ELSE NULL END, completed_at=CASE WHEN
-    (task_executions.cancel_requested_at IS NOT NULL OR task_executions.recovery_attempts >= :max_recoveries) THEN :now
-    ELSE NULL END, updated_at=:now, last_error=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN
-    task_executions.last_error WHEN (task_executions.recovery_attempts >= :max_recoveries) THEN :abandonment ELSE
-    task_executions.last_error END FROM freed
+    (task_executions.cancel_requested_at IS NOT NULL OR freed.begun IS NOT 0 AND task_executions.recovery_attempts >=
+    :max_recoveries) THEN :now ELSE NULL END, updated_at=:now, last_error=CASE WHEN (task_executions.cancel_requested_at
+    IS NOT NULL) THEN task_executions.last_error WHEN (freed.begun IS NOT 0 AND task_executions.recovery_attempts >=
+    :max_recoveries) THEN :abandonment ELSE task_executions.last_error END FROM freed
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = freed.id AND task_executions.lease_token = freed.lease_token AND
     task_executions.worker_id = freed.worker_id AND task_executions.status = 'Running'

@@ -218,6 +218,7 @@ MODELS = [
             ("lease_token", models.BigIntegerField()),
             ("worker_id", models.UUIDField()),
             ("lease_expires_at", InstantField()),
+            ("begun", models.BooleanField(null=True)),
         ],
         options={
             "db_table": table("task_leases"),
