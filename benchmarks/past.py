@@ -60,6 +60,17 @@ INDEXES = {
     "sqlite": "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'execution_events' AND sql IS NOT NULL",
 }
 
+# The positions were written, not drawn: the next ones are to be larger all the same.
+LARGEST = "(SELECT coalesce(max(position), 1) FROM task_executions)"
+COUNTED = {
+    "postgresql": f"SELECT setval('task_position', greatest({LARGEST}, nextval('task_position')))",
+    "sqlite": f"""
+        INSERT INTO sqlite_sequence (name, seq) SELECT 'task_outbox', 0
+        WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'task_outbox');
+        UPDATE sqlite_sequence SET seq = max(seq, {LARGEST}) WHERE name = 'task_outbox'
+    """,
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Past:
@@ -99,6 +110,8 @@ class Past:
                 connection.exec_driver_sql(f"DROP INDEX {name}")
             for low in range(1, self.rows + 1, CHUNK):
                 self._fill(connection, low, min(low + CHUNK - 1, self.rows))
+            for statement in COUNTED[kind].split(";"):
+                connection.exec_driver_sql(statement)
             for _, definition in indexes:
                 connection.exec_driver_sql(
                     definition.replace("%", "%%").replace(" ON ONLY ", " ON ")

@@ -34,11 +34,11 @@ WITH freed AS (
     UPDATE task_executions SET status = 'Completed', worker_id = NULL, completed_at = clock_timestamp(),
         updated_at = clock_timestamp()
     WHERE id = ANY(ARRAY(SELECT task_execution_id FROM freed)) AND worker_id = %(worker)s AND status = 'Running'
-    RETURNING id, pipeline_execution_id, lease_token
+    RETURNING id, pipeline_execution_id, lease_token, completed_at
 )
 INSERT INTO execution_events
     (pipeline_execution_id, task_execution_id, event_type, worker_id, lease_token, created_at)
-SELECT pipeline_execution_id, id, 'task_completed', %(worker)s, lease_token, clock_timestamp() FROM ended
+SELECT pipeline_execution_id, id, 'task_completed', %(worker)s, lease_token, completed_at FROM ended
 """
 
 ENQUEUE = """

@@ -25,7 +25,7 @@ FILL = {
             SELECT id, :queue, 0, n, began, began FROM made
         )
         INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
-        SELECT id, id, 'task_created', '{"available_at": "2024-01-01T00:00:00+00:00"}', began FROM made
+        SELECT id, id, 'task_created', json_build_object('available_at', began)::text, began FROM made
     """,
     "sqlite": """
         WITH RECURSIVE numbered(n) AS (SELECT :low UNION ALL SELECT n + 1 FROM numbered WHERE n < :high)
@@ -40,7 +40,7 @@ FILL = {
         SELECT id, queue, 0, position, created_at, created_at FROM task_executions
         WHERE queue = :queue AND task_executions.rowid > :seen;
         INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
-        SELECT id, id, 'task_created', '{"available_at": "2024-01-01T00:00:00+00:00"}', created_at FROM task_executions
+        SELECT id, id, 'task_created', json_object('available_at', created_at), created_at FROM task_executions
         WHERE queue = :queue AND task_executions.rowid > :seen
     """,
 }

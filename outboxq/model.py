@@ -118,6 +118,8 @@ class OnDeadLetter(StrEnum):
 
 UNKNOWN_TASK = "unknown task"
 """The reason in the event of a release by a worker that does not know the task's name."""
+LONGEST = timedelta(days=36500)
+"""The longest lease, timeout or delay that can be asked for."""
 
 MAX_RECOVERIES = 3
 """How often in a row a task whose worker died is put back before it is abandoned. Any end by a living worker begins anew."""

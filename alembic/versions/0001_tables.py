@@ -366,6 +366,7 @@ def _enqueue_function() -> None:
             is_free boolean;
             is_letter boolean;
             complaint text;
+            place bigint;
         BEGIN
             args := coalesce(args, '{}');
             queue := coalesce(queue, 'default');
@@ -468,12 +469,19 @@ def _enqueue_function() -> None:
                 id, coalesce(pipeline_execution_id, id), task_name, queue, partition_key, entry.position, priority,
                 args::text, 'Ready', 1, max_attempts, 0, extract(epoch FROM lease), extract(epoch FROM timeout), 0,
                 on_dead_letter, expires_at, moment, moment
-            FROM entry;
+            FROM entry
+            RETURNING task_executions.position INTO place;
             INSERT INTO %1$I.execution_events
                 (pipeline_execution_id, task_execution_id, event_type, event_data, created_at)
             VALUES (
                 coalesce(pipeline_execution_id, id), id, 'task_created',
-                jsonb_build_object('available_at', available_at)::text, moment
+                jsonb_strip_nulls(jsonb_build_object(
+                    'available_at', available_at,
+                    'position', CASE WHEN partition_key IS NOT NULL THEN place END,
+                    'idempotency_key', idempotency_key,
+                    'unique_until', moment + unique_for,
+                    'unique_until_finished', CASE WHEN unique_until_finished THEN true END
+                ))::text, moment
             );
             RETURN id;
         END

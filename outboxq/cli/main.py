@@ -82,7 +82,7 @@ main.add_command(cleanup_events, "prune")
 @click.option("--repair", is_flag=True, help="Put right what can be put right without guessing.")
 @database_options
 def verify(store: Store, *, repair: bool) -> None:
-    """Check that tasks, outbox, leases and events tell one story. Exit code 1 if they do not."""
+    """Check that tasks, outbox, leases, keys and events tell one story. Exit code 1 if they do not."""
     broken = store.verify(repair=repair)
     for violation in broken:
         examples = ", ".join(str(example) for example in violation.examples)

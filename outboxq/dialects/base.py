@@ -88,6 +88,18 @@ class Dialect(ABC):
         """One row if the table exists in our schema. (Reading one that does not would abort a PostgreSQL transaction.)"""
 
     @abstractmethod
+    def missing_parts(self) -> Select[Any]:
+        """The names of our indexes and triggers that are missing, invalid or switched off; the column `id`."""
+
+    @abstractmethod
+    def set_back(self) -> Select[Any]:
+        """One row, `id`, if the counter of positions stands below the largest position of a task."""
+
+    @abstractmethod
+    def set_forward(self) -> Transition:
+        """Have the counter of positions go on behind the largest, if it stands below."""
+
+    @abstractmethod
     def is_standby(self) -> Select[Any]:
         """One row if this server only follows another, and takes no writes."""
 

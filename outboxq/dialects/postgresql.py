@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
     cast,
@@ -36,6 +37,7 @@ from sqlalchemy.exc import DBAPIError
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..errors import UnsupportedDatabase
 from ..statements import claim, keyed, sleeping
+from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
 from . import postgresql_session
@@ -109,6 +111,17 @@ class PostgresGrammar:
 
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         return cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext  # type: ignore[no-any-return]
+
+    def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
+        """Before PostgreSQL 16 nothing says it without an error. So: its strings are closed, what stands outside of them are
+        words of JSON, and as many brackets open as close. That finds what is cut, pasted into or no JSON at all.
+        """
+        flat = _FLAT_OBJECT if an_object else _FLAT
+        strings = literal_column(f"'{_STRING}'", Text)
+        outside = func.regexp_replace(text, strings, literal_column("'0'"), literal_column("'g'"), type_=Text)
+        shape = rf"^[[:space:]]*\{{{_WORDS}*\}}[[:space:]]*$" if an_object else f"^{_WORDS}+$"
+        nested = and_(_matches(outside, shape), _less(outside, "{[") == _less(outside, "}]"))
+        return case((_matches(text, flat), true()), else_=nested)
 
     def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause:
         """Each column an array, or a single value where the rows are `alike` in it: neither side need take that apart."""
@@ -273,8 +286,19 @@ class PostgresDialect(Dialect):
         }
 
     def find_table(self, name: str) -> Select[Any]:
-        quoted = f"{self.schema}.{name}" if self.schema else name
-        return select(literal_column("1").label("found")).where(func.to_regclass(quoted).is_not(None))
+        return select(literal_column("1").label("found")).where(self._oid(name).is_not(None))
+
+    def missing_parts(self) -> Select[Any]:
+        return parts.missing_from_postgresql(self._oid)
+
+    def set_back(self) -> Select[Any]:
+        return parts.set_back_in_postgresql(self._oid)
+
+    def set_forward(self) -> Transition:
+        return parts.set_forward_in_postgresql(self._oid)
+
+    def _oid(self, name: str) -> ColumnElement[Any]:
+        return func.to_regclass(f"{self.schema}.{name}" if self.schema else name)
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())
@@ -334,6 +358,22 @@ class PostgresDialect(Dialect):
 def _state(error: BaseException) -> str:
     """Return the server's SQLSTATE; "": it gave none."""
     return getattr(error.orig, "sqlstate", None) or "" if isinstance(error, DBAPIError) else ""
+
+
+_STRING = r'"([^"\\]|\\.)*"'
+_WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
+_VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'
+_FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
+"""What arguments and results mostly are; seen to be in a third of the time."""
+
+
+def _matches(text: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
+    return text.op("~", return_type=Boolean())(literal_column(f"'{pattern}'", Text))
+
+
+def _less(text: ColumnElement[str], letters: str) -> ColumnElement[int]:
+    """How long the text is without these letters."""
+    return func.length(func.translate(text, literal_column(f"'{letters}'"), literal_column("''")), type_=Integer)
 
 
 def _best_first(pairs: FromClause) -> FromClause:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Text,
     Uuid,
     bindparam,
+    case,
     cast,
     column,
     delete,
@@ -36,6 +37,7 @@ from sqlalchemy.types import TypeEngine
 from ..column_types import Instant
 from ..errors import ConfigurationError
 from ..statements import claim
+from ..statements.checks import parts
 from ..statements.grammar import Columns, Statement, Transition
 from ..tables import task_outbox
 from . import sqlite_engine
@@ -76,6 +78,12 @@ class SqliteGrammar:
 
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Text)
+
+    def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
+        valid = func.json_valid(text) == literal_column("1")
+        # Asked only of what is JSON: of anything else it is an error.
+        kind = case((valid, func.json_type(text)), else_=literal_column("''"))
+        return kind == literal_column("'object'") if an_object else valid
 
     def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause:
         """`name` as rows of a JSON array, bound as the parameter `name`: of arrays, or of the values of the only column.
@@ -216,6 +224,15 @@ class SqliteDialect(Dialect):
     def find_table(self, name: str) -> Select[Any]:
         schema = table("sqlite_master", column("type"), column("name"))
         return select(schema.c.name).where(schema.c.type == "table", schema.c.name == name)
+
+    def missing_parts(self) -> Select[Any]:
+        return parts.missing_from_sqlite()
+
+    def set_back(self) -> Select[Any]:
+        return parts.set_back_in_sqlite()
+
+    def set_forward(self) -> Transition:
+        return parts.set_forward_in_sqlite()
 
     def is_standby(self) -> Select[Any]:
         return select(literal_column("1").label("found")).where(literal_column("0"))

@@ -24,6 +24,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    cast,
     false,
     func,
     literal_column,
@@ -237,7 +238,11 @@ def _event(g: Grammar, r: Relations) -> Statement:
         claimed,
         r["claimed"],
         event_type=case((late, word(EventType.EXPIRED)), else_=word(EventType.CLAIMED)),
-        data=case((late, g.json(expires_at=claimed.expires_at)), else_=g.json(attempt=claimed.attempt)),
+        data=case(
+            (late, g.json(expires_at=claimed.expires_at)),
+            (lease_seconds.is_not(None), g.json(attempt=claimed.attempt, lease_seconds=cast(lease_seconds, Double))),
+            else_=g.json(attempt=claimed.attempt),
+        ),
         worker_id=worker_id,
         lease_token=claimed.lease_token,
     )

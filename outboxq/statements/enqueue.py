@@ -13,6 +13,8 @@ from sqlalchemy import (
     SmallInteger,
     Text,
     Uuid,
+    and_,
+    case,
     func,
     literal_column,
     null,
@@ -88,7 +90,13 @@ def entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> Statem
     return (
         plain_insert(task_outbox)
         .from_select(list(values), tasks.with_only_columns(*values.values()))
-        .returning(written.task_execution_id.label("id"), written.position, written.available_at, written.expires_at)
+        .returning(
+            written.task_execution_id.label("id"),
+            written.position,
+            written.available_at,
+            written.expires_at,
+            place().label("place"),
+        )
     )
 
 
@@ -122,17 +130,34 @@ def execution(g: Grammar, r: Relations) -> Statement:
     return plain_insert(task_executions).from_select(list(values), rows)
 
 
-def event(g: Grammar, r: Relations) -> Statement:
-    """Their births."""
+def event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
+    """Their births; `asked`: what they say of an idempotency key, NULL for a task without one."""
     given, entry = r["given"].c, r["entry"].c
     return follow.event(
         g,
         given,
         r["given"].join(r["entry"], given.id == entry.id),
         event_type=word(EventType.CREATED),
-        data=g.json_of_one("available_at", entry.available_at),
+        data=birth(g, entry, **asked),
         worker_id=null(),
         lease_token=null(),
+    )
+
+
+def place() -> ColumnElement[int]:
+    """Where a new entry stands in its partition key; NULL without one."""
+    # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at another column to see whether this one can be NULL at all.
+    return case((task_outbox.c.partition_key >= literal_column("''", Text), task_outbox.c.position))
+
+
+def birth(g: Grammar, entry: Any, **asked: ColumnElement[Any]) -> ColumnElement[str]:
+    """What the event of a new task says: when it is due; and its place in its key and its idempotency key, if it has one, so
+    that `verify` knows when they are lost. Most tasks have neither, and pay nothing for it.
+    """
+    plain = and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
+    return case(
+        (plain, g.json_of_one("available_at", entry.available_at)),
+        else_=g.json(available_at=entry.available_at, position=entry.place, **asked),
     )
 
 

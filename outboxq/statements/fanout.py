@@ -34,6 +34,7 @@ from ..model import EventType, OnDeadLetter, TaskStatus
 from ..subscriptions import EVERYTHING
 from ..tables import execution_events, idempotency_keys, task_executions, task_outbox, task_subscriptions
 from . import follow
+from .enqueue import birth, place
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 SUBSCRIPTION: Columns = {
@@ -123,7 +124,7 @@ def emit_keyed(g: Grammar) -> Transition:
             "key": taken,
             "entry": lambda r: _entry(g, r, r["subscriber"].join(r["key"], r["subscriber"].c.id == r["key"].c.id)),
             "execution": lambda r: _execution(g, r),
-            "event": lambda r: _event(g, r),
+            "event": lambda r: _event(g, r, idempotency_key=_idempotency_key),
             "unrouted": lambda r: _unrouted(g, r),
         },
         returns="subscriber",
@@ -238,7 +239,13 @@ def _entry(g: Grammar, r: Relations, rows: Any, *conditions: ColumnElement[bool]
     return (
         insert(task_outbox)
         .from_select(list(values), select(*values.values()).select_from(rows).where(*conditions))
-        .returning(entry.task_execution_id.label("id"), entry.position, entry.available_at, entry.expires_at)
+        .returning(
+            entry.task_execution_id.label("id"),
+            entry.position,
+            entry.available_at,
+            entry.expires_at,
+            place().label("place"),
+        )
     )
 
 
@@ -265,13 +272,13 @@ def _execution(g: Grammar, r: Relations) -> Statement:
     return insert(task_executions).from_select(list(values), select(*values.values()).select_from(_written(r)))
 
 
-def _event(g: Grammar, r: Relations) -> Statement:
+def _event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
     return follow.event(
         g,
         r["subscriber"].c,
         _written(r),
         event_type=word(EventType.CREATED),
-        data=g.json_of_one("available_at", r["entry"].c.available_at),
+        data=birth(g, r["entry"].c, **asked),
         worker_id=null(),
         lease_token=null(),
     )

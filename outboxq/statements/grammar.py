@@ -92,6 +92,10 @@ class Grammar(Protocol):
         """The text under this name in a JSON object; NULL where there is none."""
         ...
 
+    def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
+        """The text is JSON (an object); never an error, whatever it is, and NULL only where the text is."""
+        ...
+
     def rows(self, name: str, columns: Columns) -> FromClause:
         """A batch given as bound parameters."""
         ...

@@ -8,7 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Boolean, Double, Integer, Select, Text, Uuid, delete, literal_column, null, or_, select, update
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Double,
+    Integer,
+    Select,
+    Text,
+    Uuid,
+    and_,
+    case,
+    delete,
+    literal_column,
+    null,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from ..model import TERMINAL, EventType, TaskStatus
 from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
@@ -65,10 +82,20 @@ def enqueue_keyed(g: Grammar) -> Transition:
             "key": key,
             "entry": entry,
             "execution": lambda r: enqueue.execution(g, r),
-            "event": lambda r: enqueue.event(g, r),
+            "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
     )
+
+
+def asked(g: Grammar, given: Any) -> dict[str, ColumnElement[Any]]:
+    """What the births of these tasks say of their idempotency keys."""
+    keyed = given.idempotency_key.is_not(None)
+    return {
+        "idempotency_key": given.idempotency_key,
+        "unique_until": case((keyed, g.later(g.now, given.unique_seconds))),
+        "unique_until_finished": case((and_(keyed, given.until_finished), true())),
+    }
 
 
 def key_holders(g: Grammar) -> Transition:
@@ -176,7 +203,7 @@ def take_over_keys(g: Grammar) -> Transition:
             "lost": lost,
             "entry": entry,
             "execution": lambda r: enqueue.execution(g, r),
-            "event": lambda r: enqueue.event(g, r),
+            "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
     )
@@ -287,6 +314,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
             attempt=replaced.attempt,
             recovery_attempts=replaced.recovery_attempts,
             request=given.id,
+            position=case((replaced.partition_key.is_not(None), replaced.position)),
         ),
         worker_id=null(),
         lease_token=null(),

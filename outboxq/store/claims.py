@@ -189,6 +189,8 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
     data = outcome.data
     if outcome.claim.recovery_attempts and outcome.event_type is not EventType.RELEASED:
         data = {**data, "recovery_attempts": 0}  # forgiven, and said where it changes something
+    if outcome.error is not None and "error" not in data:
+        data = {**data, "error": outcome.error}  # what the row says, its event says too
     return (
         outcome.claim.id,
         outcome.claim.lease_token,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..dialects import Begin
 from ..errors import InvalidArgument
-from ..model import Handle, NewTask, OnConflict, OnDeadLetter
+from ..model import LONGEST, Handle, NewTask, OnConflict, OnDeadLetter
 from ..target import Target
 from .base import aware
 from .idempotency import Idempotency
@@ -18,7 +18,6 @@ from .rows import row
 
 _NOTHING = timedelta(0)
 _MICROSECOND = timedelta(microseconds=1)
-_HUNDRED_YEARS = timedelta(days=36500)
 MAX_NAME = 200
 """Characters in a name or a key: each becomes part of an index entry."""
 
@@ -155,7 +154,7 @@ def _is_text(value: object) -> TypeGuard[str]:
 
 def _is_span(value: object, shortest: timedelta) -> bool:
     """Within what every clock of both databases can be moved by."""
-    return isinstance(value, timedelta) and shortest <= value <= _HUNDRED_YEARS
+    return isinstance(value, timedelta) and shortest <= value <= LONGEST
 
 
 def _bad_name(key: str, task: NewTask, what: str) -> InvalidArgument:

@@ -22,8 +22,8 @@ class Violation:
     name: str
     meaning: str
     count: int
-    examples: Sequence[UUID]
-    """Ids of a few of the tasks concerned."""
+    examples: Sequence[UUID | str]
+    """Ids of a few of the tasks concerned; or names, where it is no task that is wrong: a queue's, an index's."""
     repaired: int = 0
 
 
@@ -32,10 +32,13 @@ class Verification(Transactions):
         """Check every invariant in one snapshot of a running system; empty if all hold. Reads all tables, so it takes time.
 
         With `repair`, what can be put right without guessing is: a lost outbox entry comes back, due when the last event
-        says; a stale entry, lease, dead letter or claim of a partition key goes; an entry or lease that differs from its
-        task is made as the task says; a Running task without a lease gets one that has run out, for `recover` to find; a
-        Failed task is a dead letter again; a partition key goes back to the task that runs or holds it, unless another has
-        taken it. Each repair is a transaction of its own. With `using` the snapshot is that of the connection's transaction.
+        says; a stale entry, lease, dead letter or claim of a partition key goes; an entry, lease or dead letter that differs
+        from its task is made as the task says; a Running task without a lease gets one that has run out, for `recover` to
+        find; a Failed task is a dead letter again; a partition key goes back to the task that runs or holds it, unless another
+        has taken it. A due time, retry, end, error, worker, position, idempotency key or cancel request that differs from what
+        the task's events say is made as they say. A lease or a rate that ends too late ends its own length from now, and the
+        counter of positions goes on behind the largest. Each repair is a transaction of its own. With `using` the snapshot is
+        that of the connection's transaction.
         """
         broken = self._broken(using)
         return [self._repair(violation, using) for violation in broken] if repair else broken
@@ -43,11 +46,12 @@ class Verification(Transactions):
     def _broken(self, using: object) -> list[Violation]:
         def work(target: Target) -> list[Violation]:
             found = []
-            for name, check in target.dialect.statements.checks.items():
+            for check in target.dialect.statements.checks.values():
                 rows = check.query.run(target.execute, self._values(target))
-                if rows:
-                    examples = tuple(row["id"] for row in rows[:_EXAMPLES])
-                    found.append(Violation(name=name, meaning=check.meaning, count=len(rows), examples=examples))
+                for name, meaning in check.meanings.items():
+                    if ids := [row["id"] for row in rows if row.get(name, True)]:
+                        examples = tuple(ids[:_EXAMPLES])
+                        found.append(Violation(name=name, meaning=meaning, count=len(ids), examples=examples))
             return found
 
         return self._run(work, using=using, begin=Begin.SNAPSHOT)
@@ -66,7 +70,7 @@ class Verification(Transactions):
         if rows is None:
             return violation
         for row in rows:
-            log.warning("repaired task %s: %s", row["id"], violation.meaning)
+            log.warning("repaired %s: %s", row["id"], violation.meaning)
         return Violation(
             name=violation.name,
             meaning=violation.meaning,

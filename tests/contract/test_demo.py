@@ -111,7 +111,7 @@ SABOTAGE = [
     (nobody_killed, "was killed with SIGKILL"),
     (spoil("DELETE FROM execution_events WHERE event_type = 'task_reset'"), "was killed with SIGKILL"),
     (worker_crashed, "the other workers stopped cleanly"),
-    (completed_back_to_ready, "every invariant holds (ready_without_entry"),
+    (completed_back_to_ready, "every invariant holds (status_differs_from_events, ready_without_entry"),
     (spoil("DELETE FROM execution_events WHERE event_type = 'task_created'"), "every invariant holds (birth_not"),
 ]
 

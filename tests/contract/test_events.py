@@ -347,6 +347,11 @@ class Walk:
                 row.lease_token,
             )
             assert folded.available_at == task.due
+            assert (folded.worker_id, folded.completed_at, folded.last_error) == (
+                row.worker_id,
+                row.completed_at,
+                row.last_error,
+            )
         due = sorted(task.due for task in self.tasks.values() if task.status == "Ready" and task.due > self.clock.now)
         assert self.store.next_available_at() == (due[0] if due else None)
         assert self.database.counts()[2] == sum(task.status == "Ready" for task in self.tasks.values())

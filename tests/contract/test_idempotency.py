@@ -99,9 +99,9 @@ def test_a_taken_key_is_answered_as_was_asked(database: Database, others: tuple[
     database.run("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
     for number, mode in enumerate(OnConflict):
         name = f"tests.{mode}"
-        held = database.add(task_name=name, idempotency_key="taken", args='"old"')
+        held = database.add(task_name=name, idempotency_key="taken", args='{"say": "old"}')
         before = everything(database)
-        new = batch([*others[:1], "taken", *others[1:]], mode, task_name=name, args='"new"')
+        new = batch([*others[:1], "taken", *others[1:]], mode, task_name=name, args='{"say": "new"}')
         with transaction(database) if joined else nullcontext() as using:
             if mode is RAISE:
                 with pytest.raises(DuplicateTask, match="'taken'") as raised:
@@ -123,7 +123,7 @@ def test_a_taken_key_is_answered_as_was_asked(database: Database, others: tuple[
         }[mode]
         assert handles == [answer if one.idempotency_key == "taken" else Handle(id=one.id) for one in new]
         assert database.counts()[0] == len(before["task_executions"]) + len(others)
-        assert database.frozen.get(held.id).args == ('"new"' if mode is REPLACE else '"old"')
+        assert database.frozen.get(held.id).args == ('{"say": "new"}' if mode is REPLACE else '{"say": "old"}')
     assert len(database.rows("SELECT * FROM orders")) == (4 if joined else 0)
 
 
@@ -193,12 +193,12 @@ def test_a_refusal_leaves_a_drivers_own_transaction_usable(database: Database) -
 
 def test_a_key_given_twice_in_one_call_is_as_if_given_in_two(database: Database) -> None:
     for mode in (RETURN, SKIP, REPLACE):
-        new = [task(f"{mode}", mode, args=f'"{n}"') for n in range(3)]
+        new = [task(f"{mode}", mode, args=f'{{"say": {n}}}') for n in range(3)]
         first, *others = database.frozen.enqueue_many(new)
         assert first == Handle(id=new[0].id)
         expected = Handle(id=NIL if mode is SKIP else first.id, created=False, replaced=mode is REPLACE)
         assert others == [expected] * 2
-        assert database.frozen.get(first.id).args == ('"2"' if mode is REPLACE else '"0"')
+        assert database.frozen.get(first.id).args == f'{{"say": {2 if mode is REPLACE else 0}}}'
     before = everything(database)
     with pytest.raises(DuplicateTask, match="twice in one call"):
         database.frozen.enqueue_many(batch(["k", "k"], RAISE))
@@ -409,7 +409,7 @@ def test_who_loses_a_free_key_after_having_looked_looks_again(postgresql: Databa
 
 def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_position(database: Database) -> None:
     parent = uuid7()
-    before = database.add(pipeline_execution_id=parent, idempotency_key="k", args='"old"')
+    before = database.add(pipeline_execution_id=parent, idempotency_key="k", args='{"say": "old"}')
     (claim,) = database.claim()
     database.frozen.schedule_retry(claim.id, NOON + HOUR, 7)
     old = database.frozen.get(before.id)
@@ -418,7 +418,7 @@ def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_posi
     new = task(
         "k",
         REPLACE,
-        args='"new"',
+        args='{"say": "new"}',
         headers='{"trace": 1}',
         queue="mail",
         priority=7,
@@ -433,7 +433,7 @@ def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_posi
     )
     assert database.frozen.enqueue(new) == Handle(id=before.id, created=False, replaced=True)
     row = database.frozen.get(before.id)
-    assert (row.args, row.headers, row.queue, row.priority) == ('"new"', '{"trace": 1}', "mail", 7)
+    assert (row.args, row.headers, row.queue, row.priority) == ('{"say": "new"}', '{"trace": 1}', "mail", 7)
     assert (row.max_attempts, row.lease_seconds, row.timeout_seconds) == (9, 12.5, 3.0)
     assert (row.partition_key, row.on_dead_letter, row.event_type) == ("b", "hold", "order.paid")
     assert (row.expires_at, row.retry_at) == (NOON + 24 * HOUR, None)
@@ -456,14 +456,14 @@ def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_posi
 
 
 def test_a_replaced_task_runs_with_its_new_arguments_when_these_are_due(database: Database) -> None:
-    handle = database.add(idempotency_key="k", args='"old"', delay=HOUR)
-    database.frozen.enqueue(task("k", REPLACE, args='"new"', delay=timedelta(minutes=1), expires_in=HOUR))
+    handle = database.add(idempotency_key="k", args='{"say": "old"}', delay=HOUR)
+    database.frozen.enqueue(task("k", REPLACE, args='{"say": "new"}', delay=timedelta(minutes=1), expires_in=HOUR))
     assert database.claim() == []
     assert database.frozen.next_available_at() == NOON + timedelta(minutes=1)
     assert database.frozen.get(handle.id).expires_at == NOON + HOUR
     database.clock.advance(60)
     (claim,) = database.claim(5)
-    assert (claim.id, claim.args, claim.attempt) == (handle.id, '"new"', 1)
+    assert (claim.id, claim.args, claim.attempt) == (handle.id, '{"say": "new"}', 1)
     database.frozen.complete(claim)
 
 
@@ -484,7 +484,7 @@ def test_a_task_that_does_not_wait_is_not_replaced(database: Database) -> None:
         else:
             held = ended(database, status, idempotency_key=status.value)
         before = everything(database)
-        new = task(status.value, REPLACE, args='"new"')
+        new = task(status.value, REPLACE, args='{"say": "new"}')
         assert database.frozen.enqueue(new) == Handle(id=held, created=False)
         assert everything(database) == before
 
@@ -511,46 +511,46 @@ def test_the_queue_is_told_when_a_task_leaves_its_key(database: Database, monkey
 def test_a_replacement_that_meets_a_claim_replaces_the_task_or_leaves_it_whole(
     database: Database, commits: bool
 ) -> None:
-    handle = database.add(idempotency_key="k", args='"old"')
+    handle = database.add(idempotency_key="k", args='{"say": "old"}')
     with transaction(database) as it:
         (claim,) = database.frozen.claim_ready_task(1, worker_id=database.worker, using=it)
-        call = lambda: database.frozen.enqueue(task("k", REPLACE, args='"new"'))  # noqa: E731
+        call = lambda: database.frozen.enqueue(task("k", REPLACE, args='{"say": "new"}'))  # noqa: E731
         with stuck(database, call) as waiting:
             assert not waiting.done()
             it.commit() if commits else it.rollback()
             assert waiting.result(60) == Handle(id=handle.id, created=False, replaced=not commits)
     if commits:
-        assert (claim.args, database.frozen.get(handle.id).args) == ('"old"', '"old"')
+        assert (claim.args, database.frozen.get(handle.id).args) == ('{"say": "old"}', '{"say": "old"}')
         database.frozen.complete(claim)
         assert types(database, handle.id) == ["task_created", "task_claimed", "task_completed"]
     else:
-        assert [claim.args for claim in database.claim(5)] == ['"new"']
+        assert [claim.args for claim in database.claim(5)] == ['{"say": "new"}']
         assert types(database, handle.id) == ["task_created", "task_replaced", "task_claimed"]
 
 
 def test_a_task_given_back_while_its_replacement_waits_is_replaced(postgresql: Database) -> None:
     """Its entry is another one then, which the statement that waited does not see."""
-    handle = postgresql.add(idempotency_key="k", args='"old"')
+    handle = postgresql.add(idempotency_key="k", args='{"say": "old"}')
     with transaction(postgresql) as it:
         (claim,) = postgresql.frozen.claim_ready_task(1, worker_id=postgresql.worker, using=it)
-        call = lambda: postgresql.frozen.enqueue(task("k", REPLACE, args='"new"'))  # noqa: E731
+        call = lambda: postgresql.frozen.enqueue(task("k", REPLACE, args='{"say": "new"}'))  # noqa: E731
         with stuck(postgresql, call) as waiting:
             postgresql.frozen.release(claim, using=it)
             it.commit()
             assert waiting.result(60) == Handle(id=handle.id, created=False, replaced=True)
-    assert postgresql.frozen.get(handle.id).args == '"new"'
+    assert postgresql.frozen.get(handle.id).args == '{"say": "new"}'
 
 
 def test_of_two_replacements_the_later_one_remains(database: Database) -> None:
     handle = database.add(idempotency_key="k")
     answer = Handle(id=handle.id, created=False, replaced=True)
     with transaction(database) as it:
-        assert database.frozen.enqueue(task("k", REPLACE, args='"first"'), using=it) == answer
-        with stuck(database, lambda: database.frozen.enqueue(task("k", REPLACE, args='"second"'))) as waiting:
+        assert database.frozen.enqueue(task("k", REPLACE, args='{"say": "first"}'), using=it) == answer
+        with stuck(database, lambda: database.frozen.enqueue(task("k", REPLACE, args='{"say": "second"}'))) as waiting:
             assert not waiting.done()
             it.commit()
             assert waiting.result(60) == answer
-    assert database.frozen.get(handle.id).args == '"second"'
+    assert database.frozen.get(handle.id).args == '{"say": "second"}'
     assert types(database, handle.id) == ["task_created", "task_replaced", "task_replaced"]
 
 
@@ -624,13 +624,13 @@ def test_who_replaces_keeps_to_the_order_of_the_keys_whatever_that_of_the_tasks(
         database.frozen.enqueue(task(key))
     with transaction(database) as it:
         database.frozen.enqueue(task("a", REPLACE), using=it)
-        replace = lambda using: database.frozen.enqueue_many(batch("za", REPLACE, args='"last"'), using=using)  # noqa: E731
+        replace = lambda using: database.frozen.enqueue_many(batch("za", REPLACE, args='{"say": "last"}'), using=using)  # noqa: E731
         with caller(database, replace) as waiting:
             assert not waiting.done()
             assert database.frozen.enqueue(task("z", REPLACE), using=it).replaced
             it.commit()
             assert [handle.replaced for handle in waiting.result(60)] == [True, True]
-    assert [claim.args for claim in database.claim(5)] == ['"last"'] * 2
+    assert [claim.args for claim in database.claim(5)] == ['{"say": "last"}'] * 2
 
 
 def test_many_batches_over_the_same_keys_all_succeed(database: Database) -> None:
@@ -689,9 +689,9 @@ def test_a_task_is_replaced_once(database: Database, monkeypatch: pytest.MonkeyP
     held = database.add(idempotency_key="k")
     claims: list[Any] = []
     lost = lossy(database, monkeypatch, lambda: claims.extend(database.claim()))
-    handles = lost.enqueue_many(batch(["k", "k"], REPLACE, args='"new"'))
+    handles = lost.enqueue_many(batch(["k", "k"], REPLACE, args='{"say": "new"}'))
     assert handles == [Handle(id=held.id, created=False, replaced=True)] * 2
-    assert [claim.args for claim in claims] == ['"new"']
+    assert [claim.args for claim in claims] == ['{"say": "new"}']
     assert types(database, held.id) == ["task_created", "task_replaced", "task_claimed"]
 
 

@@ -359,8 +359,10 @@ def test_a_drop_takes_the_tasks_with_their_events_and_nothing_else(partitioned):
     names = tables(partitioned)
     partitioned.clock.now = after(old)
     counted = partitioned.frozen.prune(0, dry_run=True)
-    partitioned.run(f"UPDATE task_executions SET completed_at = '{old.end - DAY}' WHERE id <> '{kept}'")
-    partitioned.run(f"UPDATE task_executions SET completed_at = '{young.end - DAY}' WHERE id = '{kept}'")
+    for condition, moment in (("<>", old.end - DAY), ("=", young.end - DAY)):
+        partitioned.run(f"UPDATE task_executions SET completed_at = '{moment}' WHERE id {condition} '{kept}'")
+        events = f"task_execution_id {condition} '{kept}' AND event_type = 'task_completed'"
+        partitioned.run(f"UPDATE execution_events SET created_at = '{moment}' WHERE {events}")
     assert counted == 0  # by the clock they ended later than that
     assert partitioned.frozen.prune(DAY, dry_run=True) == 3
     assert partitioned.frozen.prune(DAY) == 3

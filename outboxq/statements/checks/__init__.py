@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import keys, log, rows
+from . import cancels, fold, keys, limits, log, positions, rows, unique
 from .check import Check
 from .repairs import repairs
 
@@ -15,5 +15,8 @@ __all__ = ["Check", "checks", "repairs"]
 
 
 def checks() -> Mapping[str, Check]:
-    """Every invariant by its name. What is repaired first stands first: a stale row may be in another's place."""
-    return {**rows.checks(), **keys.checks(), **log.checks()}
+    """Every invariant by its name. What is repaired first stands first: a stale row may be in another's place, and what the
+    log says of a row comes before what other tables must say of it.
+    """
+    rooms = (positions, fold, limits, rows, keys, unique, cancels, log)
+    return {name: check for room in rooms for name, check in room.checks().items()}

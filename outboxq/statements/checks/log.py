@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Integer, Select, and_, case, cast, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 
 from ...model import ENDS_CLAIM, STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ...tables import execution_events, task_executions
 from ..grammar import Grammar, word
-from .check import EVENT, EXECUTION, TRANSITION, Check
+from .check import EVENT, EXECUTION, TRANSITION, Check, broken_ones
 
 
 def checks() -> Mapping[str, Check]:
     return {
-        "status_differs_from_events": Check(
-            meaning="the last transition recorded leads to another status than the task has", broken=_status_differs
-        ),
-        "counters_differ_from_events": Check(
-            meaning="the last events that say so say another attempt, or number of recoveries, than the task has",
-            broken=_counters_differ,
-        ),
         "birth_not_recorded_once": Check(
             meaning="a task has no task_created event, or more than one", broken=_birth_not_once
         ),
@@ -51,56 +44,12 @@ def checks() -> Mapping[str, Check]:
         ),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
         "recovered_early": Check(meaning="a lease was taken back before it expired", broken=_recovered_early),
+        "events_without_task": Check(
+            meaning="a task has events but no row, and it was not pruned, for that deletes both: the task is lost",
+            broken=lambda _: _lost_or_moved(),
+            also={"pipeline_differs_from_events": "an event names another pipeline execution than its task"},
+        ),
     }
-
-
-def _status_differs(_: Grammar) -> Select[Any]:
-    last = (
-        select(EVENT.task_execution_id, func.max(EVENT.sequence_num).label("sequence_num"))
-        .where(TRANSITION)
-        .group_by(EVENT.task_execution_id)
-        .subquery("last")
-    )
-    says = case(*((EVENT.event_type == word(kind), word(status)) for kind, status in STATUS_AFTER.items()))
-    return (
-        select(EXECUTION.id)
-        .join_from(task_executions, last, last.c.task_execution_id == EXECUTION.id)
-        .join(execution_events, EVENT.sequence_num == last.c.sequence_num)
-        .where(EXECUTION.status != says)
-    )
-
-
-def _counters_differ(g: Grammar) -> Select[Any]:
-    attempt, recoveries = _last_said(g, "attempt"), _last_said(g, "recovery_attempts")
-    said = task_executions.outerjoin(attempt, attempt.c.id == EXECUTION.id).outerjoin(
-        recoveries, recoveries.c.id == EXECUTION.id
-    )
-    return (
-        select(EXECUTION.id)
-        .select_from(said)
-        .where(
-            or_(
-                EXECUTION.attempt != func.coalesce(attempt.c.number, literal_column("1", Integer)),
-                EXECUTION.recovery_attempts != func.coalesce(recoveries.c.number, literal_column("0", Integer)),
-            )
-        )
-    )
-
-
-def _last_said(g: Grammar, member: str) -> FromClause:
-    """The number under this name in the last event of each task that has one."""
-    number = g.text_in(EVENT.event_data, member)
-    nth = func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
-    said = (
-        select(EVENT.task_execution_id.label("id"), number.label("number"), nth.label("nth"))
-        .where(TRANSITION, number.is_not(None))
-        .subquery(f"said_{member}")
-    )
-    return (
-        select(said.c.id, cast(said.c.number, Integer).label("number"))
-        .where(said.c.nth == literal_column("1", Integer))
-        .subquery(f"last_{member}")
-    )
 
 
 def _birth_not_once(_: Grammar) -> Select[Any]:
@@ -192,3 +141,18 @@ def _recovered_early(g: Grammar) -> Select[Any]:
     return select(EVENT.task_execution_id.label("id")).where(
         EVENT.event_type.in_(recovered), or_(expired.is_(None), EVENT.created_at < expired)
     )
+
+
+def _lost_or_moved() -> Select[Any]:
+    """One row for each task, whatever the number of its events."""
+    rows = (
+        select(EVENT.task_execution_id.label("id"))
+        .outerjoin_from(execution_events, task_executions, EXECUTION.id == EVENT.task_execution_id)
+        .where(
+            EVENT.task_execution_id.is_not(None),
+            or_(EXECUTION.id.is_(None), EXECUTION.pipeline_execution_id != EVENT.pipeline_execution_id),
+        )
+        .distinct()
+    )
+    lost = EXECUTION.id.is_(None)
+    return broken_ones(rows, {"events_without_task": lost, "pipeline_differs_from_events": ~lost})

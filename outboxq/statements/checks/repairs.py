@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import ColumnElement, delete, false, func, select, true, update
 
 from ...column_types import Instant
-from ...model import STATUS_AFTER, TaskStatus
+from ...model import TaskStatus
 from ...tables import dead_letters, partition_claims, task_executions, task_leases, task_outbox
 from .. import follow
 from ..grammar import Grammar, Relations, Statement, Transition, word
-from . import keys, rows
-from .check import ENTRY_OF_TASK, EVENT, EXECUTION, LEASE_OF_TASK, TRANSITION
+from . import fold, keys, restore, rows
+from .check import ENTRY_OF_TASK, EXECUTION, LEASE_OF_TASK
 
 
 def repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
     """By the names of their checks. Each returns the ids it put right, and the queue where that made work claimable."""
     return {
+        **restore.repairs(),
         "ready_without_entry": _repair_ready,
         "entry_without_ready": _repair_entry,
         "running_without_lease": _repair_running,
@@ -34,13 +35,7 @@ def repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 def _repair_ready(g: Grammar) -> Transition:
     """Put the entry back, due when the last event says."""
-    last = (
-        select(g.instant_in(EVENT.event_data, "available_at"))
-        .where(EVENT.task_execution_id == EXECUTION.id, TRANSITION)
-        .order_by(EVENT.sequence_num.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
+    last = fold.last(fold.said_due(g))
 
     def entry(_: Relations) -> Statement:
         same = ("id", "queue", "priority", "partition_key", "position", "event_type", "expires_at")
@@ -132,19 +127,11 @@ def _repair_lease_differs() -> Transition:
 
 def _repair_failed(g: Grammar) -> Transition:
     """List it again, with what its last failure says."""
-    failures = [word(kind) for kind, status in STATUS_AFTER.items() if status is TaskStatus.FAILED]
-    exception = (
-        select(g.text_in(EVENT.event_data, "exception"))
-        .where(EVENT.task_execution_id == EXECUTION.id, EVENT.event_type.in_(failures))
-        .order_by(EVENT.sequence_num.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
     same = ("id", "queue", "task_name", "event_type", "partition_key")
 
     def letter(_: Relations) -> Statement:
         failed = (
-            select(*(EXECUTION[name] for name in same), exception, EXECUTION.completed_at)
+            select(*(EXECUTION[name] for name in same), rows.last_exception(g), EXECUTION.completed_at)
             .where(rows.FAILED, ~rows.LETTER_OF_TASK.exists())
             .with_for_update(of=task_executions)
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, or_, select
+from sqlalchemy import ColumnElement, Select, and_, or_, select
 
-from ...model import TaskStatus
-from ...tables import dead_letters, idempotency_keys, task_leases, task_outbox
+from ...model import STATUS_AFTER, TaskStatus
+from ...tables import dead_letters, task_executions, task_leases, task_outbox
 from .. import follow
 from ..grammar import Grammar, word
-from .check import ENTRY_OF_TASK, EXECUTION, LEASE_OF_TASK, Check
+from .check import ENTRY_OF_TASK, EVENT, EXECUTION, LEASE_OF_TASK, Check
 
 
 def checks() -> Mapping[str, Check]:
@@ -43,8 +43,9 @@ def checks() -> Mapping[str, Check]:
             meaning="a dead letter belongs to a task that is not Failed, or to none",
             broken=lambda _: _letter_without_failed(),
         ),
-        "key_without_task": Check(
-            meaning="an idempotency key is held by a task that does not exist", broken=_key_without_task
+        "letter_differs_from_task": Check(
+            meaning="a dead letter does not say the queue, name, event type, key, end or exception of its task",
+            broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, letter_differs(g)),
         ),
     }
 
@@ -74,6 +75,31 @@ def lease_differs() -> ColumnElement[bool]:
         .where(EXECUTION.id == task_leases.c.task_execution_id, EXECUTION.queue != task_leases.c.queue)
         .correlate(task_leases)
         .exists()
+    )
+
+
+def letter_says(g: Grammar) -> Mapping[str, Any]:
+    """What the dead letter of EXECUTION's task has in each of its columns."""
+    same = {name: EXECUTION[name] for name in ("queue", "task_name", "event_type", "partition_key")}
+    return {**same, "exception": last_exception(g), "failed_at": EXECUTION.completed_at}
+
+
+def letter_differs(g: Grammar) -> ColumnElement[bool]:
+    """A dead letter is EXECUTION's, which has Failed, and says something else than it."""
+    differs = (dead_letters.c[name].is_distinct_from(value) for name, value in letter_says(g).items())
+    return and_(EXECUTION.id == dead_letters.c.task_execution_id, FAILED, or_(*differs))
+
+
+def last_exception(g: Grammar) -> Any:
+    """The class of the exception that EXECUTION's task failed with at last; NULL: it was abandoned, or failed without one."""
+    failures = [word(kind) for kind, status in STATUS_AFTER.items() if status is TaskStatus.FAILED]
+    return (
+        select(g.text_in(EVENT.event_data, "exception"))
+        .where(EVENT.task_execution_id == EXECUTION.id, EVENT.event_type.in_(failures))
+        .order_by(EVENT.sequence_num.desc())
+        .limit(1)
+        .correlate(task_executions)
+        .scalar_subquery()
     )
 
 
@@ -117,9 +143,3 @@ def _failed_without_letter() -> Select[Any]:
 
 def _letter_without_failed() -> Select[Any]:
     return select(dead_letters.c.task_execution_id.label("id")).where(~FAILED_OF_LETTER.exists())
-
-
-def _key_without_task(_: Grammar) -> Select[Any]:
-    key = idempotency_keys.c
-    task = select(EXECUTION.id).where(EXECUTION.id == key.task_execution_id)
-    return select(key.task_execution_id.label("id")).where(~task.exists())

@@ -139,9 +139,11 @@ event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT claimed.pipeline_execution_id AS pipeline_execution_id, claimed.id AS id, CASE WHEN
     (claimed.lease_token IS NULL) THEN 'task_expired' ELSE 'task_claimed' END AS anon_5, CASE WHEN (claimed.lease_token
-    IS NULL) THEN CAST(jsonb_strip_nulls(jsonb_build_object('expires_at', claimed.expires_at)) AS TEXT) ELSE
-    coalesce('{"attempt": ' || CAST(claimed.attempt AS TEXT) || '}', '{}') END AS anon_6, %(worker_id)s::UUID AS anon_3,
-    claimed.lease_token AS lease_token, (SELECT clock.now
+    IS NULL) THEN CAST(jsonb_strip_nulls(jsonb_build_object('expires_at', claimed.expires_at)) AS TEXT) WHEN
+    (%(lease_seconds)s IS NOT NULL) THEN CAST(jsonb_strip_nulls(jsonb_build_object('attempt', claimed.attempt,
+    'lease_seconds', CAST(%(lease_seconds)s AS DOUBLE PRECISION))) AS TEXT) ELSE coalesce('{"attempt": ' ||
+    CAST(claimed.attempt AS TEXT) || '}', '{}') END AS anon_6, %(worker_id)s::UUID AS anon_3, claimed.lease_token AS
+    lease_token, (SELECT clock.now
 FROM clock) AS anon_7
 FROM claimed)
   SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,

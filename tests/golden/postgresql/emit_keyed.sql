@@ -39,7 +39,8 @@ FROM clock) + %(delay_seconds)s * interval '1 second') AS coalesce_1, coalesce(%
 FROM clock) + %(expires_seconds)s * interval '1 second') AS coalesce_2, (SELECT clock.now
 FROM clock) AS anon_6
 FROM subscriber JOIN key ON key.id = subscriber.id
-RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at),
+RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at,
+    CASE WHEN (task_outbox.partition_key >= '') THEN task_outbox.position END AS place),
 execution AS
 (INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, priority, max_attempts, lease_seconds,
     timeout_seconds, event_type, partition_key, position, args, status, attempt, recovery_attempts, lease_token,
@@ -56,8 +57,10 @@ FROM subscriber JOIN entry ON entry.id = subscriber.id),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
     created_at) SELECT subscriber.pipeline_execution_id AS pipeline_execution_id, subscriber.id AS id, 'task_created',
-    '{"available_at": ' || CAST(to_json(entry.available_at) AS TEXT) || '}' AS anon_11, NULL AS anon_12, NULL AS
-    anon__1, (SELECT clock.now
+    CASE WHEN (entry.place IS NULL AND %(idempotency_key)s::VARCHAR IS NULL) THEN '{"available_at": ' ||
+    CAST(to_json(entry.available_at) AS TEXT) || '}' ELSE CAST(jsonb_strip_nulls(jsonb_build_object('available_at',
+    entry.available_at, 'position', entry.place, 'idempotency_key', %(idempotency_key)s::VARCHAR)) AS TEXT) END AS
+    anon_11, NULL AS anon_12, NULL AS anon__1, (SELECT clock.now
 FROM clock) AS anon_13
 FROM subscriber JOIN entry ON entry.id = subscriber.id),
 assigned AS MATERIALIZED
@@ -72,5 +75,5 @@ WHERE NOT (EXISTS (SELECT subscriber.id
 FROM subscriber)) AND assigned.xact_id IS NOT NULL)
   SELECT subscriber.id, subscriber.pipeline_execution_id, subscriber.task_name, subscriber.queue, subscriber.priority,
       subscriber.max_attempts, subscriber.lease_seconds, subscriber.timeout_seconds, subscriber.parameter,
-      subscriber.on_dead_letter, entry.position, entry.available_at, entry.expires_at
+      subscriber.on_dead_letter, entry.position, entry.available_at, entry.expires_at, entry.place
 FROM subscriber LEFT OUTER JOIN entry ON entry.id = subscriber.id

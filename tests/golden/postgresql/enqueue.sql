@@ -25,7 +25,8 @@ FROM clock) + given.delay_seconds * interval '1 second') AS coalesce_1, coalesce
 FROM clock) + given.expires_seconds * interval '1 second') AS coalesce_2, (SELECT clock.now
 FROM clock) AS anon_1
 FROM given
-RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at),
+RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at,
+    CASE WHEN (task_outbox.partition_key >= '') THEN task_outbox.position END AS place),
 execution AS
 (INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, event_type, partition_key, position,
     priority, args, headers, status, attempt, max_attempts, recovery_attempts, lease_seconds, timeout_seconds,
@@ -39,7 +40,9 @@ FROM clock) AS anon_2, (SELECT clock.now
 FROM clock) AS anon_3
 FROM given JOIN entry ON entry.id = given.id)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', '{"available_at": ' ||
-      CAST(to_json(entry.available_at) AS TEXT) || '}' AS anon_4, NULL AS anon_5, NULL AS anon__1, (SELECT clock.now
+      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', CASE WHEN (entry.place IS
+      NULL) THEN '{"available_at": ' || CAST(to_json(entry.available_at) AS TEXT) || '}' ELSE
+      CAST(jsonb_strip_nulls(jsonb_build_object('available_at', entry.available_at, 'position', entry.place)) AS TEXT)
+      END AS anon_4, NULL AS anon_5, NULL AS anon__1, (SELECT clock.now
 FROM clock) AS anon_6
 FROM given JOIN entry ON entry.id = given.id

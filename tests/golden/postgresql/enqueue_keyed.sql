@@ -40,7 +40,8 @@ FROM clock) AS anon_3
 FROM given
 WHERE given.idempotency_key IS NULL OR given.id IN (SELECT key.id
 FROM key)
-RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at),
+RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at,
+    CASE WHEN (task_outbox.partition_key >= '') THEN task_outbox.position END AS place),
 execution AS
 (INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, event_type, partition_key, position,
     priority, args, headers, status, attempt, max_attempts, recovery_attempts, lease_seconds, timeout_seconds,
@@ -55,10 +56,18 @@ FROM clock) AS anon_5
 FROM given JOIN entry ON entry.id = given.id),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
-    created_at) SELECT given.pipeline_execution_id AS pipeline_execution_id, given.id AS id, 'task_created',
-    '{"available_at": ' || CAST(to_json(entry.available_at) AS TEXT) || '}' AS anon_6, NULL AS anon_7, NULL AS anon__1,
+    created_at) SELECT given.pipeline_execution_id AS pipeline_execution_id, given.id AS id, 'task_created', CASE WHEN
+    (entry.place IS NULL AND given.idempotency_key IS NULL AND CASE WHEN (given.idempotency_key IS NOT NULL) THEN
+    (SELECT clock.now
+FROM clock) + given.unique_seconds * interval '1 second' END IS NULL AND CASE WHEN (given.idempotency_key IS NOT NULL
+    AND given.until_finished) THEN true END IS NULL) THEN '{"available_at": ' || CAST(to_json(entry.available_at) AS
+    TEXT) || '}' ELSE CAST(jsonb_strip_nulls(jsonb_build_object('available_at', entry.available_at, 'position',
+    entry.place, 'idempotency_key', given.idempotency_key, 'unique_until', CASE WHEN (given.idempotency_key IS NOT NULL)
+    THEN (SELECT clock.now
+FROM clock) + given.unique_seconds * interval '1 second' END, 'unique_until_finished', CASE WHEN (given.idempotency_key
+    IS NOT NULL AND given.until_finished) THEN true END)) AS TEXT) END AS anon_6, NULL AS anon_7, NULL AS anon__1,
     (SELECT clock.now
 FROM clock) AS anon_8
 FROM given JOIN entry ON entry.id = given.id)
-  SELECT entry.id, entry.position, entry.available_at, entry.expires_at
+  SELECT entry.id, entry.position, entry.available_at, entry.expires_at, entry.place
 FROM entry

@@ -58,8 +58,8 @@ event AS
     created_at) SELECT replaced.pipeline_execution_id AS pipeline_execution_id, replaced.id AS id, 'task_replaced',
     CAST(jsonb_strip_nulls(jsonb_build_object('available_at', coalesce(given.available_at, (SELECT clock.now
 FROM clock) + given.delay_seconds * interval '1 second'), 'attempt', replaced.attempt, 'recovery_attempts',
-    replaced.recovery_attempts, 'request', given.id)) AS TEXT) AS jsonb_strip_nulls_1, NULL AS anon_2, NULL AS anon__1,
-    (SELECT clock.now
+    replaced.recovery_attempts, 'request', given.id, 'position', CASE WHEN (replaced.partition_key IS NOT NULL) THEN
+    replaced.position END)) AS TEXT) AS jsonb_strip_nulls_1, NULL AS anon_2, NULL AS anon__1, (SELECT clock.now
 FROM clock) AS anon_3
 FROM replaced JOIN given ON replaced.id = given.holder)
   SELECT replaced.id, replaced.pipeline_execution_id, replaced.task_name, replaced.queue, replaced.priority,

@@ -82,6 +82,8 @@ FROM json_each(:claimed) AS claimed_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
       lease_token, created_at) SELECT claimed.pipeline_execution_id, claimed.id, CASE WHEN (claimed.lease_token IS NULL)
       THEN 'task_expired' ELSE 'task_claimed' END AS anon_1, CASE WHEN (claimed.lease_token IS NULL) THEN
-      json_patch('{}', json_object('expires_at', claimed.expires_at)) ELSE json_patch('{}', json_object('attempt',
-      claimed.attempt)) END AS anon_2, :worker_id AS anon_3, claimed.lease_token, :now AS anon_4
+      json_patch('{}', json_object('expires_at', claimed.expires_at)) WHEN (:lease_seconds IS NOT NULL) THEN
+      json_patch('{}', json_object('attempt', claimed.attempt, 'lease_seconds', CAST(:lease_seconds AS DOUBLE))) ELSE
+      json_patch('{}', json_object('attempt', claimed.attempt)) END AS anon_2, :worker_id AS anon_3,
+      claimed.lease_token, :now AS anon_4
 FROM claimed

@@ -53,7 +53,8 @@ WHERE sqlite_sequence.name = :name_1), 0) + row_number() OVER (ORDER BY subscrib
     INTEGER) * :param_3 + CAST(substr(:now, :substr_7, :substr_8) AS INTEGER) + CAST(round(:expires_seconds * :param_4)
     AS INTEGER)) % 1000000)) AS coalesce_2, :now AS anon_4
 FROM subscriber JOIN "key" ON subscriber.id = "key".id
-RETURNING task_execution_id AS id, position, available_at, expires_at;
+RETURNING task_execution_id AS id, position, available_at, expires_at, CASE WHEN (partition_key >= '') THEN position END
+    AS place;
 
 -- execution
 WITH subscriber AS MATERIALIZED
@@ -86,11 +87,13 @@ WITH subscriber AS MATERIALIZED
 FROM json_each(:subscriber) AS subscriber_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
-    '$[1]') AS available_at
+    '$[1]') AS available_at, json_extract(entry_rows.value, '$[2]') AS place
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT subscriber.pipeline_execution_id, subscriber.id, 'task_created',
-      json_object('available_at', entry.available_at) AS json_object_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      lease_token, created_at) SELECT subscriber.pipeline_execution_id, subscriber.id, 'task_created', CASE WHEN
+      (entry.place IS NULL AND :idempotency_key IS NULL) THEN json_object('available_at', entry.available_at) ELSE
+      json_patch('{}', json_object('available_at', entry.available_at, 'position', entry.place, 'idempotency_key',
+      :idempotency_key)) END AS anon_1, NULL AS anon_2, NULL AS anon__1, :now AS anon_3
 FROM subscriber JOIN entry ON subscriber.id = entry.id;
 
 -- unrouted

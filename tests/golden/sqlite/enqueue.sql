@@ -22,7 +22,8 @@ WHERE sqlite_sequence.name = :name_1), 0) + row_number() OVER (ORDER BY given.or
     substr(:now, :substr_5, :substr_6)) AS INTEGER) * :param_2 + CAST(substr(:now, :substr_7, :substr_8) AS INTEGER) +
     CAST(round(given.expires_seconds * :expires_seconds_1) AS INTEGER)) % 1000000)) AS coalesce_2, :now AS anon_2
 FROM given
-RETURNING task_execution_id AS id, position, available_at, expires_at;
+RETURNING task_execution_id AS id, position, available_at, expires_at, CASE WHEN (partition_key >= '') THEN position END
+    AS place;
 
 -- execution
 WITH given AS MATERIALIZED
@@ -53,9 +54,10 @@ WITH given AS MATERIALIZED
 FROM json_each(:given) AS given_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
-    '$[1]') AS available_at
+    '$[1]') AS available_at, json_extract(entry_rows.value, '$[2]') AS place
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', json_object('available_at',
-      entry.available_at) AS json_object_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', CASE WHEN (entry.place IS
+      NULL) THEN json_object('available_at', entry.available_at) ELSE json_patch('{}', json_object('available_at',
+      entry.available_at, 'position', entry.place)) END AS anon_1, NULL AS anon_2, NULL AS anon__1, :now AS anon_3
 FROM given JOIN entry ON given.id = entry.id

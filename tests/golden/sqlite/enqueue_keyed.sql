@@ -47,7 +47,8 @@ WHERE sqlite_sequence.name = :name_1), 0) + row_number() OVER (ORDER BY given.or
 FROM given
 WHERE given.idempotency_key IS NULL OR given.id IN (SELECT "key".id
 FROM "key")
-RETURNING task_execution_id AS id, position, available_at, expires_at;
+RETURNING task_execution_id AS id, position, available_at, expires_at, CASE WHEN (partition_key >= '') THEN position END
+    AS place;
 
 -- execution
 WITH given AS MATERIALIZED
@@ -74,13 +75,29 @@ FROM given JOIN entry ON given.id = entry.id;
 -- event
 WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
-    '$[1]') AS pipeline_execution_id
+    '$[1]') AS pipeline_execution_id, json_extract(given_rows.value, '$[2]') AS idempotency_key,
+    json_extract(given_rows.value, '$[3]') AS unique_seconds, json_extract(given_rows.value, '$[4]') AS until_finished
 FROM json_each(:given) AS given_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
-    '$[1]') AS available_at
+    '$[1]') AS available_at, json_extract(entry_rows.value, '$[2]') AS place
 FROM json_each(:entry) AS entry_rows)
   INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', json_object('available_at',
-      entry.available_at) AS json_object_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      lease_token, created_at) SELECT given.pipeline_execution_id, given.id, 'task_created', CASE WHEN (entry.place IS
+      NULL AND given.idempotency_key IS NULL AND CASE WHEN (given.idempotency_key IS NOT NULL) THEN
+      strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 +
+      CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.unique_seconds * :unique_seconds_1) AS
+      INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
+      :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+      CAST(round(given.unique_seconds * :unique_seconds_1) AS INTEGER)) % 1000000) END IS NULL AND CASE WHEN
+      (given.idempotency_key IS NOT NULL AND given.until_finished = 1) THEN 1 END IS NULL) THEN
+      json_object('available_at', entry.available_at) ELSE json_patch('{}', json_object('available_at',
+      entry.available_at, 'position', entry.place, 'idempotency_key', given.idempotency_key, 'unique_until', CASE WHEN
+      (given.idempotency_key IS NOT NULL) THEN strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
+      :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+      CAST(round(given.unique_seconds * :unique_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1,
+      (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now,
+      :substr_3, :substr_4) AS INTEGER) + CAST(round(given.unique_seconds * :unique_seconds_1) AS INTEGER)) % 1000000)
+      END, 'unique_until_finished', CASE WHEN (given.idempotency_key IS NOT NULL AND given.until_finished = 1) THEN 1
+      END)) END AS anon_1, NULL AS anon_2, NULL AS anon__1, :now AS anon_3
 FROM given JOIN entry ON given.id = entry.id

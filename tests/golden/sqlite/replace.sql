@@ -72,7 +72,8 @@ WHERE replaced.status = 'Ready';
 WITH replaced AS MATERIALIZED
 (SELECT replaced_rows."key" AS ordinal, json_extract(replaced_rows.value, '$[0]') AS id,
     json_extract(replaced_rows.value, '$[1]') AS pipeline_execution_id, json_extract(replaced_rows.value, '$[2]') AS
-    attempt, json_extract(replaced_rows.value, '$[3]') AS recovery_attempts
+    partition_key, json_extract(replaced_rows.value, '$[3]') AS position, json_extract(replaced_rows.value, '$[4]') AS
+    attempt, json_extract(replaced_rows.value, '$[5]') AS recovery_attempts
 FROM json_each(:replaced) AS replaced_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
@@ -86,6 +87,7 @@ FROM json_each(:given) AS given_rows)
       CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1,
       (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now,
       :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) % 1000000)),
-      'attempt', replaced.attempt, 'recovery_attempts', replaced.recovery_attempts, 'request', given.id)) AS
-      json_patch_1, NULL AS anon_1, NULL AS anon__1, :now AS anon_2
+      'attempt', replaced.attempt, 'recovery_attempts', replaced.recovery_attempts, 'request', given.id, 'position',
+      CASE WHEN (replaced.partition_key IS NOT NULL) THEN replaced.position END)) AS json_patch_1, NULL AS anon_1, NULL
+      AS anon__1, :now AS anon_2
 FROM replaced JOIN given ON replaced.id = given.holder

@@ -1,0 +1,103 @@
+"""Checks of what is bounded: how long a lease can last, when a rate is full again, and what a row may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Double, Select, and_, case, cast, func, literal_column, or_, select
+
+from ...model import LONGEST, EventType, OnDeadLetter
+from ...tables import execution_events, queue_settings, task_leases
+from ..grammar import Grammar, word
+from .check import EVENT, EXECUTION, Check, broken_ones
+
+_lease, _setting = task_leases.c, queue_settings.c
+_GRACE = timedelta(days=1)
+"""A clock that was set right by hand, or by a server that took over, is mistaken by less: by a time zone, say."""
+
+
+def checks() -> Mapping[str, Check]:
+    return {
+        "lease_ends_too_late": Check(
+            meaning="a lease ends later than its length from now, so nobody recovers its task if the worker is dead",
+            broken=_lease_too_late,
+        ),
+        "rate_full_too_late": Check(
+            meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
+            broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
+        ),
+        "args_not_an_object": Check(
+            meaning="a task's arguments are no JSON object, so no worker can read them",
+            broken=_impossible,
+            also={
+                "result_not_json": "a task's result is no JSON",
+                "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
+                "hold_without_key": "a task is to hold its partition key when it fails, but has none",
+            },
+        ),
+    }
+
+
+def holds_nothing() -> ColumnElement[bool]:
+    """The task is to hold a key that it has not."""
+    return and_(EXECUTION.on_dead_letter == word(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
+
+
+def lease_length(g: Grammar) -> ColumnElement[Any]:
+    """Seconds that a claim gives to `task_leases`: its own, which its event says, or the task's; at most the longest."""
+    own = (
+        select(cast(g.text_in(EVENT.event_data, "lease_seconds"), Double))
+        .where(
+            EVENT.task_execution_id == _lease.task_execution_id,
+            EVENT.lease_token == _lease.lease_token,
+            EVENT.event_type == word(EventType.CLAIMED),
+        )
+        .correlate(task_leases)
+        .scalar_subquery()
+    )
+    task = (
+        select(EXECUTION.lease_seconds)
+        .where(EXECUTION.id == _lease.task_execution_id)
+        .correlate(task_leases)
+        .scalar_subquery()
+    )
+    seconds = func.coalesce(own, task, type_=Double)
+    return case((seconds > _seconds(LONGEST), _seconds(LONGEST)), else_=seconds)
+
+
+def lease_too_late(g: Grammar) -> ColumnElement[bool]:
+    return _lease.lease_expires_at > g.later(_latest(g), lease_length(g) + _seconds(_GRACE))
+
+
+def rate_too_late(g: Grammar) -> ColumnElement[bool]:
+    return _setting.rate_full_at > g.later(_latest(g), _setting.rate_seconds + _seconds(_GRACE))
+
+
+def _latest(g: Grammar) -> ColumnElement[Any]:
+    """Now, or the moment of the last event where that is later: the clock was set back since."""
+    newest = execution_events.alias("newest")
+    moment = select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
+    return case((moment > g.now, moment), else_=g.now)
+
+
+def _seconds(span: timedelta) -> ColumnElement[float]:
+    return literal_column(str(span.total_seconds()), Double)
+
+
+def _lease_too_late(g: Grammar) -> Select[Any]:
+    return select(_lease.task_execution_id.label("id")).where(lease_too_late(g))
+
+
+def _impossible(g: Grammar) -> Select[Any]:
+    longest = _seconds(LONGEST)
+    return broken_ones(
+        select(EXECUTION.id),
+        {
+            "args_not_an_object": ~g.is_json(EXECUTION.args, an_object=True),
+            "result_not_json": and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
+            "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
+            "hold_without_key": holds_nothing(),
+        },
+    )

@@ -1,0 +1,499 @@
+"""What loses or freezes a task is seen: each way in which somebody's hand can break a row, the log or the schema is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.cli.main import main
+from outboxq.folding import fold
+from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
+from tests.contract import helpers, test_verify
+from tests.contract.corrupting import (
+    LATER,
+    completed,
+    corrupt,
+    failed,
+    holding,
+    keyed,
+    meanings,
+    ready,
+    running,
+)
+from tests.contract.test_events import Walk
+
+NEVER = "9000-01-01T00:00:00.000000+00:00"
+OTHER = uuid4().hex
+
+
+def with_idempotency_key(database):
+    return database.add(idempotency_key="k").id
+
+
+def unique_until_finished(database):
+    return database.add(idempotency_key="k", unique_until_finished=True, partition_key="p").id
+
+
+def unique_for_years(database):
+    return database.add(idempotency_key="k", unique_for=timedelta(days=3650)).id
+
+
+def two_of_a_key(database):
+    first, _ = (database.add(partition_key="p").id for _ in range(2))
+    return first
+
+
+def retrying(database):
+    claim = helpers.claimed(database)
+    outcome = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, delay=timedelta(minutes=5), error="ouch")
+    database.frozen.finish([outcome])
+    return claim.id
+
+
+def raised(database):
+    claim = helpers.claimed(database)
+    data = {"exception": "builtins.ValueError"}
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError", data=data)])
+    return claim.id
+
+
+def limited(database):
+    database.frozen.limit("default", rate=(10, 60))
+    return running(database)
+
+
+def asked_to_stop(database):
+    task_id = running(database)
+    database.frozen.cancel(task_id)
+    return task_id
+
+
+def redriven(database):
+    task_id = failed(database)
+    database.frozen.redrive(task_id)
+    return task_id
+
+
+@dataclass(frozen=True)
+class Case:
+    names: str
+    """The invariants that are broken, joined by +."""
+    state: object
+    statements: dict[str, list[str]] | list[str]
+    """What breaks them; for each database, if they need different words."""
+    examples: tuple[str, ...] = ()
+    """What is named where that is not just the task."""
+    count: int = 1
+    repaired: bool = True
+
+    def on(self, name):
+        return self.statements if isinstance(self.statements, list) else self.statements.get(name)
+
+
+EXCHANGED = [
+    f"UPDATE {table} SET position = (SELECT min(position) + max(position) FROM task_executions WHERE partition_key = 'p') "
+    "- position WHERE partition_key = 'p';"
+    for table in ("task_outbox", "task_executions")
+]
+EQUAL = [
+    f"UPDATE {table} SET position = (SELECT min(position) FROM task_executions WHERE partition_key = 'p') "
+    "WHERE partition_key = 'p';"
+    for table in ("task_outbox", "task_executions")
+]
+SET_BACK = {
+    "sqlite": ["UPDATE sqlite_sequence SET seq = 1 WHERE name = 'task_outbox';"],
+    "postgresql": ["ALTER SEQUENCE task_position RESTART"],
+}
+NO_COUNTER = {"sqlite": ["DELETE FROM sqlite_sequence WHERE name = 'task_outbox';"]}
+OF_A_LETTER = (
+    "queue = 'other'",
+    "task_name = 'tests.other'",
+    "event_type = 'order.paid'",
+    "partition_key = 'p'",
+    "exception = 'builtins.KeyError'",
+    "exception = NULL",
+    f"failed_at = '{LATER}'",
+)
+NO_OBJECT = (
+    "no JSON",
+    "",
+    "[]",
+    "1",
+    '"{{}}"',
+    '{{"a": 1',
+    '{{"a": "b}}',
+    '{{"a": nothing}}',
+    '{{"a": 1}}}}',
+    '{{"a": 1}}x',
+)
+INDEXES = ("uq_execution_events_claim", "uq_execution_events_end", "ix_task_outbox_due", "ix_execution_events_other")
+
+
+def change(assignment, table="task_executions"):
+    return [f"UPDATE {table} SET {assignment}"]
+
+
+CASES = [
+    Case("due_differs_from_events", ready, change(f"available_at = '{NEVER}'", "task_outbox")),
+    Case("due_differs_from_events", retrying, change(f"available_at = '{NEVER}'", "task_outbox")),
+    Case("due_differs_from_events", redriven, change(f"available_at = '{NEVER}'", "task_outbox")),
+    Case("lease_ends_too_late", running, change(f"lease_expires_at = '{NEVER}'", "task_leases")),
+    Case("events_without_task", ready, ["DELETE FROM task_outbox", "DELETE FROM task_executions"], repaired=False),
+    Case("events_without_task", completed, ["DELETE FROM task_executions"], repaired=False),
+    Case(
+        "status_differs_from_events+claim_left_open",
+        completed,
+        ["DELETE FROM execution_events WHERE event_type = 'task_completed'"],
+        repaired=False,
+    ),
+    Case("position_differs_from_events", two_of_a_key, EXCHANGED, count=2),
+    Case("position_differs_from_events+position_taken_twice", two_of_a_key, EQUAL),
+    Case("positions_set_back", two_of_a_key, SET_BACK, ("task_position", "task_outbox")),
+    Case("positions_set_back", two_of_a_key, NO_COUNTER, ("task_outbox",)),
+    Case(
+        "worker_differs_from_claim",
+        running,
+        [*change(f"worker_id = '{OTHER}'"), *change(f"worker_id = '{OTHER}'", "task_leases")],
+    ),
+    Case("key_differs_from_birth+key_lost", with_idempotency_key, change("key = 'other'", "idempotency_keys")),
+    Case("key_differs_from_birth+key_lost", with_idempotency_key, change("scope = 'other'", "idempotency_keys")),
+    *(
+        Case("key_lost", state, ["DELETE FROM idempotency_keys"])
+        for state in (with_idempotency_key, unique_until_finished, unique_for_years)
+    ),
+    *(Case("args_not_an_object", ready, change(f"args = '{args}'"), repaired=False) for args in NO_OBJECT),
+    Case(
+        "pipeline_differs_from_events",
+        completed,
+        change(f"pipeline_execution_id = '{OTHER}'", "execution_events"),
+        repaired=False,
+    ),
+    Case("pipeline_differs_from_events", completed, change(f"pipeline_execution_id = '{OTHER}'"), repaired=False),
+    Case("result_not_json", completed, change("result = 'forged'"), repaired=False),
+    Case("end_differs_from_events", completed, change(f"completed_at = '{LATER}'")),
+    Case("end_differs_from_events+letter_differs_from_task", failed, change(f"completed_at = '{LATER}'")),
+    *(
+        Case("retry_differs_from_events", state, change(f"retry_at = '{LATER}'"))
+        for state in (ready, retrying, running, completed)
+    ),
+    Case("retry_differs_from_events", retrying, change("retry_at = NULL")),
+    *(
+        Case("error_differs_from_events", state, change("last_error = 'forged'"))
+        for state in (ready, retrying, failed, completed)
+    ),
+    Case("error_differs_from_events", retrying, change("last_error = NULL")),
+    Case("cancel_not_recorded", running, change(f"cancel_requested_at = '{LATER}'"), repaired=False),
+    Case("cancel_not_recorded", asked_to_stop, change(f"cancel_requested_at = '{LATER}'"), repaired=False),
+    Case("cancel_forgotten", asked_to_stop, change("cancel_requested_at = NULL")),
+    *(Case("lease_too_long", state, change("lease_seconds = 1e12"), repaired=False) for state in (ready, running)),
+    Case("lease_too_long", ready, change("timeout_seconds = 1e12"), repaired=False),
+    *(Case("letter_differs_from_task", raised, change(one, "dead_letters")) for one in OF_A_LETTER),
+    Case("hold_without_key", ready, change("on_dead_letter = 'hold'")),
+    Case("hold_without_key", failed, change("on_dead_letter = 'hold'")),
+    Case("failed_without_letter", holding, ["DELETE FROM dead_letters"]),
+    Case(
+        "claimed_key_without_task",
+        keyed,
+        ["INSERT INTO partition_claims VALUES ('default', 'k', '{id}', true)"],
+    ),
+    Case("rate_full_too_late", limited, [f"UPDATE queue_settings SET rate_full_at = '{NEVER}';"], ("default",)),
+    *(
+        Case("part_missing", ready, {"postgresql": [text]}, ("task_outbox_notify",), repaired=False)
+        for text in (
+            "DROP TRIGGER task_outbox_notify ON task_outbox",
+            "ALTER TABLE task_outbox DISABLE TRIGGER task_outbox_notify",
+        )
+    ),
+    *(Case("part_missing", ready, [f"DROP INDEX {name}"], (name,), repaired=False) for name in INDEXES),
+    Case(
+        "part_missing",
+        ready,
+        {"postgresql": ["ALTER TABLE task_outbox DROP CONSTRAINT uq_task_outbox_task_execution_id"]},
+        ("uq_task_outbox_task_execution_id",),
+        repaired=False,
+    ),
+    Case("status_differs_from_events", completed, change("status = 'Cancelled'"), repaired=False),
+]
+ON_BOTH = [
+    (name, number, case) for number, case in enumerate(CASES) for name in ("sqlite", "postgresql") if case.on(name)
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [pytest.param(name, case, id=f"{name}-{number}-{case.names}") for name, number, case in ON_BOTH]
+)
+def test_a_corruption_is_named_and_repaired_where_that_needs_no_guess(request, name, case):
+    database = request.getfixturevalue(name)
+    task_id = corrupt(database, case.state, case.on(name))
+    found = database.store.verify()
+    assert {violation.name for violation in found} == set(case.names.split("+"))
+    for violation in found:
+        assert violation.count == (case.count if violation.name != "position_taken_twice" else 1)
+        assert violation.meaning == meanings(database)[violation.name]
+        if case.examples:
+            assert {str(one) for one in violation.examples} <= set(case.examples)
+        elif "position" not in case.names:
+            assert list(violation.examples) == [task_id]
+    before = helpers.everything(database)
+    repaired = database.frozen.verify(repair=True)
+    if case.repaired:
+        assert sum(violation.repaired for violation in repaired) >= 1
+        assert database.frozen.verify() == []
+    else:
+        assert {violation.repaired for violation in repaired} == {0}
+        assert helpers.everything(database) == before
+
+
+def test_every_invariant_has_a_corruption(database):
+    named = {name for case in CASES for name in case.names.split("+")}
+    named |= {name for names, *_ in test_verify.CORRUPTIONS for name in names.split("+")}
+    assert named == set(meanings(database))
+
+
+# -- what a repair leaves ---------------------------------------------------------------------------------------------
+
+
+def test_exchanged_places_are_given_back(database):
+    first = corrupt(database, two_of_a_key, EXCHANGED)
+    database.frozen.verify(repair=True)
+    assert [claim.id for claim in database.claim(2)] == [first]
+
+
+def test_a_due_time_is_the_last_events_again(database):
+    claim_id = corrupt(database, retrying, change(f"available_at = '{NEVER}'", "task_outbox"))
+    database.frozen.verify(repair=True)
+    assert database.frozen.next_available_at() == database.clock.now + timedelta(minutes=5)
+    database.clock.advance(300)
+    assert [claim.id for claim in database.claim()] == [claim_id]
+
+
+@pytest.mark.parametrize("own", [None, 10])
+def test_a_lease_that_never_ends_lasts_as_long_as_it_was_given(database, own):
+    database.corrupted = True
+    database.add()
+    (claim,) = database.claim(lease=own)
+    database.run(f"UPDATE task_leases SET lease_expires_at = '{NEVER}'")
+    assert [violation.name for violation in database.frozen.verify(repair=True)] == ["lease_ends_too_late"]
+    expires_at = database.frozen.get(claim.id).lease_expires_at
+    assert expires_at == database.clock.now + timedelta(seconds=own or 60)
+
+
+def test_a_long_lease_of_the_claims_own_is_no_alarm(database):
+    database.add()
+    assert len(database.claim(lease=timedelta(days=40))) == 1
+    assert database.store.verify() == []
+
+
+def test_a_clock_that_was_set_back_is_no_alarm(database):
+    database.frozen.limit("default", rate=(10, 60))
+    claim = helpers.claimed(database)
+    database.frozen.heartbeat([claim])
+    database.clock.advance(timedelta(days=-2))
+    assert database.frozen.verify() == []
+
+
+def test_a_worker_that_was_taken_its_task_can_end_it_after_the_repair(database):
+    database.corrupted = True
+    claim = helpers.claimed(database)
+    for table in ("task_executions", "task_leases"):
+        database.run(f"UPDATE {table} SET worker_id = '{OTHER}'")
+    database.frozen.verify(repair=True)
+    database.frozen.complete(claim)
+    assert database.frozen.verify() == []
+
+
+def test_positions_go_on_behind_the_largest(database):
+    database.corrupted = True
+    two_of_a_key(database)
+    for statement in SET_BACK[database.name]:
+        database.run(statement.rstrip(";"))
+    database.frozen.verify(repair=True)
+    third = database.add(partition_key="p").id
+    tasks = {row[0]: row[1] for row in database.rows("SELECT id, position FROM task_executions")}
+    assert tasks[third.hex if database.name == "sqlite" else third] == max(tasks.values())
+    assert len(set(tasks.values())) == 3
+
+
+def test_a_lost_key_refuses_the_second_request_again(database):
+    first = corrupt(database, unique_until_finished, ["DELETE FROM idempotency_keys"])
+    database.frozen.verify(repair=True)
+    again = database.add(idempotency_key="k", unique_until_finished=True, partition_key="p")
+    assert (again.id, again.created) == (first, False)
+    (row,) = database.rows("SELECT until_finished, expires_at FROM idempotency_keys")
+    assert (bool(row[0]), row[1]) == (True, None)
+
+
+def test_a_key_that_somebody_took_goes_back(database):
+    database.corrupted = True
+    first, other = with_idempotency_key(database), database.add().id
+    database.run(f"UPDATE idempotency_keys SET task_execution_id = '{other.hex}'")
+    assert [violation.name for violation in database.frozen.verify(repair=True)] == ["key_lost"]
+    assert database.frozen.verify() == []
+    assert database.add(idempotency_key="k").id == first
+
+
+# -- no alarm ---------------------------------------------------------------------------------------------------------
+
+
+FREE_AGAIN = [{"unique_for": timedelta(minutes=1)}, {"unique_until_finished": True}]
+
+
+@pytest.mark.parametrize("options", FREE_AGAIN, ids=["for a time", "until finished"])
+def test_a_key_that_was_free_again_may_be_anothers_or_gone(database, options):
+    first = helpers.claimed(database, idempotency_key="k", **options)
+    database.frozen.fail(first, "x")
+    database.clock.advance(61)
+    second = database.add(idempotency_key="k", **options)
+    assert second.created
+    database.frozen.redrive(first.id)
+    assert database.frozen.verify() == []
+    claims = {claim.id: claim for claim in database.claim(2)}
+    database.frozen.complete(claims[second.id])
+    database.frozen.release(claims[first.id])
+    database.clock.advance(61)
+    assert database.frozen.prune(timedelta(0)) == 1
+    assert database.rows("SELECT * FROM idempotency_keys") == []
+    assert database.frozen.get(first.id).status is TaskStatus.READY
+    assert database.frozen.verify() == []
+
+
+def test_a_task_that_moves_into_a_key_keeps_its_place(database):
+    first = database.add(idempotency_key="k")
+    for key in ("p", None, "q"):
+        replaced = database.add(idempotency_key="k", partition_key=key, on_conflict=OnConflict.REPLACE)
+        assert (replaced.id, replaced.replaced) == (first.id, True)
+        assert database.frozen.verify() == []
+    database.corrupted = True
+    for table in ("task_executions", "task_outbox"):
+        database.run(f"UPDATE {table} SET position = position + 1000")
+    names = {violation.name for violation in database.store.verify()}
+    assert names == {"position_differs_from_events", "positions_set_back"}
+
+
+def test_a_new_task_says_its_place_and_its_key_only_if_it_has_them(database):
+    plain = database.add()
+    both = database.add(partition_key="p", idempotency_key="k", unique_for=timedelta(seconds=9))
+    until = database.add(idempotency_key="l", unique_until_finished=True)
+    said = [dict(database.frozen.history(handle.id)[0].event_data) for handle in (plain, both, until)]
+    assert set(said[0]) == {"available_at"}
+    assert set(said[1]) == {"available_at", "position", "idempotency_key", "unique_until"}
+    assert said[1]["position"] == database.frozen.get(both.id).position
+    assert datetime.fromisoformat(said[1]["unique_until"]) == database.clock.now + timedelta(seconds=9)
+    assert said[2].keys() - {"available_at"} == {"idempotency_key", "unique_until_finished"}
+
+
+ODD_ARGUMENTS = (
+    {},
+    {"a": [1, 2.5, -3e-7, True, None, {"b": {"c": []}}], "d": "}{][\\\"'", "é🎈": "\u2028\n\t"},
+    {"deep": [[[[[[[[[[]]]]]]]]]]},
+    {"%s": "%(x)s :now ? $1"},
+)
+
+
+@pytest.mark.parametrize("arguments", ODD_ARGUMENTS, ids=range(len(ODD_ARGUMENTS)))
+@pytest.mark.parametrize("indent", [None, 2])
+def test_odd_arguments_are_no_alarm(database, arguments, indent):
+    text = json.dumps(arguments, indent=indent, ensure_ascii=indent is None)
+    database.add(args=text)
+    (claim,) = database.claim()
+    database.frozen.complete(claim, text)
+    database.add(args=text)
+    assert database.store.verify() == []
+
+
+def test_events_of_a_pruned_task_are_gone_with_it(database):
+    done = completed(database)
+    database.clock.advance(10)
+    database.frozen.prune(timedelta(0))
+    assert database.frozen.history(done) == []
+    assert database.frozen.verify() == []
+
+
+# -- the fold ---------------------------------------------------------------------------------------------------------
+
+FOLDED = {
+    "status_differs_from_events",
+    "worker_differs_from_claim",
+    "end_differs_from_events",
+    "due_differs_from_events",
+    "counters_differ_from_events",
+    "error_differs_from_events",
+}
+FORGED = datetime(2031, 1, 1, 1, 1, 1, 1, tzinfo=UTC).isoformat()
+
+
+def forge(walk):
+    """Change some columns of some rows, within what the tables' own constraints allow."""
+    database, dice = walk.database, walk.dice
+    for task in walk.tasks.values():
+        assignments = ["attempt = 77", "recovery_attempts = 77", "last_error = 'forged'"]
+        if task.status == "Running":
+            assignments.append(f"worker_id = '{OTHER}'")
+        if task.status == "Completed":
+            assignments.append("status = 'Cancelled'")
+        if task.status in ("Completed", "Failed", "Cancelled"):
+            assignments.append(f"completed_at = '{FORGED}'")
+        for assignment in dice.sample(assignments, dice.choice([0, 0, 1, 2])):
+            database.run(f"UPDATE task_executions SET {assignment} WHERE id = '{task.id.hex}'")
+        if task.status == "Ready" and dice.random() < 0.3:
+            database.run(f"UPDATE task_outbox SET available_at = '{FORGED}' WHERE task_execution_id = '{task.id.hex}'")
+
+
+def differing(database, task_id):
+    """The invariants that the fold of the task's events and its rows say are broken."""
+    row, folded = database.store.get(task_id), fold(database.store.history(task_id))
+    due = database.rows(f"SELECT available_at FROM task_outbox WHERE task_execution_id = '{task_id.hex}'")
+    moment = due[0][0] if due else None
+    moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    agree = {
+        "status_differs_from_events": row.status is folded.status,
+        "worker_differs_from_claim": row.worker_id == folded.worker_id,
+        "end_differs_from_events": row.completed_at == folded.completed_at,
+        "due_differs_from_events": moment == folded.available_at,
+        "counters_differ_from_events": (row.attempt, row.recovery_attempts, row.lease_token)
+        == (folded.attempt, folded.recovery_attempts, folded.lease_token),
+        "error_differs_from_events": row.last_error == folded.last_error,
+    }
+    return {name for name, agrees in agree.items() if not agrees}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_verify_names_what_the_fold_names(database, seed, monkeypatch):
+    monkeypatch.setattr("outboxq.store.verification._EXAMPLES", 1000)
+    walk = Walk(database, seed)
+    for _ in range(60):
+        walk.step()
+    assert database.store.verify() == []
+    assert not any(differing(database, task_id) for task_id in walk.tasks)
+    database.corrupted = True
+    forge(walk)
+    named = {(violation.name, one) for violation in database.store.verify() for one in violation.examples}
+    expected = {(name, task_id) for task_id in walk.tasks for name in differing(database, task_id)}
+    assert {(name, task_id) for name, task_id in named if name in FOLDED} == expected
+    assert len({name for name, _ in expected}) >= 3
+
+
+def test_an_error_that_only_the_row_was_given_stands_in_the_event_too(database):
+    claim = helpers.claimed(database)
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="ouch")])
+    assert database.frozen.history(claim.id)[-1].event_data["error"] == "ouch"
+
+
+# -- said -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_the_name_the_meaning_and_whom_it_concerns(database, capsys):
+    task_id = corrupt(database, ready, change(f"available_at = '{NEVER}'", "task_outbox"))
+    database.run("DROP INDEX ix_task_outbox_due")
+    with pytest.raises(SystemExit) as exit_:
+        main(["verify", "--url", database.url])
+    assert exit_.value.code == 1
+    said = capsys.readouterr().out.splitlines()
+    expected = {"due_differs_from_events": str(task_id), "part_missing": "ix_task_outbox_due"}
+    assert sorted(said) == sorted(
+        f"1 × {name}: {meanings(database)[name]} ({example})" for name, example in expected.items()
+    )

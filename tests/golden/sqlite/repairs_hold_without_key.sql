@@ -1,0 +1,5 @@
+-- moved
+UPDATE task_executions
+SET on_dead_letter='release'
+WHERE task_executions.on_dead_letter = 'hold' AND task_executions.partition_key IS NULL
+RETURNING id
