@@ -32,7 +32,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
 
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..errors import UnsupportedDatabase
@@ -40,18 +39,12 @@ from ..statements import claim, keyed, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
-from . import postgresql_session
+from . import postgresql_errors, postgresql_session
 from .base import Begin, Dialect
 from .one_statement import OneStatement
 from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
-
-# Deadlock, serialization failure, lock not available, statement timeout, and the server going away.
-_TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"})
-_NO_CONNECTION = "08"
-_NO_ROOM = ("53", "58")
-"""Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
 
 # A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
 _PATIENCE = {
@@ -341,23 +334,13 @@ class PostgresDialect(Dialect):
         return clock
 
     def is_transient(self, error: BaseException) -> bool:
-        if not isinstance(error, DBAPIError):
-            return False
-        state = _state(error)
-        if error.connection_invalidated or (state == "" and type(error.orig).__name__ == "OperationalError"):
-            return True
-        return state in _TRANSIENT_STATES or state.startswith(_NO_CONNECTION)
+        return postgresql_errors.is_transient(error)
 
     def is_locked_out(self, error: BaseException) -> bool:
-        return _state(error) == "55P03"
+        return postgresql_errors.is_locked_out(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
-        return _state(error).startswith(_NO_ROOM) and not self.is_transient(error)
-
-
-def _state(error: BaseException) -> str:
-    """Return the server's SQLSTATE; "": it gave none."""
-    return getattr(error.orig, "sqlstate", None) or "" if isinstance(error, DBAPIError) else ""
+        return postgresql_errors.cannot_write_now(error)
 
 
 _STRING = r'"([^"\\]|\\.)*"'

@@ -156,3 +156,21 @@ def woken(store: Store, monkeypatch: Any) -> list[str]:
 
 def stale_by(database: Database, seconds: float) -> Any:
     return database.clock.now - timedelta(seconds=seconds)
+
+
+@contextmanager
+def workers(outbox, **defaults):
+    """Yield what starts a worker of the outbox, with these options unless told otherwise; all of them are stopped at the end."""
+    started = []
+
+    def start(outbox=outbox, **options):
+        worker = outbox.worker(**{**defaults, **options})
+        started.append(worker)
+        worker.start()
+        return worker
+
+    try:
+        yield start
+    finally:
+        for worker in started:
+            worker.stop()

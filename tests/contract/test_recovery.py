@@ -29,18 +29,8 @@ def outbox(database):
 
 @pytest.fixture
 def work(outbox):
-    """Start a worker; it is stopped after the test."""
-    started = []
-
-    def start(outbox=outbox, **options):
-        worker = outbox.worker(**{"poll": 0.05, "recover_every": 0.2, "drain_timeout": 20, **options})
-        started.append(worker)
-        worker.start()
-        return worker
-
-    yield start
-    for worker in started:
-        worker.stop()
+    with helpers.workers(outbox, poll=0.05, recover_every=0.2, drain_timeout=20) as start:
+        yield start
 
 
 @pytest.fixture
