@@ -160,7 +160,14 @@ def test_nothing_from_the_database_speaks_to_the_terminal(database):
 def test_dead_letters_are_listed_newest_first_with_filters(database):
     first = failed(database, queue="mail", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
     second = failed(database, exception="app.Gone", event_type="order.paid")
-    database.run(f"UPDATE dead_letters SET failed_at = '{_ago(database, HOUR)}' WHERE queue = 'mail'")
+    an_hour_ago = _ago(database, HOUR)
+    for statement in (
+        f"UPDATE dead_letters SET failed_at = '{an_hour_ago}' WHERE queue = 'mail'",
+        f"UPDATE task_executions SET completed_at = '{an_hour_ago}' WHERE queue = 'mail'",
+        f"UPDATE execution_events SET created_at = '{an_hour_ago}' WHERE event_type = 'task_failed' "
+        "AND task_execution_id = (SELECT id FROM task_executions WHERE queue = 'mail')",
+    ):
+        database.run(statement)
 
     def listed(*options):
         return ids(outboxq(database, "failed", "list", *options), 1)
