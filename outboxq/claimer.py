@@ -231,11 +231,13 @@ class Claimer(threading.Thread):
             first, *suspects = suspects
             self._suspect, self._suspect_at = first.claim, now
         apart = min(max(timedelta(seconds=now - self._suspect_at), _SUSPECTS_APART), _SUSPECTS_AT_MOST)
-        for place, held in enumerate(suspects, 1):
-            self._put_back([held], "another task like it runs in this process", delay=place * apart)
+        delay = timedelta(0)
+        for held in suspects:
+            delay = min(delay + apart, _SUSPECTS_AT_MOST)
+            self._put_back([held], "another task like it runs in this process", delay=delay)
         if self._burst and suspects:
             self._given_back.update(held.claim.id for held in suspects)
-            self._back_at = now + (len(suspects) * apart).total_seconds()
+            self._back_at = now + delay.total_seconds()
         if first is not None:
             self._crew.give(first)  # last, for it begins when what was put before is written (`handling.py`)
 

@@ -125,11 +125,13 @@ class Completer(threading.Thread):
             raise
 
     def _write_next(self) -> bool:
+        if self._locked and time.monotonic() >= self._locked_until:
+            self._write_locked()
+            return True
         batch: list[Outcome] = []
         try:
             last = self._outcomes.get(timeout=self._patience())
         except queue.Empty:
-            self._write_locked()
             return True
         with suppress(queue.Empty):
             while isinstance(last, Outcome):
@@ -190,6 +192,7 @@ class Completer(threading.Thread):
                     passes_over = True
                 elif self._waits(error, tries, len(outcomes)):
                     tries += 1
+                    passes_over = True  # that way also knows what a try has written whose COMMIT was not answered
                 else:
                     return self._one_by_one(outcomes) if len(outcomes) > 1 else self._refuse(outcomes[0], error)
             else:
@@ -231,6 +234,7 @@ class Completer(threading.Thread):
         log.error("task %s: its outcome %s could not be written", outcome.claim.id, outcome.event_type, exc_info=error)
         if self._store.gone.is_set():
             return frozenset(), frozenset()
+        self.writes.set()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
                 raise error  # its handler has not run: it is taken back when its lease has run out

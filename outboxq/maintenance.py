@@ -1,4 +1,4 @@
-"""What a worker does besides claiming: extend the leases it holds, and say that it is there."""
+"""The duties of a worker besides claiming: it extends the leases it holds, and says that it is there."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ class Held:
     """Its outcome is on the way to the database: that its lease is gone is no news then."""
     late: bool = False
     """It was said that its handler runs past its timeout."""
+    again: bool = False
+    """Its last heartbeat found it locked, so that the next one is sent for it apart from the others."""
     unreached: bool = False
     """It was said that its lease ended here before the database could be reached."""
 
@@ -113,7 +115,7 @@ class Leases:
 
     def beat(self) -> None:
         """Send one heartbeat for all. Only what the database denies is lost; while it does not answer, nobody knows."""
-        held = self.held()
+        held = self._to_beat()
         if not held:
             return
         for one in held:
@@ -136,13 +138,20 @@ class Leases:
                 if not one.ending and self._own(one.claim) is one:
                     self._lose(one, "another worker may run it")
                 continue
-            if beat.lease_expires_at is None:
+            one.again = beat.lease_expires_at is None
+            if one.again:
                 one.next_beat = sent + self._again(one.claim)
             else:
                 one.context.deadline, one.next_beat = sent + one.claim.lease_seconds, sent + self._every(one.claim)
                 one.unreached = False
             if beat.cancel_requested:
                 one.context.request_cancel()
+
+    def _to_beat(self) -> list[Held]:
+        """Return all that are held, or only those that were locked the last time, if nothing else is due."""
+        held, soon = self.held(), time.monotonic() + _AGAIN
+        due = [one for one in held if one.next_beat <= soon]
+        return due if due and all(one.again for one in due) else held
 
     def complain_of_late(self, one: Held) -> None:
         """Once: with a heartbeat, or at the latest when its handler has ended."""

@@ -29,6 +29,8 @@ _HELD_UP = 2.0
 """Seconds by which a look may come late before this process is taken to have been paused."""
 _PATIENCE = timedelta(seconds=1)
 """A recovery that waited longer for SQLite's one lock takes nothing back: heartbeats waited for it too."""
+_BROKEN = 60.0
+"""Seconds for which a lease that cannot be taken back is left alone."""
 _STEP = 1.0
 """Seconds by which the database's clock must run away from ours before it is taken to have been set."""
 
@@ -61,11 +63,13 @@ class Recovery:
         """Leases from before the clock was set back, and when they really end (`time.monotonic()`): their own times are too
         late now.
         """
+        self._broken: dict[Lease, float] = {}
+        """Leases that cannot be taken back, and when that is tried again (`time.monotonic()`)."""
         self._watch = min(_WATCH, self._every)
         self._looked_at: float | None = None
         self._pause = 0.0
         self._clock: float | None = None
-        """By how much the database's clock is ahead of `time.monotonic()`."""
+        """Seconds by which the database's clock is ahead of `time.monotonic()`."""
 
     def run_once(self) -> int:
         """Look once, and take back one bounded batch of what was watched for long enough; returns how many tasks that were."""
@@ -105,7 +109,10 @@ class Recovery:
             if not overdue:
                 self._watch = min(_WATCH, self._every)
             return 0
-        return self._take_back(ripe[:RECOVERY_BATCH])
+        taken = self._take_back(ripe[:RECOVERY_BATCH])
+        self._watch = min(_WATCH, self._every)  # whoever lives has had the time that it needs after trouble
+        self._looked_at = time.monotonic()
+        return taken
 
     def _take_back(self, ripe: Sequence[Lease]) -> int:
         self._recovering()
@@ -132,6 +139,7 @@ class Recovery:
                 raise
             if len(leases) == 1:
                 log.exception("task %s cannot be taken back; run: outboxq verify --repair", leases[0].id)
+                self._broken[leases[0]] = time.monotonic() + _BROKEN
                 return []
         return [one for lease in leases for one in self._recover([lease])]
 
@@ -139,7 +147,8 @@ class Recovery:
         now = time.monotonic()
         known = {lease.id for lease in look.leases}
         ended = [lease for lease, end in self._ended.items() if end < now and lease.id not in known]
-        return [*look.leases, *ended]
+        self._broken = {lease: until for lease, until in self._broken.items() if until > now}
+        return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _begin_anew(self) -> None:
         """There was trouble: whoever lives may not have been able to say so."""
@@ -163,6 +172,8 @@ class Recovery:
         """Remember when leases really end that seem to last, and make due again what was due before."""
         look, moment = self._store.outlasting_leases(), time.monotonic()
         for lease in look.leases:
+            if lease.lease_expires_at - look.now <= back:
+                continue  # made since, for longer than its task asks for
             self._ended[lease] = moment + (lease.lease_expires_at - back - look.now).total_seconds()
         if moved := self._store.due_again(look.now + back):
             log.warning("%d tasks that were due before the clock was set back are due again", moved)

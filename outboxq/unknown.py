@@ -59,7 +59,7 @@ class UnknownTasks:
         self._said: dict[str, float] = {}
 
     def outcomes(self, claims: Sequence[Claim]) -> list[Outcome]:
-        """How each of these claims is to end."""
+        """Return how each of these claims is to end."""
         self._remember(claims)
         self._say(claims)
         runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # else it was never given back
@@ -74,7 +74,7 @@ class UnknownTasks:
             return frozenset(self._met)
 
     def delay(self, times: int) -> timedelta:
-        """How long a task waits after so many releases in a row."""
+        """Return how long a task waits after so many releases in a row."""
         seconds = min(self._longest, self._first * 2.0 ** min(times - 1, _DOUBLINGS))
         return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
 

@@ -162,7 +162,7 @@ class Worker:
             task_names=task_names,
         )
         recovery = Recovery(
-            self._claiming,
+            self._beating,  # as urgent as a heartbeat, and never long
             self._leases,
             every=every,
             writes=self._presence.run_once,
@@ -225,7 +225,7 @@ class Worker:
 
     @property
     def health(self) -> Health:
-        """How it hears of new work; or why it does not work any more."""
+        """The way it hears of new work, or the reason why it works no more."""
         if self._died is not None:
             return replace(self._distributor.health, listening=False, error=str(self._died))
         return self._distributor.health
@@ -354,8 +354,12 @@ class Worker:
         """Returns how many had ended meanwhile."""
         try:
             self._reach(Failpoint.BEFORE_RELEASE)
-            lost = self._store.finish([released(claim, STOPPED) for claim in claims])
+            lost, locked = self._store.finish_unlocked([released(claim, STOPPED) for claim in claims])
             self._reach(Failpoint.AFTER_RELEASE)
+            if locked:
+                log.warning(
+                    "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
+                )
             return len(lost)
         except Exception:
             log.exception("could not give back %d tasks; their leases will run out", len(claims))

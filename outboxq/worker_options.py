@@ -12,7 +12,7 @@ from .model import duration
 
 
 class WorkerOptions(TypedDict, total=False):
-    """What `Worker` takes, and `Outbox.worker()` passes on."""
+    """Options that `Worker` takes and `Outbox.worker()` passes on."""
 
     queues: Sequence[str] | None
     event_types: Sequence[str] | None

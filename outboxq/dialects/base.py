@@ -141,7 +141,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_open(self, raw: Any) -> bool:
-        """Whether a transaction is open on a driver's connection, or would be for the next statement. Asks nobody."""
+        """Return whether a transaction is open on a driver's connection, or would be for the next statement."""
 
     @abstractmethod
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
@@ -152,7 +152,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Whether the open transaction is the one that was marked; to be asked once, before its end."""
+        """Return whether the open transaction is the marked one; may be asked once, before its end."""
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Make an engine's connections fit for us."""

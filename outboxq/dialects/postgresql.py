@@ -347,7 +347,7 @@ _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
 _VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'
 _FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
-"""What arguments and results mostly are; seen to be in a third of the time."""
+"""The usual forms of arguments and results, recognised in a third of the time."""
 
 
 def _matches(text: ColumnElement[str], pattern: str) -> ColumnElement[bool]:

@@ -95,12 +95,12 @@ def opening(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Where the driver begins transactions by itself, as Django has it do, it may not have had reason to."""
+    """Return whether a transaction is open; a driver that begins them by itself, as under Django, counts as open."""
     return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
 
 
 def is_marked(raw: psycopg.Connection[Any]) -> bool:
-    """Whether the transaction is one that HANDLER began, as far as the server has told. (Some poolers keep that to themselves.)"""
+    """Return whether HANDLER began this transaction, as far as the server has told. Some poolers do not pass that on."""
     return raw.info.parameter_status(_MARK) == "on"
 
 

@@ -32,7 +32,7 @@ _MEMORY = 0.1
 _NAP = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _PATIENT_PAUSE, _PATIENT_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
-"""How many times as long as a look in vain has taken nobody looks again."""
+"""A rest after a look in vain lasts so many times as long as the look."""
 _LONGEST_JITTER = 0.02
 _LATELY, _MANY = 1.0, 10
 _FAREWELL = 0.5
@@ -169,7 +169,7 @@ class PostgresDistributor:
         return min(self._pause_in_vain(), longest) if ahead.due else longest
 
     def _pause_in_vain(self, *, settled: bool = True) -> float:
-        """What is due and the last claim did not get, another worker holds, and may yet let go of.
+        """Return the pause after a claim that did not get what is due, because another worker holds it.
 
         Or keys that cannot be claimed hide whether others can. To look behind many takes long, and whoever is notified
         meanwhile has to wait for that; so a long look is followed by a longer rest, once everybody notifies (`settled`).

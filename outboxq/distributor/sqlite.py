@@ -64,7 +64,7 @@ class SqliteDistributor:
         self._in_vain = False
         """Work was believed in at the last return, and no claim has found something since."""
         self._worked = 0.0
-        """What the processor had done for the waiting thread when it last returned."""
+        """Processor time of the waiting thread, in seconds, when it last returned."""
 
     @property
     def health(self) -> Health:

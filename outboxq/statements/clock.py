@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, literal_column, null, or_, select, update
+from sqlalchemy import BigInteger, bindparam, delete, literal_column, null, or_, select, update
 from sqlalchemy.types import Double
 
 from ..column_types import Instant
@@ -13,14 +13,16 @@ from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, word
 
 _until = bindparam("until", type_=Instant, required=True)
+_after = bindparam("after", type_=BigInteger, required=True)
 _lately = bindparam("lately", -30.0, type_=Double)
 """Minus the seconds in which a worker notices the step at the latest; an entry made meanwhile is due when it says."""
 
 
 def due_again(g: Grammar) -> Transition:
-    """Give up to :limit entries that were due by :until, the clock's time before it was set back, another one that is due now.
+    """Give up to :limit entries behind :after that were due by :until, the clock's time before it was set back, another one that
+    is due now. Returns the entries that are gone.
 
-    Each keeps its position in its key. An entry that was made since the step is left as it is.
+    Each task keeps its position in its key. An entry that was made since the step is left as it is.
     """
     return Transition(
         name="due_again",
@@ -31,7 +33,7 @@ def due_again(g: Grammar) -> Transition:
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
         },
-        returns="moved",
+        returns="gone",
     )
 
 
@@ -40,6 +42,7 @@ def _behind(g: Grammar) -> Statement:
     return (
         select(entry.id)
         .where(
+            entry.id > _after,
             entry.available_at > g.now,
             entry.available_at <= _until,
             or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
@@ -52,7 +55,11 @@ def _behind(g: Grammar) -> Statement:
 
 def _gone(g: Grammar, r: Relations) -> Statement:
     entry = task_outbox.c
-    return delete(task_outbox).where(g.among(entry.id, r["behind"].c.id)).returning(entry.task_execution_id.label("id"))
+    return (
+        delete(task_outbox)
+        .where(g.among(entry.id, r["behind"].c.id))
+        .returning(entry.task_execution_id.label("id"), entry.id.label("entry_id"))
+    )
 
 
 def _moved(g: Grammar, r: Relations) -> Statement:

@@ -66,7 +66,7 @@ def end_unlocked(g: Grammar) -> Transition:
         "end_unlocked",
         {
             "held": lambda r: _held(g, r, r["given"].c.id),
-            "unlocked": lambda r: _unlocked(g, r),
+            "unlocked": lambda r: unlocked(g, r["held"].c.id),
             "freed": lambda r: _freed(g, r, r["unlocked"].c.id),
         },
     )
@@ -74,7 +74,9 @@ def end_unlocked(g: Grammar) -> Transition:
 
 def held(g: Grammar) -> Transition:
     """Return the ids of the claims whose lease is still their worker's; locks nothing."""
-    return Transition(name="held", given=HELD, steps={"there": lambda r: _there(g, r)}, returns="there")
+    return Transition(
+        name="held", given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there"
+    )
 
 
 def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
@@ -133,7 +135,7 @@ def heartbeat(g: Grammar) -> Transition:
         name="heartbeat",
         given={**HELD, "lease_seconds": Double()},
         steps={
-            "there": lambda r: _there(g, r),
+            "there": lambda r: _there(g, r, r["given"].c.id),
             "held": lambda r: _held(g, r, r["there"].c.id),
             "beaten": beaten,
             "request": request,
@@ -143,22 +145,16 @@ def heartbeat(g: Grammar) -> Transition:
     )
 
 
-def _there(g: Grammar, r: Relations) -> Select[Any]:
-    """Select the leases that are still the worker's."""
-    lease, given = task_leases.c, r["given"].c
+def unlocked(g: Grammar, ids: ColumnElement[Any]) -> Select[Any]:
+    """Lock the tasks of these ids, in their order, passing over those that somebody else has locked."""
+    execution = task_executions.c
     return (
-        select(lease.task_execution_id.label("id"))
-        .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
-        .where(
-            g.among(lease.task_execution_id, given.id),
-            lease.lease_token == given.lease_token,
-            lease.worker_id == worker_id,
-        )
+        select(execution.id).where(g.among(execution.id, ids)).order_by(execution.id).with_for_update(skip_locked=True)
     )
 
 
-def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
-    """Lock those of these leases that are still the worker's, in the order of their ids, passing over those locked already."""
+def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+    """Select those of these leases that are still the worker's."""
     lease, given = task_leases.c, r["given"].c
     return (
         select(lease.task_execution_id.label("id"))
@@ -168,20 +164,13 @@ def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
             lease.lease_token == given.lease_token,
             lease.worker_id == worker_id,
         )
-        .order_by(lease.task_execution_id)
-        .with_for_update(of=task_leases, skip_locked=True)
     )
 
 
-def _unlocked(g: Grammar, r: Relations) -> Statement:
-    """Lock the tasks of the leases that are held, passing over those that somebody else has locked."""
-    execution = task_executions.c
-    return (
-        select(execution.id)
-        .where(g.among(execution.id, r["held"].c.id))
-        .order_by(execution.id)
-        .with_for_update(skip_locked=True)
-    )
+def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
+    """Lock those of these leases that are still the worker's, in the order of their ids, passing over those locked already."""
+    there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
+    return there.with_for_update(of=task_leases, skip_locked=True)
 
 
 def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
@@ -200,7 +189,7 @@ def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
 
 
 def _ended(g: Grammar, r: Relations) -> Statement:
-    """What was asked to stop does not come back: instead of to the outbox, it goes to its end.
+    """End the tasks of freed leases; one that was asked to stop is Cancelled and does not go back to the outbox.
 
     Its worker lives: earlier recoveries are forgiven, unless the task is given back unfinished, which says nothing of it.
     """

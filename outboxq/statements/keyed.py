@@ -149,7 +149,7 @@ def keys(g: Grammar, segments: FromClause, budget: Any) -> CTE:
 
 
 def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    """Whether a key can be won. Beyond :_HORIZON keys that cannot, what is due might still be claimable.
+    """Return whether a key can be won. Beyond :_HORIZON keys that cannot, what is due might still be claimable.
 
     A key that can be won has something due, so of a queue with few due entries these are all there is to be looked at.
     """
@@ -159,7 +159,7 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    """Whether a key can be won of those that are due the longest, or in which something happened last: a look at few rows."""
+    """Return whether a key can be won of those due the longest, or of those in which something happened last. Reads few rows."""
     oldest = _any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), _few))
     return or_(oldest, _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 

@@ -29,6 +29,7 @@ from ..model import EventType, TaskStatus
 from ..tables import task_executions, task_leases
 from . import follow
 from .claim import limit
+from .ends import unlocked
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 SEEN: Columns = {"id": Uuid(), "lease_token": BigInteger(), "worker_id": Uuid(), "lease_expires_at": Instant}
@@ -98,7 +99,7 @@ def _recovery(
         given=given or {},
         steps={
             "expired": expired,
-            "unlocked": lambda r: _unlocked(g, r),
+            "unlocked": lambda r: unlocked(g, r["expired"].c.id),
             "freed": lambda r: _freed(g, r),
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
@@ -130,12 +131,6 @@ def _seen(g: Grammar, r: Relations) -> Select[Any]:
         .order_by(lease.task_execution_id)
         .with_for_update(of=task_leases, skip_locked=True)
     )
-
-
-def _unlocked(g: Grammar, r: Relations) -> Statement:
-    """Lock the tasks of these leases, passing over those that somebody else has locked."""
-    execution = task_executions.c
-    return select(execution.id).where(g.among(execution.id, r["expired"].c.id)).with_for_update(skip_locked=True)
 
 
 def _freed(g: Grammar, r: Relations) -> Statement:

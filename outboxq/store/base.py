@@ -95,6 +95,7 @@ class Transactions:
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
         """The same store on connections of its own; see `engine.reserve`, and `gone` and `hurried` above."""
         engine = self._reserve()
+        hurried = hurried and self.dialect.one_writer  # a server that is away is not to be run over
         if hurried:
             self.dialect.hurry(engine)
         return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried)
@@ -178,7 +179,7 @@ class Transactions:
             )
 
     def _database(self) -> str | None:
-        """What a target in our database calls that."""
+        """Return the name that a target in our database gives it."""
         engine = self.bound_engine
         if (named := self.dialect.database_name(engine.url)) is not None:
             return named

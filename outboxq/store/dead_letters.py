@@ -21,7 +21,7 @@ log = logging.getLogger("outboxq.store")
 
 _BATCH = 500
 _NAMED = 10
-"""How many of those that were left out are named."""
+"""The number of left-out letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _TICK = timedelta(microseconds=1)
@@ -96,7 +96,8 @@ class DeadLetters(Operations):
     def redrive_all(self, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]) -> int:
         """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
 
-        Those are left out whose idempotency key another task has by now (see `redrive`); a warning says how many. Only those that had failed when this began. Each batch of 500 is a transaction of its own (with `using`, all are the
+        Letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Letters
+        that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
         caller's), and a letter that somebody else deals with meanwhile is theirs and not counted.
         """
         return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)

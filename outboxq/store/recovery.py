@@ -87,7 +87,7 @@ class Recovering(Transactions):
                     rows = statements.recover.run(target.execute, values)
                 else:
                     rows = statements.recover_seen.run(target.execute, values, given)
-            self._wake(target, _freed(rows))
+            self._wake(target, _made_way(rows))
             return [
                 Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
                 for row in rows
@@ -103,15 +103,16 @@ class Recovering(Transactions):
         return recovered
 
     def due_again(self, until: datetime) -> int:
-        """Make due now what was due by `until` before the database's clock was set back; returns how many tasks that were.
+        """Make due now what was due by `until` before the database's clock was set back; returns how many entries that were.
 
         Each batch of 500 is a transaction of its own.
         """
-        moved = _DUE_AT_ONCE
-        total = 0
-        while moved == _DUE_AT_ONCE:
-            moved = self._run(lambda target: self._due_again(target, until))
-            total += moved
+        total, after, more = 0, 0, True
+        while more:
+            gone = self._run(lambda target: self._due_again(target, until, after))  # noqa: B023 - called at once
+            total += len(gone)
+            after = max((row["entry_id"] for row in gone), default=after)
+            more = len(gone) == _DUE_AT_ONCE
         return total
 
     def _look_at_leases(self, name: str, options: dict[str, int], using: object) -> LeaseLook:
@@ -123,10 +124,10 @@ class Recovering(Transactions):
 
         return self._run(work, using=using, begin=Begin.READ)
 
-    def _due_again(self, target: Target, until: datetime) -> int:
-        values = self._values(target, until=until, limit=_DUE_AT_ONCE)
+    def _due_again(self, target: Target, until: datetime, after: int) -> list[Row]:
+        values = self._values(target, until=until, limit=_DUE_AT_ONCE, after=after)
         with target.atomic():
-            return len(target.dialect.statements.due_again.run(target.execute, values))
+            return target.dialect.statements.due_again.run(target.execute, values)
 
     def _any_expired(self) -> bool:
         return self._run(
@@ -135,6 +136,6 @@ class Recovering(Transactions):
         )
 
 
-def _freed(rows: Sequence[Row]) -> set[str]:
+def _made_way(rows: Sequence[Row]) -> set[str]:
     """Return the queues in which a key or a place became free; what is in the outbox again tells by itself."""
     return {row["queue"] for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY}

@@ -35,8 +35,8 @@ class Retention(Partitions):
     ) -> int:
         """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-        Each batch is a transaction of its own, and tasks are passed over that somebody has locked, or the key of. An unfinished task keeps
-        its row and its events whatever its age. Events that belong to no task (an emit nobody subscribed to) go when they are
+        Each batch is a transaction of its own. Tasks that somebody has locked, or whose key somebody has locked, are passed
+        over. An unfinished task keeps its row and its events whatever its age. Events that belong to no task (an emit nobody subscribed to) go when they are
         as old. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
 
         Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped,

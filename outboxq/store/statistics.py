@@ -68,7 +68,7 @@ class Statistics:
     live_workers: int = 0
     """Those that work on the queue; for one task, those that know it too."""
     unknown: tuple[UnknownName, ...] = ()
-    """Of the tasks that wait, the names that live workers met lately and no live worker of the queue knows."""
+    """Names of waiting tasks that live workers met lately and no live worker of the queue knows."""
     window: timedelta = HOUR
     completed: int = 0
     """In the window, like all that follows."""

@@ -102,7 +102,7 @@ class Unknown(Transactions):
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """How often in a row each task was released as unknown, up to its claim of this token, and since when.
+    """Return how often in a row, and since when, each task was released as unknown, up to its claim of this token.
 
     A task whose claim of this token did not end so is left out.
     """

@@ -164,8 +164,10 @@ def test_dead_letters_are_listed_newest_first_with_filters(database):
     for statement in (
         f"UPDATE dead_letters SET failed_at = '{an_hour_ago}' WHERE queue = 'mail'",
         f"UPDATE task_executions SET completed_at = '{an_hour_ago}' WHERE queue = 'mail'",
-        f"UPDATE execution_events SET created_at = '{an_hour_ago}' WHERE event_type = 'task_failed' "
-        "AND task_execution_id = (SELECT id FROM task_executions WHERE queue = 'mail')",
+        (
+            f"UPDATE execution_events SET created_at = '{an_hour_ago}' WHERE event_type = 'task_failed' "
+            "AND task_execution_id = (SELECT id FROM task_executions WHERE queue = 'mail')"
+        ),
     ):
         database.run(statement)
 

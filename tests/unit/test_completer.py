@@ -251,7 +251,7 @@ def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
         leases.lose(one.claim)
     completer.put(one)
     assert completer.flush(10)
-    assert store.batches == [[one]] * 4
+    assert store.batches + store.unlocked == [[one]] * 4
     assert leases.held() == []
     assert caplog.text.count("wait for the database") == 1, "a line a minute is enough"
 
@@ -292,6 +292,40 @@ def test_an_outcome_whose_row_is_locked_waits_apart_and_keeps_nobody(completer, 
     until(lambda: not leases.held())
     assert not completer.waits
     assert store.unlocked[-1] == [locked]
+
+
+def test_a_locked_outcome_is_written_although_others_keep_coming(completer, store, leases):
+    locked, over = outcome(leases), threading.Event()
+    store.locked = {locked.claim.id}
+
+    def answer(_outcomes):
+        if not over.is_set():
+            completer.put(outcome())  # each write has the next outcome come
+        return frozenset()
+
+    store.answer = answer
+    completer.put(locked)
+    completer.put(outcome())
+    until(lambda: len(store.unlocked) > 3)
+    store.locked = set()
+    until(lambda: not leases.held())
+    over.set()
+
+
+def test_a_refusal_is_an_answer_too(completer, store, leases):
+    """The database was away, and then refuses this one for good: what can be written otherwise may be claimed again."""
+    answers = [Away(), ValueError("no"), ValueError("no")]
+
+    def answer(_outcomes):
+        if answers:
+            raise answers.pop(0)
+        return frozenset()
+
+    store.answer = answer
+    completer.put(outcome(leases))
+    assert completer.flush(10)
+    assert not answers
+    assert completer.writes.is_set()
 
 
 def test_a_locked_outcome_is_written_before_the_end(completer, store, leases):
@@ -349,7 +383,7 @@ def test_they_stay_held_meanwhile(completer, store, leases):
 
     store.answer = answer
     completer.put(outcome(leases))
-    until(lambda: len(store.batches) > 3)
+    until(lambda: len(store.batches + store.unlocked) > 3)
     assert len(leases.held()) == 1
     away.set()
     assert completer.flush(10)

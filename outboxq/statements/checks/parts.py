@@ -37,7 +37,7 @@ from .check import EXECUTION
 
 _Part = TypeVar("_Part", Index, UniqueConstraint)
 Oid = Callable[[str], ColumnElement[Any]]
-"""Where PostgreSQL keeps the table or the sequence of this name; NULL: nowhere."""
+"""The oid of the table or sequence of this name; NULL: there is none."""
 NOTIFY = "task_outbox_notify"
 """The trigger that wakes workers."""
 

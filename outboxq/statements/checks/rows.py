@@ -79,7 +79,7 @@ def lease_differs() -> ColumnElement[bool]:
 
 
 def letter_says(g: Grammar) -> Mapping[str, Any]:
-    """What the dead letter of EXECUTION's task has in each of its columns."""
+    """Return the columns of the dead letter of EXECUTION's task, as they should be."""
     same = {name: EXECUTION[name] for name in ("queue", "task_name", "event_type", "partition_key")}
     return {**same, "exception": last_exception(g), "failed_at": EXECUTION.completed_at}
 

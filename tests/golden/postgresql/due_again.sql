@@ -3,7 +3,7 @@ WITH clock AS MATERIALIZED
 behind AS MATERIALIZED
 (SELECT task_outbox.id AS id
 FROM task_outbox
-WHERE task_outbox.available_at > (SELECT clock.now
+WHERE task_outbox.id > %(after)s::BIGINT AND task_outbox.available_at > (SELECT clock.now
 FROM clock) AND task_outbox.available_at <= %(until)s::TIMESTAMP WITH TIME ZONE AND (task_outbox.created_at > (SELECT
     clock.now
 FROM clock) OR task_outbox.created_at < (SELECT clock.now
@@ -14,7 +14,7 @@ gone AS
 (DELETE FROM task_outbox
 WHERE task_outbox.id = any(array((SELECT behind.id
 FROM behind)))
-RETURNING task_outbox.task_execution_id AS id),
+RETURNING task_outbox.task_execution_id AS id, task_outbox.id AS entry_id),
 moved AS
 (UPDATE task_executions
 SET retry_at=NULL, updated_at=(SELECT clock.now
@@ -41,6 +41,5 @@ FROM clock), 'reason', 'the clock was set back')) AS TEXT) AS jsonb_strip_nulls_
     (SELECT clock.now
 FROM clock) AS anon_4
 FROM moved)
-  SELECT moved.id, moved.pipeline_execution_id, moved.task_name, moved.queue, moved.priority, moved.partition_key,
-      moved.position, moved.event_type, moved.expires_at, moved.on_dead_letter, moved.status
-FROM moved
+  SELECT gone.id, gone.entry_id
+FROM gone

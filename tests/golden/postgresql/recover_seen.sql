@@ -15,7 +15,8 @@ unlocked AS MATERIALIZED
 (SELECT task_executions.id AS id
 FROM task_executions
 WHERE task_executions.id = any(array((SELECT expired.id
-FROM expired))) FOR UPDATE SKIP LOCKED),
+FROM expired)))
+ORDER BY task_executions.id FOR UPDATE SKIP LOCKED),
 freed AS
 (DELETE FROM task_leases
 WHERE task_leases.task_execution_id = any(array((SELECT expired.id

@@ -1,12 +1,12 @@
 -- behind
 SELECT task_outbox.id
 FROM task_outbox
-WHERE task_outbox.available_at > :now AND task_outbox.available_at <= :until AND (task_outbox.created_at > :now OR
-    task_outbox.created_at < (strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS
-    INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(:lately * :param_2) AS
-    INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1,
-    :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(:lately *
-    :param_2) AS INTEGER)) % 1000000)))
+WHERE task_outbox.id > :after AND task_outbox.available_at > :now AND task_outbox.available_at <= :until AND
+    (task_outbox.created_at > :now OR task_outbox.created_at < (strftime(:strftime_1, (CAST(strftime(:strftime_2,
+    substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+    CAST(round(:lately * :param_2) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2,
+    substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+    CAST(round(:lately * :param_2) AS INTEGER)) % 1000000)))
 ORDER BY task_outbox.id
   LIMIT :limit OFFSET :param_3;
 
@@ -17,7 +17,7 @@ FROM json_each(:behind) AS behind_rows)
   DELETE FROM task_outbox
 WHERE task_outbox.id IN (SELECT behind.id
 FROM behind)
-RETURNING task_execution_id AS id;
+RETURNING task_execution_id AS id, id AS entry_id;
 
 -- moved
 WITH gone AS MATERIALIZED

@@ -18,7 +18,8 @@ FROM json_each(:expired) AS expired_rows)
   SELECT task_executions.id
 FROM task_executions
 WHERE task_executions.id IN (SELECT expired.id
-FROM expired);
+FROM expired)
+ORDER BY task_executions.id;
 
 -- freed
 WITH expired AS MATERIALIZED
