@@ -620,6 +620,7 @@ def test_work_is_found_within_the_fallback_although_nobody_notifies(postgresql, 
             sleeper.slept = None
             task, committed = add(postgresql)
             assert claimer.lag(task, committed) < 0.5 + PROMPTLY
+    postgresql.run("ALTER TABLE task_outbox ENABLE TRIGGER task_outbox_notify")
 
 
 # Which worker is woken (60)
