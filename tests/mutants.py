@@ -307,6 +307,23 @@ MUTANTS = (
         ("tests/contract/test_regained_keys.py",),
     ),
     Mutant(
+        "verify takes a lease of a clock that was set back for one that never ends",
+        "outboxq/statements/checks/limits.py",
+        (
+            (
+                "g.later(_latest(g), lease_length(g) + _seconds(_GRACE))",
+                "g.later(g.now, lease_length(g) + _seconds(_GRACE))",
+            ),
+        ),
+        ("tests/contract/test_corruptions.py",),
+    ),
+    Mutant(
+        "verify repairs the task's worker and forgets its lease's",
+        "outboxq/statements/checks/restore.py",
+        (('steps={"moved": moved, "lease": lease}', 'steps={"moved": moved}'),),
+        ("tests/contract/test_corruptions.py",),
+    ),
+    Mutant(
         "suspects run beside each other",
         "outboxq/claimer.py",
         (("        if self._suspect is None or not self._leases.holds(self._suspect):\n", "        if True:\n"),),
