@@ -212,17 +212,21 @@ def test_one_broken_row_stops_no_recovery_of_others(database, outbox, work):
 @pytest.fixture
 def no_room(database, monkeypatch):
     """Have ends refused for want of room, as the database says it, until the event is cleared."""
-    full, real = threading.Event(), Store.finish
+    full = threading.Event()
 
-    def finish(store, outcomes, **options):
-        if full.is_set():
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise OperationalError("end", {}, error)
-        return real(store, outcomes, **options)
+    def refusing(real):
+        def finish(store, outcomes, **options):
+            if full.is_set():
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise OperationalError("end", {}, error)
+            return real(store, outcomes, **options)
+
+        return finish
 
     if database.name == "sqlite":
-        monkeypatch.setattr(Store, "finish", finish)
+        for name in ("finish", "finish_unlocked"):
+            monkeypatch.setattr(Store, name, refusing(getattr(Store, name)))
         yield full
         return
     database.run("CREATE TABLE full_disk AS SELECT '53100'::text AS state WHERE false")

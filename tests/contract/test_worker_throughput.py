@@ -246,7 +246,7 @@ def test_an_outcome_is_written_once_the_database_is_back(outbox, work, database,
 def test_an_outcome_outlives_its_lease_while_the_database_is_away(outbox, work, database, monkeypatch):
     runs = []
     handle = outbox.task(name="late", lease=0.5)(lambda: runs.append(1)).using(outbox).enqueue()
-    back = away(database, ["finish", "heartbeat"], monkeypatch)
+    back = away(database, ["finish", "finish_unlocked", "heartbeat"], monkeypatch)
     work(recover_every=0.05)
     until(lambda: runs and outbox.store.expired_leases().leases)
     back.set()
