@@ -178,7 +178,7 @@ class Claimer(threading.Thread):
 
     @property
     def _ahead(self) -> int:
-        """How many may lie before busy handlers."""
+        """Return how many claims may lie before busy handlers."""
         return min(self._crew.ahead, _CAREFUL * self._crew.size) if self._careful else self._crew.ahead
 
     def _let_go(self) -> None:

@@ -355,7 +355,7 @@ def _matches(text: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
 
 
 def _less(text: ColumnElement[str], letters: str) -> ColumnElement[int]:
-    """How long the text is without these letters."""
+    """Return the length of the text without these letters."""
     return func.length(func.translate(text, literal_column(f"'{letters}'"), literal_column("''")), type_=Integer)
 
 

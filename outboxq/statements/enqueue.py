@@ -145,7 +145,7 @@ def event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
 
 
 def place() -> ColumnElement[int]:
-    """Where a new entry stands in its partition key; NULL without one."""
+    """Return the place of a new entry in its partition key; NULL without one."""
     # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at another column to see whether this one can be NULL at all.
     return case((task_outbox.c.partition_key >= literal_column("''", Text), task_outbox.c.position))
 

@@ -89,7 +89,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
 
 
 def asked(g: Grammar, given: Any) -> dict[str, ColumnElement[Any]]:
-    """What the births of these tasks say of their idempotency keys."""
+    """Return the members by which the births of these tasks name their idempotency keys."""
     keyed = given.idempotency_key.is_not(None)
     return {
         "idempotency_key": given.idempotency_key,

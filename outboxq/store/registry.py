@@ -130,7 +130,7 @@ def _worker(row: Row) -> LiveWorker:
 
 
 def takes(event_types: Iterable[str] | None, event_type: str | None) -> bool:
-    """Whether a worker of these event types, exact or patterns, takes a task of this one. `event_types` None: all tasks."""
+    """Return whether a worker of these event types, exact or patterns, takes a task of this one. None: it takes all."""
     if event_types is None:
         return True
     return event_type is not None and any(_matches(event_type, pattern) for pattern in event_types)

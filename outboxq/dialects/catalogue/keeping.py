@@ -31,7 +31,7 @@ class Keeping(Catalogue):
 
     @property
     def _of_the_schema(self) -> Mapping[str, Check]:
-        """What stands in each database's own catalogue."""
+        """Return the entries of each database's own catalogue."""
         return {
             "positions_set_back": Check(
                 meaning="the next positions are below those in use, so new tasks of a key overtake the older ones",

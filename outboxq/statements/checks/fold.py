@@ -71,7 +71,7 @@ def said_retry(due: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def last(said: ColumnElement[Any]) -> Any:
-    """What the last transition of EXECUTION's task says."""
+    """Return the data of the last transition of EXECUTION's task."""
     return (
         select(said)
         .where(EVENT.task_execution_id == EXECUTION.id, TRANSITION)
@@ -155,7 +155,7 @@ def _leading_to(*statuses: TaskStatus) -> list[ColumnElement[str]]:
 
 
 def _said_differs(g: Grammar) -> Select[Any]:
-    """What stays said until another event says otherwise."""
+    """Return the facts that hold until another event says otherwise."""
     attempt, recoveries, error = (_last_said(g, member) for member in ("attempt", "recovery_attempts", "error"))
     rows = select(EXECUTION.id).select_from(
         task_executions.outerjoin(attempt, attempt.c.id == EXECUTION.id)
@@ -174,7 +174,7 @@ def _said_differs(g: Grammar) -> Select[Any]:
 
 
 def _last_said(g: Grammar, member: str) -> FromClause:
-    """What stands under this name in the last event of each task that has it."""
+    """Return the member of this name in the last event of each task that has it."""
     value = g.text_in(EVENT.event_data, member)
     nth = func.row_number().over(partition_by=EVENT.task_execution_id, order_by=EVENT.sequence_num.desc())
     said = (
