@@ -75,6 +75,9 @@ class PostgresDistributor:
         self._horizon = 0
         self._in_vain, self._returned_at = 0, -math.inf
         """Returns since a claim last found something, each soon after the one before."""
+        self._notified = False
+        self._notified_in_vain, self._notified_at = 0, -math.inf
+        """The same of returns after a notification."""
         self._traffic, self._traffic_at = 0.0, 0.0
 
     @property
@@ -100,7 +103,7 @@ class PostgresDistributor:
         self._spread_out()
 
     def at_work(self, *, saturated: bool = False) -> None:
-        self._in_vain = 0
+        self._in_vain = self._notified_in_vain = 0
         self._traffic, self._traffic_at = self._rate() * _MEMORY + (not saturated), time.monotonic()
         if saturated or self._rate() > _BUSY:
             self._withdraw()
@@ -186,15 +189,25 @@ class PostgresDistributor:
         return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _MEMORY) / _MEMORY
 
     def _spread_out(self) -> None:
-        """Who was woken in vain of late lets others go first: with many idle workers, one task wakes them all."""
+        """Let others go first after notifications in vain: with many idle workers, one task wakes them all.
+
+        A worker that looked by itself, behind keys that cannot be claimed, has not been woken in vain.
+        """
         now = time.monotonic()
         self._in_vain = min(self._in_vain + 1, _MANY) if now - self._returned_at < _LATELY else 0
-        if self._in_vain > 1 and not self._closed:
-            self._store.gone.wait(random.uniform(0, min(_LONGEST_JITTER, _FIRST_PAUSE * 2**self._in_vain)))  # noqa: S311
+        notified, self._notified = self._notified, False
+        if notified:
+            soon = now - self._notified_at < _LATELY
+            self._notified_in_vain = min(self._notified_in_vain + 1, _MANY) if soon else 0
+            if self._notified_in_vain > 1 and not self._closed:
+                longest = min(_LONGEST_JITTER, _FIRST_PAUSE * 2**self._notified_in_vain)
+                self._store.gone.wait(random.uniform(0, longest))  # noqa: S311
+            self._notified_at = time.monotonic()
         self._returned_at = time.monotonic()
 
     def _heard(self, queue: str) -> None:
         if self._queues is None or queue in self._queues:
+            self._notified = True
             self._bell.ring()
 
     def _connect(self) -> Any:
