@@ -289,6 +289,12 @@ MUTANTS = (
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
+        "an idle worker looks at a wall of blocked keys before it looks for what woke it",
+        "outboxq/store/keys.py",
+        (("[self._recent, *ways] if woken else [*ways, self._recent]", "[*ways, self._recent]"),),
+        ("tests/contract/test_blocked_keys.py",),
+    ),
+    Mutant(
         "prune waits for a caller who took over a key",
         "outboxq/statements/retention.py",
         ((".where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))", ""),),

@@ -30,31 +30,42 @@ class Keys(Transactions):
         self._served: dict[str, int] = {}
         """When each queue last had a key won, by `_wins`."""
         self._wins = itertools.count(1)
+        self._walled: set[str] = set()
+        """The queues in which the last claim looked at many keys and could win none."""
 
     def _keyed_fairly(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
         """The queues take turns, and so do the keys of each.
 
         Behind many that cannot be claimed, those due the longest are found, and those in which something happened last.
         """
-        return self._keyed(target, limit, values, queues, (self._rotate, self._oldest, self._recent))
+        return self._keyed(target, limit, values, queues, (self._rotate, self._oldest))
 
     def _keyed_oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
         """The keys with what is due the longest come first."""
-        return self._keyed(target, limit, values, queues, (self._oldest, self._rotate, self._recent))
+        return self._keyed(target, limit, values, queues, (self._oldest, self._rotate))
 
     def _keyed(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], ways: Sequence[Way]
     ) -> list[Row]:
-        found: list[Row] = []
+        if limit < 1:
+            return []
+        # An idle worker behind many blocked keys was woken by what happened last. To find that takes 3 ms; to look at those
+        # keys once more takes 60 ms, and would keep it waiting.
+        woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
+        order: list[Way] = [self._recent, *ways] if woken else [*ways, self._recent]
         with target.atomic():
-            for way in (*ways, self._rotate_far):
+            for way in (*order, self._rotate_far):
                 more, all_seen = True, False
                 while more and len(found) < limit:
                     won, all_seen = way(target, limit - len(found), values, queues)
                     taken, more = self._take(target, won, values)
                     found += taken
-                if all_seen or (found and way is ways[-1]):
+                if all_seen or (found and (woken or way is order[-1])):
                     break
+        if found or all_seen:
+            self._walled.difference_update(queues)
+        else:
+            self._walled.update(queues)
         return found
 
     def _rotate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event
 
 from outboxq.distributor import create_work_distributor
 from outboxq.model import NewTask
@@ -58,6 +59,25 @@ def test_a_task_of_a_fresh_key_is_in_the_first_claim(database, take, how):
     task = database.add(partition_key=FRESH)
     assert take() == [task.id]
     assert take() == []
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_an_idle_worker_looks_for_a_fresh_key_before_it_looks_at_the_wall_again(database, take, how):
+    """With the wall before it, such a task waited 100 ms for its start on PostgreSQL."""
+    build(database, how)
+    take()
+    task, told = database.add(partition_key=FRESH), []
+
+    def note(connection, cursor, text, *rest):
+        told.append(text)
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    try:
+        assert take() == [task.id]
+    finally:
+        event.remove(database.engine, "before_cursor_execute", note)
+    goes_from_key_to_key = [text for text in told if "SELECT keys.place" in " ".join(text.split())]
+    assert len(goes_from_key_to_key) == (database.name == "sqlite")  # there, whether to claim at all is asked first
 
 
 @pytest.mark.parametrize("how", HOW)
