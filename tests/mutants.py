@@ -504,7 +504,7 @@ def _caught_by(mutant: Mutant) -> str:
             text=True,
             check=False,
         )
-    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
     if run.returncode != 0 and not failed:
         raise RuntimeError(f"{mutant.mistake}: the tests could not run\n{run.stdout[-3000:]}\n{run.stderr[-2000:]}")
     return failed[0].partition(" - ")[0] if failed else ""
