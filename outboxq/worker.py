@@ -21,17 +21,17 @@ from .crew import Crew
 from .distributor import Health, create_work_distributor
 from .errors import ConfigurationError, OutcomesRefused
 from .executor import STOPPED, released
-from .failpoints import Failpoint, Reach, unarmed
+from .failpoints import Reach, unarmed
+from .handback import Handback
 from .handling import Handling
 from .host import Host
 from .maintenance import Held, Leases, Loop, Presence, partitions_pause
-from .model import Claim, duration
+from .model import duration
 from .recovery import Recovery
 from .signals import obeyed
 from .store import Store, queue_names
 from .task import Registry
 from .unknown import KnownAgain, UnknownTasks
-from .within import within
 from .worker_options import positive, whole
 
 log = logging.getLogger("outboxq.worker")
@@ -120,6 +120,7 @@ class Worker:
         self._application, host = store, host or Host()
         self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone, hurried=True)
         self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
+        self._handback = Handback(self._store, self._leases, within=_LAST_WORDS, reach=reach)
         self._claiming = store.reserved(self._stopping)  # what waits for the database must not delay a stop
         self._distributor = create_work_distributor(
             self._claiming,
@@ -207,7 +208,7 @@ class Worker:
         _end_process_after(2 * _LAST_WORDS)
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
-        self._give_back()
+        self._handback.give_back()
         os._exit(1)
 
     @property
@@ -311,7 +312,7 @@ class Worker:
             max(_LAST_WORDS, deadline - time.monotonic()) if self._crew.in_flight == 0 else _LAST_WORDS
         )
         self._gone.set()
-        left = self._give_back()
+        left = self._handback.give_back()
         for loop in self._loops:
             loop.stop()
         for loop in self._loops:
@@ -337,33 +338,6 @@ class Worker:
         for held in self._crew.take_back():
             held.ending = True
             self._completer.put(released(held.claim, STOPPED))
-
-    def _give_back(self) -> int:
-        """Release what is still held, which fences its handlers. Returns how many they were."""
-        claims = [one.claim for one in self._leases.held()]
-        for claim in claims:
-            self._leases.lose(claim)
-            log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
-        if not claims:
-            return 0
-        ended: list[int] = []
-        within(_LAST_WORDS, lambda: ended.append(self._release(claims)))
-        return len(claims) - sum(ended)
-
-    def _release(self, claims: Sequence[Claim]) -> int:
-        """Returns how many had ended meanwhile."""
-        try:
-            self._reach(Failpoint.BEFORE_RELEASE)
-            lost, locked = self._store.finish_unlocked([released(claim, STOPPED) for claim in claims])
-            self._reach(Failpoint.AFTER_RELEASE)
-            if locked:
-                log.warning(
-                    "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
-                )
-            return len(lost)
-        except Exception:
-            log.exception("could not give back %d tasks; their leases will run out", len(claims))
-            return 0
 
     def _die(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""

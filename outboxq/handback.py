@@ -1,0 +1,53 @@
+"""Gives the tasks of a worker whose time is over back to the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from .executor import STOPPED, released
+from .failpoints import Failpoint, Reach
+from .maintenance import Leases
+from .model import Claim
+from .store import Store
+from .within import within
+
+log = logging.getLogger("outboxq.worker")
+
+
+class Handback:
+    """Releases what a worker still holds, within a time: the database may not answer."""
+
+    def __init__(self, store: Store, leases: Leases, *, within: float, reach: Reach) -> None:
+        """`within`: seconds that one call may take."""
+        self._store = store
+        self._leases = leases
+        self._within = within
+        self._reach = reach
+
+    def give_back(self) -> int:
+        """Release what is still held, which fences its handlers. Returns how many tasks that were."""
+        claims = [one.claim for one in self._leases.held()]
+        for claim in claims:
+            self._leases.lose(claim)
+            log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
+        if not claims:
+            return 0
+        ended: list[int] = []
+        within(self._within, lambda: ended.append(self._release(claims)))
+        return len(claims) - sum(ended)
+
+    def _release(self, claims: Sequence[Claim]) -> int:
+        """Returns how many had ended meanwhile."""
+        try:
+            self._reach(Failpoint.BEFORE_RELEASE)
+            lost, locked = self._store.finish_unlocked([released(claim, STOPPED) for claim in claims])
+            self._reach(Failpoint.AFTER_RELEASE)
+            if locked:
+                log.warning(
+                    "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
+                )
+            return len(lost)
+        except Exception:
+            log.exception("could not give back %d tasks; their leases will run out", len(claims))
+            return 0
