@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Sequence
 
 from .executor import STOPPED, released
@@ -14,6 +16,9 @@ from .within import within
 
 log = logging.getLogger("outboxq.worker")
 
+_AGAIN_AFTER = 0.02
+"""Seconds between two tries while somebody has a task locked: a heartbeat on its way takes a few milliseconds."""
+
 
 class Handback:
     """Releases what a worker still holds, within a time: the database may not answer."""
@@ -24,30 +29,44 @@ class Handback:
         self._leases = leases
         self._within = within
         self._reach = reach
+        self._lock = threading.Lock()
 
     def give_back(self) -> int:
-        """Release what is still held, which fences its handlers. Returns how many tasks that were."""
-        claims = [one.claim for one in self._leases.held()]
-        for claim in claims:
-            self._leases.lose(claim)
-            log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
-        if not claims:
-            return 0
-        ended: list[int] = []
-        within(self._within, lambda: ended.append(self._release(claims)))
-        return len(claims) - sum(ended)
+        """Release what is still held, which fences its handlers. Returns how many tasks that were.
+
+        One call at a time: a second one would pass over rows that the first has locked, and its process might end before the
+        COMMIT of the first.
+        """
+        with self._lock:
+            claims = [one.claim for one in self._leases.held()]
+            for claim in claims:
+                self._leases.lose(claim)
+                log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
+            if not claims:
+                return 0
+            ended: list[int] = []
+            within(self._within, lambda: ended.append(self._release(claims)))
+            return len(claims) - sum(ended)
 
     def _release(self, claims: Sequence[Claim]) -> int:
         """Returns how many had ended meanwhile."""
+        deadline = time.monotonic() + self._within
+        ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
         try:
             self._reach(Failpoint.BEFORE_RELEASE)
-            lost, locked = self._store.finish_unlocked([released(claim, STOPPED) for claim in claims])
+            while True:
+                lost, locked = self._store.finish_unlocked(outcomes)
+                ended += len(lost)
+                if not locked or time.monotonic() + _AGAIN_AFTER > deadline:
+                    break
+                outcomes = [outcome for outcome in outcomes if outcome.claim.id in locked]
+                time.sleep(_AGAIN_AFTER)
             self._reach(Failpoint.AFTER_RELEASE)
             if locked:
                 log.warning(
                     "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
                 )
-            return len(lost)
+            return ended
         except Exception:
-            log.exception("could not give back %d tasks; their leases will run out", len(claims))
-            return 0
+            log.exception("could not give back %d tasks; their leases will run out", len(outcomes))
+            return ended

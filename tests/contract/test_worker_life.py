@@ -33,6 +33,7 @@ from outboxq.failpoints import Failpoint
 from outboxq.model import SUSPECT
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
+from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import PROMPTLY, until
 
@@ -189,6 +190,46 @@ def test_stop_while_another_thread_starts_it_ends_it(outbox, monkeypatch):
     worker.stop()
     assert errors == []
     until(lambda: not threads())
+
+
+_SLOW_RELEASE = """
+    CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END';
+    CREATE TRIGGER take_time BEFORE INSERT ON execution_events
+        FOR EACH ROW WHEN (NEW.event_type = 'task_released') EXECUTE FUNCTION take_time();
+"""
+
+
+@on_postgresql
+def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(outbox, work, database, monkeypatch):
+    """A process that is signalled every few milliseconds may not end between the first release and its COMMIT."""
+    gate, found = threading.Event(), []
+    handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
+    monkeypatch.setattr("outboxq.worker.os._exit", lambda _: found.append(outbox.store.get(handle.id).status))
+    worker = work()
+    until(lambda: worker.running == 1)
+    database.run(_SLOW_RELEASE)
+    at_once(worker.stop_at_once, worker.stop_at_once)
+    gate.set()
+    assert found == [TaskStatus.READY] * 2
+
+
+@on_postgresql
+def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_locked(outbox, work, database, exits):
+    gate = threading.Event()
+    handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
+    with transaction(database) as heartbeat:
+
+        def let_go_soon(point):
+            if point is Failpoint.BEFORE_RELEASE:
+                threading.Timer(0.1, heartbeat.commit).start()
+
+        worker = work(reach=let_go_soon)
+        until(lambda: worker.running == 1)
+        heartbeat.execute(text("SELECT 1 FROM task_leases FOR UPDATE"))
+        worker.stop_at_once()
+    gate.set()
+    assert exits == [1]
+    assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
 def test_a_handler_may_stop_its_own_worker(outbox, work):
