@@ -915,7 +915,7 @@ def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, w
             chunks.append(time.monotonic())
 
     until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
-    work(queues=["live"], recover_every=30, reach=reach)
+    work(queues=["live"], recover_every=12, reach=reach)
     until(lambda: sum(row.running for row in outbox.store.stats() if row.queue == "dead worker's") == 0)
     gaps = [after - before for before, after in itertools.pairwise(chunks)]
     assert sum(gap < PROMPTLY for gap in gaps) >= 3
