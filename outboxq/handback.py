@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Sequence
 
 from .executor import STOPPED, released
@@ -45,22 +44,22 @@ class Handback:
             if not claims:
                 return 0
             ended: list[int] = []
-            within(self._within, lambda: ended.append(self._release(claims)))
+            over = threading.Event()
+            within(self._within, lambda: ended.append(self._release(claims, over)))
+            over.set()
             return len(claims) - sum(ended)
 
-    def _release(self, claims: Sequence[Claim]) -> int:
-        """Returns how many had ended meanwhile."""
-        deadline = time.monotonic() + self._within
+    def _release(self, claims: Sequence[Claim], over: threading.Event) -> int:
+        """Release them until that is over. Returns how many had ended meanwhile."""
         ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
         try:
             self._reach(Failpoint.BEFORE_RELEASE)
             while True:
                 lost, locked = self._store.finish_unlocked(outcomes)
                 ended += len(lost)
-                if not locked or time.monotonic() + _AGAIN_AFTER > deadline:
+                if not locked or over.wait(_AGAIN_AFTER):
                     break
                 outcomes = [outcome for outcome in outcomes if outcome.claim.id in locked]
-                time.sleep(_AGAIN_AFTER)
             self._reach(Failpoint.AFTER_RELEASE)
             if locked:
                 log.warning(
