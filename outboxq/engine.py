@@ -112,7 +112,8 @@ def configure_sqlite(engine: Engine) -> Engine:
     worker, has written meanwhile, and no busy timeout helps. A connection that only reads may say
     ``execution_options(sqlite_begin="DEFERRED")``. Sets WAL mode and a busy timeout of 30 seconds on every connection.
 
-    Call it once, before the engine is used. Returns the engine. Raises ConfigurationError for another database.
+    An engine for PostgreSQL is returned as it is, so that an application may use SQLite while it is developed and PostgreSQL
+    later. Call it once, before the engine is used. Returns the engine. Raises UnsupportedDatabase for another database.
     """
     dialect_for(engine.dialect.name).begin_for_real(engine)
     return engine

@@ -9,9 +9,7 @@ from outboxq import configure_sqlite
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-engine = create_engine(os.environ.get("SHOP_DATABASE_URL", "sqlite:///shop.db"))
-if engine.dialect.name == "sqlite":
-    configure_sqlite(engine)
+engine = configure_sqlite(create_engine(os.environ.get("SHOP_DATABASE_URL", "sqlite:///shop.db")))
 
 WritingSession = sessionmaker(engine)
 ReadingSession = sessionmaker(engine.execution_options(sqlite_begin="DEFERRED"))

@@ -13,7 +13,6 @@ from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy import Engine, FromClause, Select
 from sqlalchemy.engine import URL
 
-from ..errors import ConfigurationError
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from .catalogue import Statements
 from .partitioning import Partitioning
@@ -163,9 +162,8 @@ class Dialect(ABC):
     def hurry(self, engine: Engine) -> None:  # noqa: B027
         """Have the connections of an engine that nobody else uses give up a lock soon, to ask for it anew."""
 
-    def begin_for_real(self, engine: Engine) -> None:
-        """Have a caller's engine begin real transactions. Raises ConfigurationError where the driver does so anyway."""
-        raise ConfigurationError(f"configure_sqlite() is for SQLite engines; this one is for {engine.dialect.name}")
+    def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
+        """Have a caller's engine begin real transactions."""
 
     @cached_property
     def partitioning(self) -> Partitioning | None:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 import outboxq
 from outboxq.engine import configure_sqlite, make_engine
-from outboxq.errors import ConfigurationError, InvalidTarget
+from outboxq.errors import InvalidTarget, UnsupportedDatabase
 from outboxq.model import NewTask
 from outboxq.uuid7 import uuid7
 from tests.conftest import Database
@@ -174,9 +174,18 @@ def test_an_engine_stays_configured_when_a_connection_was_autocommit_for_a_while
 # --- configure_sqlite
 
 
-def test_another_database_is_refused() -> None:
+def test_an_engine_for_postgresql_is_left_as_it_is() -> None:
+    """An application may say the same in development and in production."""
     engine = create_engine("postgresql+psycopg://nobody@nowhere/none")
-    with pytest.raises(ConfigurationError, match=r"configure_sqlite\(\) is for SQLite.*postgresql"):
+    before = list(engine.pool.dispatch.connect)
+    assert configure_sqlite(engine) is engine
+    assert list(engine.pool.dispatch.connect) == before
+
+
+def test_an_engine_for_another_database_is_refused(monkeypatch) -> None:
+    engine = create_engine("sqlite://")
+    monkeypatch.setattr(engine.dialect, "name", "mysql")
+    with pytest.raises(UnsupportedDatabase, match="not on 'mysql'"):
         configure_sqlite(engine)
 
 

@@ -97,9 +97,7 @@ class Client:
 def test_the_page_for_fastapi_does_what_it_says(database, url, module):
     page = ROOT / "docs" / "fastapi.md"
     (_, _, source), *rest = blocks(page)
-    plain = f"create_engine({url!r})"
-    made = f"configure_sqlite({plain})" if database.name == "sqlite" else plain
-    module(source, engine=('configure_sqlite(create_engine("sqlite:///shop.db"))', made))
+    module(source, engine=('"sqlite:///shop.db"', repr(url)))
     import app  # the page's
 
     execute(page, rest, {"client": Client(app.app), "event": event, "Session": Session})

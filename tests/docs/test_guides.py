@@ -25,7 +25,7 @@ from outboxq.model import TaskStatus
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-EMBEDDED = 'configure_sqlite(create_engine("sqlite:///shop.db"))'
+EMBEDDED = '"sqlite:///shop.db"'
 FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -49,13 +49,13 @@ of_each_page = pytest.mark.parametrize("guide", PAGES, ids=lambda guide: guide.s
 
 @pytest.fixture
 def shop(guide: Path, database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The guide's module `shop`, in an empty working directory; on PostgreSQL with the engine that its comment speaks of."""
+    """The guide's module `shop`, in an empty working directory; on PostgreSQL with the URL that its comment speaks of."""
     (language, _, module), *_ = blocks(guide)
     assert (language, module.partition("\n")[0], module.count(EMBEDDED)) == ("python", "# shop.py", 1)
     (tmp_path / "shop").mkdir()
     if database.name == "postgresql":
         url = make_url(database.url).render_as_string(hide_password=False)
-        module = module.replace(EMBEDDED, f"create_engine({url!r})")
+        module = module.replace(EMBEDDED, repr(url))
     else:
         url = "sqlite:///shop.db"
     (tmp_path / "shop" / "shop.py").write_text(module)

@@ -20,9 +20,11 @@ from outboxq.cli import main
 from outboxq.engine import make_engine
 from outboxq.model import TaskStatus
 from outboxq.store import Store
+from tests.conftest import DATABASES
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
+EMBEDDED = "sqlite:///shop.db"
 README = (ROOT / "README.md").read_text()
 DOCS = "\n".join([README, *(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))])
 
@@ -33,12 +35,24 @@ def blocks(language: str) -> list[tuple[int, str]]:
     return [(README.count("\n", 0, found.start(1)), found[1]) for found in fence.finditer(README)]
 
 
+@pytest.fixture(params=DATABASES)
+def url(request):
+    """An empty database; the one that the README names, or one on PostgreSQL, as its comment says."""
+    if request.param == "sqlite":
+        yield EMBEDDED
+    else:
+        cluster = request.getfixturevalue("cluster")
+        yield (made := cluster.create_database())
+        cluster.drop_database(made)
+
+
 @pytest.fixture
-def shop(tmp_path, monkeypatch):
+def shop(tmp_path, monkeypatch, url):
     """The README's module `shop`, in an empty working directory."""
     (_, module), *_ = blocks("python")
     assert module.startswith("# shop.py\n")
-    (tmp_path / "shop.py").write_text(module)
+    assert module.count(f'"{EMBEDDED}"') == 1
+    (tmp_path / "shop.py").write_text(module.replace(EMBEDDED, url))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
@@ -81,7 +95,7 @@ def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
     assert names["outbox"].store.stats() == []
 
 
-def test_the_examples_worker_command_works_for_its_module(shop):
+def test_the_examples_worker_command_works_for_its_module(shop, url):
     _, request, *_ = blocks("python")
     names: dict[str, object] = {}
     run(request, names)
@@ -91,15 +105,15 @@ def test_the_examples_worker_command_works_for_its_module(shop):
     command = [sys.executable, "-m", "outboxq", *commands[0].split()]
     with (shop / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as worker:
         try:
-            until(lambda: status(names["handle"].id) is TaskStatus.COMPLETED)
+            until(lambda: status(url, names["handle"].id) is TaskStatus.COMPLETED)
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(60) == 0
         finally:
             worker.kill()
 
 
-def status(task_id: UUID) -> TaskStatus:
-    engine = make_engine("sqlite:///shop.db")
+def status(url: str, task_id: UUID) -> TaskStatus:
+    engine = make_engine(url)
     try:
         return Store(engine).get(task_id).status
     finally:

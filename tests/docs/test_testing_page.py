@@ -13,7 +13,7 @@ from sqlalchemy.engine import make_url
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^```(?:python|ini)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-EMBEDDED = 'configure_sqlite(create_engine("sqlite:///kiosk.db"))'
+EMBEDDED = '"sqlite:///kiosk.db"'
 
 TASKS = """
 from outboxq.contrib.django import outbox
@@ -63,7 +63,7 @@ def test_an_applications_tests(project, database):
     if database.name == "postgresql":
         url = make_url(database.url).render_as_string(hide_password=False)
         assert EMBEDDED in kiosk
-        (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, f"create_engine({url!r})"))
+        (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, repr(url)))
     told = run(
         project,
         "pytest",
