@@ -95,7 +95,7 @@ def _completed(claim: Claim, task: Task[..., Any], result: object, context: Task
 
 
 def _snoozed(claim: Claim, asked: Snooze) -> Outcome:
-    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=min(max(asked.delay, timedelta(0)), _LONGEST))
+    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_waiting(asked.delay))
 
 
 def _cancelled(claim: Claim, asked: Cancel) -> Outcome:
@@ -107,7 +107,7 @@ def _failed(claim: Claim, task: Task[..., Any], error: BaseException, *, elapsed
     told = _describe(error)
     try:
         if isinstance(error, Retry):
-            return _retry_at(claim, task, error, told)
+            return _retried(claim, task, error, told)
         delay = task.retry.next_delay(
             attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
         )
@@ -118,13 +118,24 @@ def _failed(claim: Claim, task: Task[..., Any], error: BaseException, *, elapsed
     return Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error=told["error"], delay=delay, data=told)
 
 
-def _retry_at(claim: Claim, task: Task[..., Any], asked: Retry, told: dict[str, str]) -> Outcome:
+def _retried(claim: Claim, task: Task[..., Any], asked: Retry, told: dict[str, str]) -> Outcome:
+    """As the handler has asked, within the attempts that the task has."""
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     if bound is not None and claim.attempt >= bound:
         return _dead(claim, told)
     return Outcome(
-        claim=claim, event_type=EventType.RETRY_SCHEDULED, error=told["error"], available_at=asked.at, data=told
+        claim=claim,
+        event_type=EventType.RETRY_SCHEDULED,
+        error=told["error"],
+        available_at=asked.at,
+        delay=_waiting(asked.delay or timedelta(0)),
+        data=told,
     )
+
+
+def _waiting(asked: timedelta) -> timedelta:
+    """No shorter than none, and no longer than a date can be."""
+    return min(max(asked, timedelta(0)), _LONGEST)
 
 
 def _dead(claim: Claim, told: dict[str, str]) -> Outcome:

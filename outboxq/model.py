@@ -302,10 +302,16 @@ class Cancel(Exception):
 
 
 class Retry(Exception):
-    """Raise it in a handler: try again at `at` (aware), whatever the policy's wait; the attempt counts against its limit."""
+    """Raise it in a handler: try again after `delay` (a timedelta or seconds) or at `at` (aware), whatever the policy's wait.
 
-    def __init__(self, *, at: datetime) -> None:
-        if at.utcoffset() is None:
+    The attempt counts against its limit. Raises InvalidArgument.
+    """
+
+    def __init__(self, delay: timedelta | float | None = None, *, at: datetime | None = None) -> None:
+        if (delay is None) is (at is None):
+            raise InvalidArgument("Retry takes a delay or at=…, and not both: Retry(30), or Retry(at=moment)")
+        if at is not None and at.utcoffset() is None:
             raise InvalidArgument("Retry(at=…) takes an aware datetime; add a time zone, e.g. datetime.now(UTC)")
-        self.at = at.astimezone(UTC)
-        super().__init__(f"again at {at.isoformat()}")
+        self.delay = None if delay is None else duration(delay, "Retry()")
+        self.at = None if at is None else at.astimezone(UTC)
+        super().__init__(f"again in {self.delay}" if at is None else f"again at {at.isoformat()}")

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import tenacity
 
-from outboxq import Cancel, Outbox, PayloadError, Retry, RetryPolicy, Snooze, TaskContext
+from outboxq import Cancel, InvalidArgument, Outbox, PayloadError, Retry, RetryPolicy, Snooze, TaskContext
 from outboxq.executor import context_of, execute, failed
 from outboxq.model import Claim, EventType
 
@@ -100,6 +100,7 @@ def test_what_would_end_a_process_only_ends_the_attempt(error):
         (Snooze(30), EventType.SNOOZED),
         (Cancel("gone"), EventType.CANCELLED),
         (Retry(at=NOW), EventType.RETRY_SCHEDULED),
+        (Retry(30), EventType.RETRY_SCHEDULED),
     ],
 )
 def test_a_handler_may_raise_or_return_what_shall_happen(how, asked, event_type):
@@ -120,6 +121,19 @@ def test_a_retry_at_a_time_still_counts_its_attempts():
     at = NOW + timedelta(hours=1)
     assert outcome_of(raising(Retry(at=at))).available_at == at
     assert outcome_of(raising(Retry(at=at)), attempt=3).event_type is EventType.FAILED
+
+
+def test_a_retry_after_a_delay_waits_as_long_as_asked_and_still_counts_its_attempts():
+    outcome = outcome_of(raising(Retry(timedelta(minutes=5))))
+    assert (outcome.delay, outcome.available_at) == (timedelta(minutes=5), None)
+    assert outcome_of(raising(Retry(-5))).delay == timedelta(0)
+    assert outcome_of(raising(Retry(30)), attempt=3).event_type is EventType.FAILED
+
+
+@pytest.mark.parametrize("given", [{}, {"delay": 30, "at": NOW}, {"delay": NOW}, {"delay": "30"}])
+def test_a_retry_without_one_moment_is_refused_where_it_is_written(given):
+    with pytest.raises(InvalidArgument, match="Retry"):
+        Retry(**given)
 
 
 def test_a_naive_retry_time_is_refused_where_it_is_written():
