@@ -98,6 +98,8 @@ def parse_url(url: str | URL) -> URL:
         raise ConfigurationError(
             "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database"
         ) from None
+    if parsed.drivername == "postgres":  # as many hosts still write it into DATABASE_URL
+        parsed = parsed.set(drivername="postgresql")
     if "@" in (parsed.host or ""):
         raise ConfigurationError("the database URL has more than one @; inside a password it is written %40")
     return parsed

@@ -28,6 +28,7 @@ from .sessions import SessionHost
 from .store import Store, check
 from .subscriptions import Emitted, NewEvent, Subscription
 from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context
+from .unknown_options import OF_A_TASK, OF_ONE_CALL, naming_options
 from .uuid7 import family, uuid7
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Outbox:
         """
         return self._declare(*functions, **options) if functions else partial(self._declare, **options)
 
+    @naming_options("@outbox.task()", OF_A_TASK)
     def _declare(
         self,
         function: Callable[..., Any],
@@ -177,6 +179,7 @@ class Outbox:
         self.tasks.add(task)
         return task
 
+    @naming_options("emit()", OF_ONE_CALL)
     def emit(
         self,
         event_type: str,

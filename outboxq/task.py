@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import isfunction
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hints
 
 from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
@@ -18,6 +18,7 @@ from .place import HERE, Holder, nowhere, place
 from .retry import RetryPolicy
 from .store import check_subscription
 from .subscriptions import Subscription, patterns_of
+from .unknown_options import OF_ONE_CALL, naming_options, no_method
 from .uuid7 import uuid7
 
 P = ParamSpec("P")
@@ -69,9 +70,15 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise no_method(self.__dict__.get("__name__", "task"), name)
+
     def __repr__(self) -> str:
         return f"<Task {self.name} queue={self.settings.queue!r}>"
 
+    @naming_options("using()", OF_ONE_CALL)
     def using(
         self,
         target: object = HERE,

@@ -105,6 +105,52 @@ def test_an_option_in_the_functions_place_is_refused():
         Outbox().task("mail")
 
 
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("countdown", "write delay=; "),
+        ("eta", "write run_after=; "),
+        ("max_retries", "write max_attempts=; "),
+        ("colour", "its options are delay, run_after, queue, "),
+    ],
+)
+def test_an_unknown_option_of_one_call_is_answered_with_what_there_is(memory, option, instead):
+    with pytest.raises(InvalidCall, match=rf"^using\(\) has no option '{option}'; .*{instead}") as raised:
+        Outbox().task(module_level).using(memory, **{option: 1})
+    assert raised.value.__cause__ is None
+    with pytest.raises(InvalidCall, match=rf"^emit\(\) has no option '{option}'"):
+        Outbox().emit("order.placed", using=memory, **{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [("max_retries", r"write retry=RetryPolicy\(max_attempts=…"), ("bind", "TaskContext"), ("colour", "name, queue, ")],
+)
+def test_an_unknown_option_of_a_task_is_answered_with_what_there_is(option, instead):
+    with pytest.raises(InvalidCall, match=rf"^@outbox.task\(\) has no option '{option}'; .*{instead}"):
+        Outbox().task(**{option: 1})(module_level)
+
+
+def test_an_error_of_another_kind_is_not_taken_for_an_unknown_option():
+    with pytest.raises(TypeError, match="positional argument"):
+        Outbox().task(module_level).using(1, 2)
+    with pytest.raises(InvalidArgument, match="subscribe= takes event types"):
+        Outbox().task(subscribe=7)(module_level)
+
+
+@pytest.mark.parametrize("method", ["delay", "apply_async", "defer", "send"])
+def test_a_method_of_another_librarys_tasks_is_answered_with_ours(method):
+    task = Outbox().task(module_level)
+    with pytest.raises(AttributeError, match=rf"^a task has no '{method}'; write module_level\.using\(session"):
+        getattr(task, method)
+    assert not hasattr(task, "colour")
+
+
+def test_another_outbox_is_no_place_for_a_task():
+    with pytest.raises(InvalidTarget, match="belongs to another Outbox; pass that one"):
+        Outbox("sqlite:///a.db").task(module_level).using(Outbox("sqlite:///b.db")).enqueue(1)
+
+
 def test_bare_enqueue_names_using():
     with pytest.raises(InvalidTarget, match=r"using\(session\)"):
         Outbox().task(module_level).enqueue(1)
@@ -149,6 +195,12 @@ def test_an_unbound_outbox_says_how_to_bind_it(monkeypatch):
 def test_the_environment_binds_an_outbox(monkeypatch):
     monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "sqlite:///elsewhere.db")
     assert Outbox().is_bound
+
+
+@pytest.mark.parametrize("url", ["postgres://me:secret@host/shop", "postgresql://me:secret@host/shop"])
+def test_a_url_for_postgresql_is_understood_as_hosts_write_it(url):
+    known = Outbox(url).store.bound_engine.url
+    assert known.render_as_string().partition("?")[0] == "postgresql+psycopg://me:***@host/shop"
 
 
 @pytest.mark.parametrize(

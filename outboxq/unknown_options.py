@@ -1,0 +1,86 @@
+"""Answers to options and methods that outboxq has not, above all those of other libraries."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from .errors import InvalidCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_POLICY = "retry=RetryPolicy(max_attempts=…, wait=…)"
+OF_A_TASK: Mapping[str, str] = {
+    "acks_late": "nothing: a task has ended only once its outcome is committed",
+    "autoretry_for": _POLICY,
+    "bind": "a first parameter annotated TaskContext",
+    "default_retry_delay": _POLICY,
+    "max_attempts": _POLICY,
+    "max_retries": _POLICY,
+    "rate_limit": "outboxq queue limit",
+    "retries": _POLICY,
+    "retry_backoff": _POLICY,
+    "soft_time_limit": "timeout=, and ctx.timed_out in the handler",
+    "time_limit": "timeout=, and ctx.timed_out in the handler",
+}
+"""What to write instead of an option that other libraries have for a declared task."""
+OF_ONE_CALL: Mapping[str, str] = {
+    "countdown": "delay=",
+    "dedupe_key": "idempotency_key=",
+    "eta": "run_after=",
+    "execute_after": "delay= or run_after=",
+    "lock": "partition_key=",
+    "max_retries": "max_attempts=",
+    "queueing_lock": "idempotency_key= with unique_until_finished=True",
+    "retry": "retry= of @outbox.task",
+    "schedule_at": "run_after=",
+    "schedule_in": "delay=",
+}
+"""What to write instead of an option that other libraries have for one call of a task."""
+METHODS: Mapping[str, str] = {
+    "apply_async": "using(session, delay=…).enqueue(…)",
+    "configure": "using(session, …).enqueue(…)",
+    "defer": "using(session).enqueue(…)",
+    "delay": "using(session).enqueue(…)",
+    "schedule": "using(session, delay=…).enqueue(…)",
+    "send": "using(session).enqueue(…)",
+}
+"""What to write instead of a method that other libraries' tasks have."""
+
+
+def naming_options(public: str, instead: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function answer an unknown keyword with its public name, its options, and what stands for that keyword.
+
+    The caller gets InvalidCall, which is a TypeError.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        known = [name for name, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+
+        @wraps(function)
+        def answering(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                unknown = [name for name in kwargs if name not in function.__code__.co_varnames]
+                if not unknown or isinstance(error, InvalidCall):
+                    raise
+                raise InvalidCall(_answer(public, unknown[0], known, instead)) from None
+
+        return answering
+
+    return decorate
+
+
+def no_method(task: str, name: str) -> AttributeError:
+    """Return the error for an attribute that a task has not."""
+    hint = f"; write {task}.{METHODS[name]}" if name in METHODS else ""
+    return AttributeError(f"a task has no {name!r}{hint}", name=name)
+
+
+def _answer(public: str, unknown: str, known: list[str], instead: Mapping[str, str]) -> str:
+    hint = f"write {instead[unknown]}; " if unknown in instead else ""
+    return f"{public} has no option {unknown!r}; {hint}its options are {', '.join(known)}"
