@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,6 +13,7 @@ from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
 from .dialects import dialect_for
 from .errors import ConfigurationError
+from .forks import in_children
 
 _OWN: Final = "outboxq_own"
 """An option of the engines made here."""
@@ -83,7 +83,7 @@ def _forget_in_children(engine: Engine) -> None:
             _inherited.append(ours.pool)
             ours.dispose(close=False)
 
-    os.register_at_fork(after_in_child=forget)
+    in_children(forget)
 
 
 _inherited: list[Pool] = []

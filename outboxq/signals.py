@@ -27,8 +27,12 @@ from types import FrameType
 
 _ECHO = 0.1
 """Seconds within which several signals are one: a wrapper passes on the Ctrl-C that its child has heard too."""
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""The signals that ask for a stop."""
+_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+STOPS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+"""The signals that ask for a stop; Windows has the first two."""
+
+
+_QUIT = getattr(signal, "SIGQUIT", None)
 
 
 class Heard:
@@ -42,7 +46,7 @@ class Heard:
         now = time.monotonic()
         if self._first is None:
             self._first = now
-        return number == signal.SIGQUIT or now - self._first > _ECHO
+        return number == _QUIT or now - self._first > _ECHO
 
 
 def unignored() -> list[signal.Signals]:

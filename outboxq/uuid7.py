@@ -7,6 +7,8 @@ import threading
 import time
 from uuid import UUID
 
+from .forks import in_children
+
 _lock = threading.Lock()
 _last = 0
 
@@ -42,4 +44,4 @@ def _renew_lock() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+in_children(_renew_lock)

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ..forks import CAN_FORK
 from ..store import Store
 from .console import EMBEDDED, EXIT_USAGE, database_options, fail, speaking_plainly
 from .failed import failed
@@ -33,6 +34,8 @@ def demo(url: str | None, orders: int, workers: int) -> None:
     """Run a small shop for a few seconds, kill a worker, and check that nothing was lost."""
     from .demo import run
 
+    if not CAN_FORK:
+        fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
     with speaking_plainly():
         sys.exit(run(url, orders=orders, workers=workers))
 

@@ -24,6 +24,7 @@ from sqlalchemy.engine import URL
 
 from ..engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
+from ..forks import CAN_FORK
 from ..outbox import Outbox
 from ..signals import unignored
 from ..worker import Worker
@@ -172,6 +173,11 @@ def serve(
     `databases`: of which there are so many processes each.
     """
     several = processes > 1 or len(databases) > 1
+    if (several or reload) and not CAN_FORK:
+        raise click.UsageError(
+            "--processes, --reload and several databases need a system that can fork, such as Linux or macOS; start "
+            "`outboxq worker` once for each process and each database"
+        )
     if reload and (several or burst):
         raise click.UsageError("--reload goes with neither --processes nor --burst, and with one database")
     if burst and several and options["max_tasks"] is not None:
