@@ -195,7 +195,7 @@ class Leases:
 class Presence:
     """Says which workers there are, and what they take: for people, `explain` and statistics. Nothing relies on it.
 
-    Nothing is said at the end, which must not wait for the database: who has not been seen for 90 s is gone.
+    A worker that could not say that it ends has not been seen for 90 s, and is gone then.
     """
 
     def __init__(
@@ -223,6 +223,11 @@ class Presence:
             self._store.unregister(self._worker_id)  # and those that have not been seen for a day
             self._store.register(self._worker_id, unknown_tasks=met, **self._description)
 
+    def end(self) -> None:
+        """Say that the worker is gone, if the database takes it."""
+        with suppress(Exception):
+            self._store.unregister(self._worker_id)
+
     def pause(self) -> float:
         """Seconds until it is to be said again: at once when it met a name that it has not told of."""
         if set(self._met()) - set(self._told):
@@ -247,11 +252,14 @@ class Loop(threading.Thread):
         once: Callable[[], object],
         pause: Callable[[], float],
         died: Callable[[BaseException], None],
+        last: Callable[[], object] = lambda: None,
     ) -> None:
+        """`last` is called once it is stopped, in its thread."""
         super().__init__(name=f"outboxq-{name}", daemon=True)
         self._once = once
         self._pause = pause
         self._died = died
+        self._last = last
         self._stopped = False
         self._looking = threading.Event()
 
@@ -265,6 +273,7 @@ class Loop(threading.Thread):
                     self._once()
                 except Exception:
                     log.exception("%s failed; going on", self.name)
+            self._last()
         except BaseException as error:
             self._died(error)
             raise

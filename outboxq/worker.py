@@ -42,6 +42,8 @@ UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LONGEST_DELAY = timedelta(minutes=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
 _LISTENING = 0.1
+_PRESENCE = 2
+"""The place of that loop among the worker's."""
 _LAST_WORDS = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
@@ -173,11 +175,11 @@ class Worker:
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
-            Loop("presence", self._presence.run_once, self._presence.pause, self._die),
+            Loop("presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end),
             Loop("partitions", self._claiming.make_partitions, partitions_pause, self._die),
             Loop("known-again", self._known_again.run_once, self._known_again.pause, self._die),
         ]
-        self._leases.changed, self._unknown.changed = self._loops[0].look, self._loops[2].look
+        self._leases.changed, self._unknown.changed = self._loops[0].look, self._loops[_PRESENCE].look
         self._claimer: Claimer | None = None  # until started
         self._starting = threading.Lock()
 
@@ -209,6 +211,8 @@ class Worker:
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
         self._handback.give_back()
+        self._loops[_PRESENCE].stop()
+        self._loops[_PRESENCE].join(_LAST_WORDS / 2)
         os._exit(1)
 
     @property

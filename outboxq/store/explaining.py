@@ -16,8 +16,11 @@ from ..statements.explaining import MOST
 from ..target import Target
 from .base import Transactions, identifier
 from .reading import event_of, execution_of
-from .registry import LIVE_WITHIN, LiveWorker, live_workers, worker
+from .registry import LiveWorker, live_workers, worker
 from .unknown import releases_as_unknown
+
+_OVERDUE = 0.6
+"""The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
 
 
 class Reason(StrEnum):
@@ -113,19 +116,20 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     found = worker(target, worker_id)
     name = f"worker {worker_id}" if found is None else f"worker {found.label}"
     left = f"its lease ends in {_span(ends - now)}"
+    silent = now - (ends - timedelta(seconds=task.lease_seconds))
     if ends < now:
-        reason, said = (
-            Reason.LEASE_ENDED,
-            f"its lease ended {_span(now - ends)} ago, and {name} has not extended it; a live worker takes it back",
-        )
+        others = [one for one in live_workers(target, now) if one.id != worker_id]
+        back = "a live worker takes it back" if others else "no other live worker is there to take it back; start one"
+        said = f"its lease ended {_span(now - ends)} ago, and {name} has not extended it; {back}"
+        reason = Reason.LEASE_ENDED
     elif task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {_at(task.cancel_requested_at)}"
         reason, said = Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}"
     elif found is None:
         reason, said = Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back"
-    elif found.last_seen_at < now - LIVE_WITHIN:
-        silent = f"its {name} has not been heard of for {_span(now - found.last_seen_at)}"
-        reason, said = Reason.WORKER_SILENT, f"{silent}; {left} and it is then taken back"
+    elif silent.total_seconds() > task.lease_seconds * _OVERDUE:
+        overdue = f"its {name} has not extended its lease for {_span(silent)}, as it should have"
+        reason, said = Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back"
     else:
         reason, said = Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
     return Explanation(reason=reason, sentence=said)

@@ -76,18 +76,33 @@ def test_what_runs_names_its_worker_and_its_lease(database):
     claim = helpers.claimed(database, lease=timedelta(seconds=200))
     database.clock.advance(80)
     explained(database, claim, Reason.RUNNING, "host:7", "since 2030-01-01 12:00:00 UTC", "ends in 2 min unless")
+    database.clock.advance(40)
+    explained(database, claim, Reason.RUNNING)
     database.frozen.cancel(claim.id)
-    explained(database, claim, Reason.CANCEL_REQUESTED, "asked to stop at 2030-01-01 12:01:20 UTC")
+    explained(database, claim, Reason.CANCEL_REQUESTED, "asked to stop at 2030-01-01 12:02:00 UTC")
 
 
 def test_a_worker_that_is_silent_or_not_known_is_told(database):
     claim = helpers.claimed(database, lease=timedelta(seconds=200))
     explained(database, claim, Reason.WORKER_SILENT, str(database.worker), "not registered")
     at_work(database, database.worker)
-    database.clock.advance(91)
-    explained(database, claim, Reason.WORKER_SILENT, "host:7", "not been heard of for 1 min 31 s", "in 1 min 49 s")
-    database.clock.advance(110)
-    explained(database, claim, Reason.LEASE_ENDED, "ended 1.0 s ago")
+    database.clock.advance(121)
+    words = ("host:7", "not extended its lease for 2 min 1 s", "in 1 min 19 s")
+    explained(database, claim, Reason.WORKER_SILENT, *words)
+    database.frozen.seen(database.worker)  # it is there, and something in it has died
+    explained(database, claim, Reason.WORKER_SILENT, *words)
+    database.clock.advance(80)
+    explained(database, claim, Reason.LEASE_ENDED, "ended 1.0 s ago", "no other live worker is there")
+    at_work(database)
+    explained(database, claim, Reason.LEASE_ENDED, "a live worker takes it back")
+
+
+def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
+    """Once it was told after 90 s of silence only, when that lease was long over."""
+    at_work(database, database.worker)
+    claim = helpers.claimed(database, lease=timedelta(seconds=60))
+    database.clock.advance(37)
+    explained(database, claim, Reason.WORKER_SILENT, "not extended its lease for 37 s", "in 23 s")
 
 
 # What waits.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import queue
 import sqlite3
@@ -35,7 +34,7 @@ from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
-from tests.waiting import PROMPTLY, until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -126,6 +125,19 @@ def test_run_after_stop_returns(outbox, exits):
     assert worker.run() == 0
 
 
+def test_a_worker_that_stops_is_taken_out_of_the_list_at_once(outbox, work):
+    worker = work(label="host:7")
+    assert [one.label for one in outbox.store.workers()] == ["host:7"]
+    assert worker.stop() is True
+    assert outbox.store.workers() == []
+
+
+def test_told_to_stop_at_once_it_is_taken_out_of_the_list_too(outbox, work, exits):
+    work().stop_at_once()
+    assert exits == [1]
+    assert outbox.store.workers() == []
+
+
 def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
     gate = threading.Event()
 
@@ -204,6 +216,7 @@ def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(o
     """A process that is signalled every few milliseconds may not end between the first release and its COMMIT."""
     gate, found = threading.Event(), []
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
+    monkeypatch.setattr("outboxq.worker._end_process_after", lambda _: None)
     monkeypatch.setattr("outboxq.worker.os._exit", lambda _: found.append(outbox.store.get(handle.id).status))
     worker = work()
     until(lambda: worker.running == 1)
@@ -901,24 +914,6 @@ def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(out
 
 def now(database):
     return "strftime('%Y-%m-%dT%H:%M:%f000+00:00', 'now')" if database.name == "sqlite" else "clock_timestamp()"
-
-
-def test_a_chunk_that_was_full_is_followed_by_the_next_without_a_pause(outbox, work, database, monkeypatch):
-    monkeypatch.setattr("outboxq.recovery.RECOVERY_BATCH", 100)
-    left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
-    left.using(outbox).enqueue_many([()] * 350)
-    outbox.store.claim_ready_task(350, worker_id=uuid7())
-    chunks = []
-
-    def reach(point):
-        if point is Failpoint.AFTER_RECOVERY:
-            chunks.append(time.monotonic())
-
-    until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
-    work(queues=["live"], recover_every=12, reach=reach)
-    until(lambda: sum(row.running for row in outbox.store.stats() if row.queue == "dead worker's") == 0)
-    gaps = [after - before for before, after in itertools.pairwise(chunks)]
-    assert sum(gap < PROMPTLY for gap in gaps) >= 3
 
 
 # Configuration.
