@@ -5,7 +5,7 @@
     OutboxqError
     ├── ConfigurationError        wrong set-up, raised before any row is written
     │   ├── UnsupportedDatabase   a dialect or a version outboxq does not run on
-    │   ├── SchemaOutOfDate       our tables are missing or older than this code
+    │   ├── SchemaOutOfDate       our tables are missing, too old for this code, or admit only newer code
     │   └── InvalidTarget         ``using()`` was given something without a usable transaction (also a TypeError)
     ├── InvalidArgument           a value out of its range (also a ValueError)
     ├── InvalidCall               arguments that do not fit the task's signature (also a TypeError)
@@ -40,7 +40,12 @@ class UnsupportedDatabase(ConfigurationError):
 
 
 class SchemaOutOfDate(ConfigurationError):
-    """The database lacks our tables, or has those of another release."""
+    """The database lacks our tables, or has those of another release that this one cannot work on."""
+
+    def __init__(self, message: str, *, code_is_older: bool = False) -> None:
+        super().__init__(message)
+        self.code_is_older = code_is_older
+        """Not the tables are to be upgraded, but the package: they are those of a later release."""
 
 
 class InvalidTarget(ConfigurationError, TypeError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from .model import STATUS_AFTER, EventType, ExecutionEvent, TaskStatus
+from .model import EventType, ExecutionEvent, TaskStatus, status_after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,10 +28,14 @@ class Fold:
 
 
 def fold(events: Iterable[ExecutionEvent]) -> Fold:
-    """Replay the events of one task, oldest first. Raises ValueError where they do not begin with its creation."""
+    """Replay the events of one task, oldest first. Types that only a later release knows move nothing.
+
+    Raises ValueError where the events do not begin with the task's creation.
+    """
     state: Fold | None = None
     for event in events:
-        state = _after(state, event)
+        if isinstance(event.event_type, EventType):
+            state = _after(state, event)
     if state is None:
         raise ValueError("a task without events cannot be folded: every task has at least its task_created")
     return state
@@ -42,9 +46,9 @@ def _after(before: Fold | None, event: ExecutionEvent) -> Fold:
         if event.event_type is not EventType.CREATED:
             raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
         before = Fold(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
-    if event.event_type not in STATUS_AFTER:  # a request, which moves nothing
+    data, status = event.event_data, status_after(event.event_type)
+    if status is None:  # a request, which moves nothing
         return before
-    data, status = event.event_data, STATUS_AFTER[event.event_type]
     claimed = event.event_type is EventType.CLAIMED
     return Fold(
         status=status,

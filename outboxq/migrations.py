@@ -5,6 +5,7 @@ The history is our own (`outboxq_alembic_version`), so it never meets the host a
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,18 +20,32 @@ from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
 
 from .column_types import Xid8
-from .dialects import Begin, check_schema_name, dialect_for
+from .dialects import Begin, Dialect, check_schema_name, dialect_for
 from .dialects.partitioning import PARTITION_NAME
 from .engine import make_engine, parse_url
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .periods import Every, periods
-from .tables import VERSION_TABLE, metadata
+from .revisions import ensure_fit, ensure_ours, is_newer, left_alone
+from .tables import VERSION_TABLE, metadata, version_table
 from .target import SqlalchemyTarget
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["LOCK", "VERSION_TABLE", "current", "downgrade", "not_ours", "ours", "partition", "sql", "upgrade"]
+__all__ = [
+    "LOCK",
+    "VERSION_TABLE",
+    "admit_from",
+    "current",
+    "downgrade",
+    "not_ours",
+    "ours",
+    "partition",
+    "sql",
+    "upgrade",
+]
+
+log = logging.getLogger("outboxq.migrations")
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """One migration at a time; released with the transaction. On SQLite, BEGIN IMMEDIATE is that lock."""
@@ -48,18 +63,41 @@ def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *
 
     On a URL or an Engine it runs in a transaction of its own; on a Connection in that connection's transaction, which stays
     open: inside a host's own migration, pass ``op.get_bind()``. `schema` (PostgreSQL) is created if it is missing.
-    Raises InvalidTarget for a Connection whose transaction could not take the tables back.
+    The tables of a later release that admits this one are left as they are, which the log says.
+    Raises SchemaOutOfDate where they do not admit it, and InvalidTarget for a Connection whose transaction could not take the
+    tables back.
     """
     from alembic import command
 
-    _run(lambda config: command.upgrade(config, revision), database, schema)
+    with _migrating(database, schema) as (connection, (found, oldest_code)):
+        if is_newer(found):
+            ensure_fit(found, oldest_code)
+            log.info(left_alone(found))
+        else:
+            command.upgrade(_config(connection=connection, schema=schema), revision)
 
 
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
-    """Take the tables back to `revision`; ``base`` removes them with everything in them, trigger and function included."""
+    """Take the tables back to `revision`; ``base`` removes them with everything in them, trigger and function included.
+
+    Raises SchemaOutOfDate for the tables of a later release.
+    """
     from alembic import command
 
-    _run(lambda config: command.downgrade(config, revision), database, schema)
+    with _migrating(database, schema) as (connection, (found, _)):
+        ensure_ours(found)
+        command.downgrade(_config(connection=connection, schema=schema), revision)
+
+
+def admit_from(oldest_code: str) -> None:
+    """Have the schema admit code from this revision on. For our own migration scripts: upgrade() and downgrade() both say it.
+
+    A revision that only adds what older code may overlook says again what the one before it said. One that takes away, or
+    needs what older code does not write, says the first revision whose code can do without.
+    """
+    from alembic import op
+
+    op.execute(version_table.update().values(oldest_code=op.inline_literal(oldest_code)))
 
 
 def partition(
@@ -92,8 +130,10 @@ def partition(
             raise UnsupportedDatabase("only PostgreSQL divides tables into partitions; SQLite prunes row by row")
         execute = _execute(connection)
         connection.exec_driver_sql(LOCK)
-        if not dialect.statements.version_table.run(execute, {}):
+        found, oldest_code = _found(connection, dialect)
+        if found is None:
             raise SchemaOutOfDate("the database has no outboxq tables to partition; run: outboxq upgrade")
+        ensure_fit(found, oldest_code)
         now = dialect.statements.now.run(execute, {})[0]["now"]
         return partitioning.bring_up_to_date(execute, periods(Every(every), now, ahead), now, dry_run=dry_run)
 
@@ -101,11 +141,7 @@ def partition(
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
     """The revision the database has; None without our tables."""
     with _connected(database, Begin.READ) as connection:
-        dialect = dialect_for(connection.dialect.name, schema=schema)
-        if not dialect.statements.version_table.run(_execute(connection), {}):
-            return None
-        found = dialect.statements.version.run(_execute(connection), {})
-        return found[0]["version_num"] if found else None
+        return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 
 
 def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:
@@ -138,12 +174,27 @@ def script_location() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / "alembic"
 
 
-def _run(command: Any, database: str | URL | Engine | Connection, schema: str | None) -> None:
+@contextmanager
+def _migrating(
+    database: str | URL | Engine | Connection, schema: str | None
+) -> Iterator[tuple[Connection, tuple[str | None, str | None]]]:
+    """Yield the connection on which nobody else migrates, and what `_found` says there."""
     check_schema_name(schema)
     with _ONE_AT_A_TIME, _connected(database, Begin.WRITE) as connection:
-        dialect_for(connection.dialect.name, schema=schema)
+        dialect = dialect_for(connection.dialect.name, schema=schema)
+        if not dialect.one_writer:
+            connection.exec_driver_sql(LOCK)  # another process may be about to bring a newer schema
         with _outer_proxies():
-            command(_config(connection=connection, schema=schema))
+            yield connection, _found(connection, dialect)
+
+
+def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
+    """Return the revision of the tables and the oldest code that they admit; None twice: they are not there."""
+    execute = _execute(connection)
+    if not dialect.statements.version_table.run(execute, {}):
+        return None, None
+    found = dialect.statements.version.run(execute, {})
+    return (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:

@@ -30,7 +30,11 @@ TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCEL
 
 
 class EventType(StrEnum):
-    """A transition, as `execution_events` keeps it for ever. Add, do not rename."""
+    """A transition, as `execution_events` keeps it for ever. Add, do not rename.
+
+    Releases that do not know a type yet read it as text, and take it for a note: it moves no task and ends no claim. So an
+    added type is a note, without a lease token; or it is first written once the schema admits only code that knows it.
+    """
 
     CREATED = "task_created"
     CLAIMED = "task_claimed"
@@ -75,7 +79,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status each transition leads to. Types missing here (a cancel request, an unrouted emit) change no status."""
+"""The status each transition leads to. Types missing here (a cancel request, an unrouted emit, a later release's) change none."""
 
 ENDS_CLAIM = frozenset(
     {
@@ -266,11 +270,25 @@ class ExecutionEvent:
     sequence_num: int
     pipeline_execution_id: UUID
     task_execution_id: UUID | None
-    event_type: EventType
+    event_type: EventType | str
+    """Text where a later release has written a type that this one does not know."""
     event_data: Mapping[str, Any] = field(repr=False)
     worker_id: UUID | None
     lease_token: int | None
     created_at: datetime
+
+
+def event_type_of(stored: str) -> EventType | str:
+    """Return the type of a stored event: the text itself where a later release has written it."""
+    return _EVENT_TYPES.get(stored, stored)
+
+
+_EVENT_TYPES: Mapping[str, EventType] = {str(kind): kind for kind in EventType}
+
+
+def status_after(kind: EventType | str) -> TaskStatus | None:
+    """Return the status that an event of this type leads to; None: it leads to none, as far as this release knows."""
+    return STATUS_AFTER.get(kind) if isinstance(kind, EventType) else None
 
 
 def duration(value: timedelta | float, name: str) -> timedelta:

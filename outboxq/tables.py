@@ -54,7 +54,8 @@ task_position = Sequence("task_position", metadata=metadata)
 VERSION_TABLE = "outboxq_alembic_version"
 """Where Alembic keeps our revision: our own table, beside the host application's."""
 
-version_table = Table(VERSION_TABLE, MetaData(), Column("version_num", Text))
+version_table = Table(VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text))
+"""The schema that is there, and the oldest code that it admits; see `revisions.py`."""
 
 
 class TaskExecutionsColumns(TypedColumns):

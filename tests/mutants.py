@@ -466,6 +466,40 @@ MUTANTS = (
         (("        for held in self._crew.take_back():\n", "        for held in ():\n"),),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
     ),
+    Mutant(
+        "code runs on a later schema that does not admit it",
+        "outboxq/revisions.py",
+        (("oldest_code is None or oldest_code > REVISION", "oldest_code is None"),),
+        ("tests/contract/test_migrations.py::test_another_schema_is_told_in_a_sentence",),
+    ),
+    Mutant(
+        "an upgrade looks at the schema before it has the lock",
+        "outboxq/migrations.py",
+        (
+            (
+                "        if not dialect.one_writer:\n            connection",
+                "        if dialect.one_writer:\n            connection",
+            ),
+        ),
+        (
+            (
+                "tests/contract/test_migrations.py"
+                "::test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables_alone"
+            ),
+        ),
+    ),
+    Mutant(
+        "an event type of a later release is no text",
+        "outboxq/model.py",
+        (("return _EVENT_TYPES.get(stored, stored)", "return EventType(stored)"),),
+        ("tests/contract/test_later_events.py",),
+    ),
+    Mutant(
+        "a successor that cannot start stops the fleet",
+        "outboxq/cli/supervisor.py",
+        (("return first and code in {EXIT_USAGE", "return code in {EXIT_USAGE"),),
+        ("tests/unit/test_supervisor.py::test_those_that_cannot_start_wait_longer_and_longer",),
+    ),
 )
 
 

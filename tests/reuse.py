@@ -30,7 +30,7 @@ SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
         WHERE pronamespace = 'public'::regnamespace
     UNION ALL SELECT concat('schema', nspname, nspacl) FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
     UNION ALL SELECT concat('setting', setdatabase, setrole, setconfig) FROM pg_db_role_setting
-    UNION ALL SELECT concat('version', version_num) FROM outboxq_alembic_version
+    UNION ALL SELECT concat('version', version_num, oldest_code) FROM outboxq_alembic_version
     UNION ALL SELECT concat('prepared', gid) FROM pg_prepared_xacts WHERE database = current_database()
 ) AS parts
 """

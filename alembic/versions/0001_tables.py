@@ -32,6 +32,7 @@ class Xid8(sa.types.UserDefinedType[int]):
 
 def upgrade() -> None:
     postgresql = context.get_context().dialect.name == "postgresql"
+    _oldest_code()
     if postgresql:
         op.execute("CREATE SEQUENCE task_position")
     _task_executions()
@@ -66,6 +67,19 @@ def downgrade() -> None:
         op.drop_table(table)
     if postgresql:
         op.execute("DROP SEQUENCE task_position")
+
+
+def _oldest_code() -> None:
+    """Let the schema say the oldest code that it admits, beside its own revision, which Alembic writes after this.
+
+    A database that was taken back to `base` has the column already: Alembic keeps its table.
+    """
+    table = context.get_context().version_table
+    if not context.is_offline_mode():
+        columns = sa.inspect(op.get_bind()).get_columns(table)
+        if any(column["name"] == "oldest_code" for column in columns):
+            return
+    op.add_column(table, sa.Column("oldest_code", sa.String(32), server_default=revision, nullable=False))
 
 
 def _task_executions() -> None:

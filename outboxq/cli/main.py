@@ -7,6 +7,7 @@ import sys
 import click
 
 from ..forks import CAN_FORK
+from ..revisions import is_newer, left_alone
 from ..store import Store
 from .console import EMBEDDED, EXIT_USAGE, database_options, fail, speaking_plainly
 from .failed import failed
@@ -64,7 +65,8 @@ def upgrade(database: str | None, schema: str | None, revision: str, *, sql: boo
             click.echo(migrations.sql(url, revision, schema=schema))
             return
         migrations.upgrade(url, revision, schema=schema)
-        click.echo(f"the schema is now {migrations.current(url, schema=schema)}", err=True)
+        found = migrations.current(url, schema=schema)
+        click.echo(left_alone(found) if is_newer(found) else f"the schema is now {found}", err=True)
 
 
 def _upgrade_app(app: str) -> None:

@@ -28,6 +28,8 @@ SETTLED = 10.0
 
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
+REMINDED = 60.0
+"""Seconds between two lines about processes that cannot start any more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,12 +72,13 @@ class Supervisor:
         self.has_ended = False
         self._unreached = 0
         self._at_once = False
+        self._reminded = -math.inf
 
     def run(self) -> int:
         """Work until all processes have ended for good. Must be called in the main thread.
 
-        Returns the highest exit code of those that were told to stop, where a signal's victim counts as 1; or the code with
-        which a process ended that can never start.
+        Returns the highest exit code of those that were told to stop, where a signal's victim counts as 1, and of those that
+        could not start any more; or the code with which a process ended that can never start.
         """
         try:
             with self._listening():
@@ -87,7 +90,8 @@ class Supervisor:
         finally:
             for child in self._children:  # should we fail, our processes stop
                 child.let_go()
-        return max(self._codes) if self._verdict is None else self._verdict
+        refused = [child.refused for child in self._children]
+        return max(*self._codes, *refused) if self._verdict is None else self._verdict
 
     def reload(self) -> None:
         """Replace the running processes when they have stopped gracefully. May be called in any thread."""
@@ -181,6 +185,9 @@ class Supervisor:
         child.process = None
         child.let_go()
         how = f"{child} {_how(code)}"
+        refused = code in {EXIT_USAGE, EXIT_SCHEMA} and child.lived <= SETTLED
+        if not refused and (child.lived > SETTLED or not self._is_stopping):
+            child.refused = 0
         if self._is_stopping:
             log.info("%s", how)
             self._codes.append(self._counted(code))
@@ -194,6 +201,8 @@ class Supervisor:
             log.error("%s; it cannot start, so all stop", how)
             self._verdict = code
             self._tell(Order.STOP, signal.SIGTERM)
+        elif refused and not self._reloads:
+            self._do_without(child, code, how)
         else:
             self._replace(child, code, how)
 
@@ -202,12 +211,34 @@ class Supervisor:
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _Child, code: int) -> bool:
-        """Wrong usage and a wrong schema stay wrong. A database may come back, unless none of the processes has ever seen it."""
+        """Wrong usage and a wrong schema stay wrong: who meets them first is to hear it at once. A successor meets what somebody
+        has changed under a fleet that works, and may well change again. A database may come back, unless none of the processes
+        has ever seen it.
+        """
         first = child.starts == 1
         if code == EXIT_UNREACHABLE:
             self._unreached += first
             return first and self._unreached == len(self._children)
-        return code in {EXIT_USAGE, EXIT_SCHEMA} and (first if self._reloads else child.lived <= SETTLED)
+        return first and code in {EXIT_USAGE, EXIT_SCHEMA} and (self._reloads or child.lived <= SETTLED)
+
+    def _do_without(self, child: _Child, code: int, how: str) -> None:
+        """Let the others go on, and try this one again; not in a burst, which would never end."""
+        is_news = not child.refused
+        child.refused = code
+        child.failures += 1
+        if self._burst:
+            log.error("%s; it cannot start any more, the others go on", how)
+            return
+        child.due = time.monotonic() + pause_after(child.failures)
+        if is_news:
+            log.error("%s; it cannot start any more and is tried again, the others go on", how)
+        elif time.monotonic() - self._reminded < REMINDED:
+            return
+        else:
+            out = ", ".join(f"{one.number} (exit code {one.refused})" for one in self._children if one.refused)
+            running = sum(one.process is not None for one in self._children)
+            log.error("these worker processes cannot start and are tried again: %s; %d run", out, running)
+        self._reminded = time.monotonic()
 
     def _replace(self, child: _Child, code: int, how: str) -> None:
         recycled = code == 0 and self._recycles
@@ -274,6 +305,8 @@ class _Child:
     started: float = 0.0
     failures: int = 0
     """How often in a row it died young."""
+    refused: int = 0
+    """The exit code with which it could not start any more; 0: as far as is known, it can."""
     reloading: bool = False
 
     def tell(self, order: Order, number: int) -> None:

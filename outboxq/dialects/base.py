@@ -83,8 +83,10 @@ class Dialect(ABC):
         """The parameters of `grammar.rows(name, columns)`."""
 
     @abstractmethod
-    def find_table(self, name: str) -> Select[Any]:
-        """One row if the table exists in our schema. (Reading one that does not would abort a PostgreSQL transaction.)"""
+    def find_column(self, table: str, name: str) -> Select[Any]:
+        """One row if the table exists in our schema and has this column. (Reading what does not exist would abort a PostgreSQL
+        transaction.)
+        """
 
     @abstractmethod
     def missing_parts(self) -> Select[Any]:

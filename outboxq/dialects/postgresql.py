@@ -35,7 +35,7 @@ from sqlalchemy.engine import URL
 
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..errors import UnsupportedDatabase
-from ..statements import claim, keyed, sleeping
+from ..statements import claim, keyed, reading, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
@@ -278,8 +278,8 @@ class PostgresDialect(Dialect):
             for position, key in enumerate(columns)
         }
 
-    def find_table(self, name: str) -> Select[Any]:
-        return select(literal_column("1").label("found")).where(self._oid(name).is_not(None))
+    def find_column(self, table: str, name: str) -> Select[Any]:
+        return reading.column_in_postgresql(self._oid(table), name)
 
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_postgresql(self._oid)

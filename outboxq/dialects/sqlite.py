@@ -36,7 +36,7 @@ from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
 from ..errors import ConfigurationError
-from ..statements import claim
+from ..statements import claim, reading
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Statement, Transition
 from ..tables import task_outbox
@@ -221,9 +221,8 @@ class SqliteDialect(Dialect):
         """What makes Python's values into SQLite's, for each column that needs it."""
         return [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
 
-    def find_table(self, name: str) -> Select[Any]:
-        schema = table("sqlite_master", column("type"), column("name"))
-        return select(schema.c.name).where(schema.c.type == "table", schema.c.name == name)
+    def find_column(self, table: str, name: str) -> Select[Any]:
+        return reading.column_in_sqlite(table, name)
 
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_sqlite()

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, Uuid, bindparam, or_, select, union_all
+from sqlalchemy import ColumnElement, Select, Text, Uuid, bindparam, column, func, or_, select, table, union_all
 
 from ..model import ENDS_CLAIM, EventType, TaskStatus
 from ..tables import execution_events, task_executions, task_leases, task_outbox, version_table
 from .claim import limit
 from .grammar import Grammar, word
 
+_attribute = table("pg_attribute", column("attrelid"), column("attname", Text), schema="pg_catalog")
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 
 
 def version() -> Select[Any]:
-    """The revision of our schema."""
-    return select(version_table.c.version_num)
+    """The revision of our schema, and the oldest code that it admits."""
+    return select(version_table.c.version_num, version_table.c.oldest_code)
+
+
+def column_in_postgresql(table_oid: ColumnElement[Any], name: str) -> Select[Any]:
+    """One row if the table of this oid, which may be NULL, has the column."""
+    return select(_attribute.c.attname).where(_attribute.c.attrelid == table_oid, _attribute.c.attname == name)
+
+
+def column_in_sqlite(table_name: str, name: str) -> Select[Any]:
+    """One row if there is such a table, and it has the column."""
+    columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
+    return select(columns.c.name).where(columns.c.name == name)
 
 
 def now(g: Grammar) -> Select[Any]:

@@ -23,8 +23,8 @@ class Attempt:
     started_at: datetime
     ended_at: datetime | None = None
     """None: it is running."""
-    outcome: EventType | None = None
-    """The event that ended it."""
+    outcome: EventType | str | None = None
+    """The event that ended it; text where only a later release knows its type."""
     error: str | None = None
     """In one line."""
     exception: str | None = None

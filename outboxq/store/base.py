@@ -21,8 +21,9 @@ from ..column_types import iso
 from ..context import current
 from ..dialects import Begin, Dialect, dialect_for
 from ..engine import is_own, reserve
-from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
+from ..errors import ConfigurationError, InvalidArgument, InvalidTarget
 from ..payload import sanitize
+from ..revisions import ensure_fit
 from ..target import SqlalchemyTarget, Target, target_of
 
 T = TypeVar("T")
@@ -35,9 +36,6 @@ _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 """Seconds between tries: a database that is back is used at once."""
 _SOON = tenacity.wait_random(0, 0.01)
 _READS = {Begin.READ, Begin.SNAPSHOT}
-
-REVISION = "0001"
-"""The schema this code reads and writes."""
 
 
 class Transactions:
@@ -80,7 +78,7 @@ class Transactions:
         return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
 
     def ensure_current(self) -> None:
-        """Raise SchemaOutOfDate unless the database has the schema of this code."""
+        """Raise SchemaOutOfDate unless the database has a schema that this code runs on and that admits it."""
         with self._transaction(Begin.READ) as target:
             self._check_schema(target)
 
@@ -269,11 +267,8 @@ class Transactions:
         """Looks the version table up before reading it: an error would abort the caller's transaction."""
         statements = target.dialect.statements
         found = statements.version_table.run(target.execute, {}) and statements.version.run(target.execute, {})
-        version = found[0]["version_num"] if found else None
-        if version != REVISION:
-            state = "has no outboxq tables" if version is None else f"has the outboxq schema {version}"
-            advice = "upgrade outboxq" if version is not None and version > REVISION else "run: outboxq upgrade"
-            raise SchemaOutOfDate(f"the database {state}; this release needs {REVISION}; {advice}")
+        schema, oldest_code = (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
+        ensure_fit(schema, oldest_code)
         self._current = True
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..dialects import Begin, Row
 from ..errors import TaskNotFound
-from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus
+from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..statements.explaining import MOST
 from ..target import Target
 from .base import Transactions, identifier
@@ -86,7 +86,8 @@ class Explaining(Transactions):
             if task.status is TaskStatus.RUNNING:
                 return _running(target, task, now)
             history = statements.history.run(target.execute, values)
-            return _ended(task, event_of(history[-1]) if history else None)
+            moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
+            return _ended(task, moves[-1] if moves else None)
 
         return self._run(work, using=using, begin=Begin.SNAPSHOT)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..dialects import Begin
 from ..errors import TaskNotFound
-from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus
+from ..model import ExecutionEvent, TaskExecution, TaskStatus, event_type_of
 from ..target import Target
 from .base import Transactions, identifier, positive
 
@@ -118,4 +118,4 @@ def execution_of(row: dict[str, Any]) -> TaskExecution:
 
 def event_of(row: dict[str, Any]) -> ExecutionEvent:
     data = json.loads(row["event_data"]) if row["event_data"] else {}
-    return ExecutionEvent(**{**row, "event_type": EventType(row["event_type"]), "event_data": data})
+    return ExecutionEvent(**{**row, "event_type": event_type_of(row["event_type"]), "event_data": data})

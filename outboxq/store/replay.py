@@ -12,7 +12,7 @@ from uuid import UUID
 from ..dialects import Begin, Row
 from ..errors import InvalidArgument, TaskNotFound
 from ..folding import Fold, fold
-from ..model import ExecutionEvent
+from ..model import EventType, ExecutionEvent
 from ..target import Target
 from .base import aware, positive
 from .reading import Reading, event_of
@@ -57,7 +57,11 @@ class Replay(Reading):
         events = self.history(task_id, using=using)
         if not events:
             raise TaskNotFound(f"there is no task {task_id}")
-        so_far = list(takewhile(lambda event: event.created_at <= when, events))
+        so_far = [
+            event
+            for event in takewhile(lambda event: event.created_at <= when, events)
+            if isinstance(event.event_type, EventType)
+        ]
         return fold(so_far) if so_far else None
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:

@@ -263,13 +263,40 @@ def test_a_database_without_our_tables_is_refused(empty, command):
     assert said == "outboxq: the database has no outboxq tables; this release needs 0001; run: outboxq upgrade"
 
 
-@pytest.mark.parametrize(("version", "advice"), [("0000", "run: outboxq upgrade"), ("9999", "upgrade outboxq")])
-def test_another_schema_is_refused(database, version, advice):
-    database.run(f"UPDATE {VERSION_TABLE} SET version_num = '{version}'")
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("0000", "schema 0000; this release needs 0001 or later; run: outboxq upgrade"),
+        (
+            "9999",
+            (
+                "schema 9999, which admits releases that know 9999 or later; this release knows 0001; "
+                "run: pip install --upgrade outboxq"
+            ),
+        ),
+    ],
+)
+def test_another_schema_is_refused(database, version, said):
+    pretend(database, version, oldest_code=version)
     for command in (*ASKING, ("demo",)):
-        said = sentence(outboxq(*command, url=database.url, exit_code=4))
-        assert said.endswith(f"the database has the outboxq schema {version}; this release needs 0001; {advice}")
-    database.run(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+        refused = sentence(outboxq(*command, url=database.url, exit_code=4))
+        assert refused == f"outboxq: the database has the outboxq {said}"
+    pretend(database, "0001", oldest_code="0001")
+
+
+def test_a_later_schema_that_admits_this_release_is_worked_on(database):
+    pretend(database, "0002", oldest_code="0001")
+    for command in (("status",), ("task", "list"), ("verify",)):
+        outboxq(*command, url=database.url)
+    said = outboxq("upgrade", database.url).stderr
+    assert (
+        said == "the schema is 0002, of a later release, and admits this one, which knows 0001: nothing was changed\n"
+    )
+    pretend(database, "0001", oldest_code="0001")
+
+
+def pretend(database, version, *, oldest_code):
+    database.run(f"UPDATE {VERSION_TABLE} SET version_num = '{version}', oldest_code = '{oldest_code}'")
 
 
 def test_a_worker_refuses_a_database_without_our_tables(empty):

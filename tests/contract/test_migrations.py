@@ -28,8 +28,8 @@ from outboxq import migrations
 from outboxq.engine import configure_sqlite, make_engine
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
+from outboxq.revisions import REVISION
 from outboxq.store import Store
-from outboxq.store.base import REVISION
 from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 from tests.contract.test_schema import ear
@@ -637,9 +637,17 @@ def versions(database: Empty, version: str | None) -> str:
     if version is None:
         return f"the database has no outboxq tables; this release needs {REVISION}; run: outboxq upgrade"
     migrations.upgrade(database.url)
-    database.run(f"UPDATE outboxq_alembic_version SET version_num = '{version}'")
-    advice = "upgrade outboxq" if version > REVISION else "run: outboxq upgrade"
-    return f"the database has the outboxq schema {version}; this release needs {REVISION}; {advice}"
+    pretend(database, version, oldest_code=version)
+    if version < REVISION:
+        return f"the database has the outboxq schema {version}; this release needs {REVISION} or later; run: outboxq upgrade"
+    return (
+        f"the database has the outboxq schema {version}, which admits releases that know {version} or later; "
+        f"this release knows {REVISION}; run: pip install --upgrade outboxq"
+    )
+
+
+def pretend(database: Empty, version: str, *, oldest_code: str) -> None:
+    database.run(f"UPDATE outboxq_alembic_version SET version_num = '{version}', oldest_code = '{oldest_code}'")
 
 
 @pytest.mark.parametrize("version", [None, "0000", "9999"])
@@ -685,6 +693,86 @@ def test_an_emptied_schema_counts_as_none(empty):
     migrations.downgrade(empty.url, "base")
     with pytest.raises(SchemaOutOfDate, match="has no outboxq tables"):
         Store(empty.engine).ensure_current()
+
+
+def test_a_schema_says_the_oldest_code_that_it_admits(empty):
+    for _ in range(2):  # taken back to nothing, the version table stays
+        migrations.upgrade(empty.url)
+        with empty.engine.connect() as connection:
+            found = connection.exec_driver_sql("SELECT version_num, oldest_code FROM outboxq_alembic_version").all()
+        assert [tuple(row) for row in found] == [(REVISION, "0001")]
+        migrations.downgrade(empty.url, "base")
+
+
+def test_a_later_schema_that_admits_this_code_is_worked_on(empty):
+    migrations.upgrade(empty.url)
+    pretend(empty, "0002", oldest_code=REVISION)
+    store = Store(empty.engine)
+    store.ensure_current()
+    with empty.host.begin() as connection:
+        Store(None).enqueue(new(), using=connection)
+    assert len(store.claim_ready_task(1, worker_id=uuid4())) == 1
+
+
+@pytest.mark.parametrize("revision", ["head", REVISION])
+def test_a_later_schema_that_admits_this_code_is_left_alone_by_an_upgrade(empty, revision, caplog):
+    migrations.upgrade(empty.url)
+    pretend(empty, "0002", oldest_code=REVISION)
+    with caplog.at_level("INFO", "outboxq.migrations"):
+        migrations.upgrade(empty.url, revision)
+    assert migrations.current(empty.url) == "0002"
+    assert (
+        "the schema is 0002, of a later release, and admits this one, which knows 0001: nothing was changed"
+        in caplog.text
+    )
+
+
+def test_a_later_schema_that_admits_no_such_old_code_refuses_an_upgrade(empty):
+    sentence = versions(empty, "0002")
+    with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$") as refused:
+        migrations.upgrade(empty.url)
+    assert refused.value.code_is_older
+    assert migrations.current(empty.url) == "0002"
+
+
+def test_a_later_schema_is_taken_back_by_the_release_that_made_it_alone(empty):
+    migrations.upgrade(empty.url)
+    pretend(empty, "0002", oldest_code=REVISION)
+    with pytest.raises(
+        SchemaOutOfDate, match=r"0002, which this release \(0001\) does not know and so cannot take back"
+    ):
+        migrations.downgrade(empty.url, "base")
+    assert empty.tables() == OURS
+
+
+def test_tables_that_admit_no_such_old_code_are_not_partitioned_by_it(postgresql_empty):
+    sentence = versions(postgresql_empty, "0002")
+    with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$"):
+        migrations.partition(postgresql_empty.url)
+
+
+def test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables_alone(postgresql_empty):
+    migrations.upgrade(postgresql_empty.url)
+    with ThreadPoolExecutor(1) as pool, postgresql_empty.host.begin() as later:
+        later.exec_driver_sql(migrations.LOCK)
+        waiting = pool.submit(migrations.upgrade, postgresql_empty.url)
+        with postgresql_empty.engine.connect() as looking:
+            locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            until(lambda: looking.exec_driver_sql(locks).scalar_one() == 1)
+        later.exec_driver_sql("UPDATE outboxq_alembic_version SET version_num = '0002'")
+        later.commit()
+        waiting.result(60)
+    assert migrations.current(postgresql_empty.url) == "0002"
+
+
+def test_a_database_that_was_never_upgraded_may_be_taken_back_to_nothing(empty):
+    """Alembic leaves its table there, without our column."""
+    migrations.downgrade(empty.url, "base")
+    assert migrations.current(empty.url) is None
+    with pytest.raises(SchemaOutOfDate, match="has no outboxq tables"):
+        Store(empty.engine).ensure_current()
+    migrations.upgrade(empty.url)
+    assert migrations.current(empty.url) == REVISION
 
 
 def test_threads_may_upgrade_at_once(tmp_path):

@@ -234,6 +234,67 @@ def test_one_that_can_never_start_ends_all(supervise, caplog, code):
 
 
 @pytest.mark.parametrize("code", [2, 4])
+def test_a_successor_that_cannot_start_stops_nobody_and_is_seen_in_the_exit_code(supervise, caplog, code):
+    """The first three work; the first of them is done, and none that comes after can start."""
+
+    def meanwhile(_supervisor):
+        until(lambda: len(begun()) >= 8)
+        assert len(files("working")) == 2
+        for pid in files("working"):
+            os.kill(pid, 0)  # the others go on
+        tell()
+
+    script = (
+        "mkdir one && { until [ -e three ]; do sleep 0.02; done; exit 0; }\n"
+        f"if mkdir two || mkdir three; then touch working-$$; {UNTIL_TOLD}; fi; exit {code}"
+    )
+    assert supervise(script, meanwhile, processes=3, recycles=True) == code
+    assert caplog.text.count("cannot start any more and is tried again, the others go on") == 1
+    assert "so all stop" not in caplog.text
+
+
+def test_one_that_can_start_again_is_not_held_against_the_fleet(supervise, monkeypatch):
+    monkeypatch.setattr(supervisor, "SETTLED", 0.3)
+
+    def meanwhile(one):
+        until(lambda: len(begun()) >= 4)
+        until(lambda: one._children[0].process is not None and one._children[0].lived > 0.3)
+        tell()
+
+    script = f"mkdir one && exit 0; mkdir two && exit 4; mkdir three && exit 4; {UNTIL_TOLD}"
+    assert supervise(script, meanwhile, processes=1, recycles=True) == 0
+
+
+def test_those_that_cannot_start_are_named_once_in_a_while(supervise, monkeypatch, caplog):
+    script = f"mkdir one || mkdir two || exit 4; touch working-$$; {UNTIL_TOLD}"
+
+    def meanwhile(_supervisor):
+        until(lambda: len(files("working")) == 2)
+        for pid in files("working"):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: len(begun()) >= 12)
+        assert "are tried again:" not in caplog.text
+        monkeypatch.setattr(supervisor, "REMINDED", 0.0)
+        until(lambda: "cannot start and are tried again: 1 (exit code 4), 2 (exit code 4); 0 run" in caplog.text)
+        tell()
+
+    assert supervise(script, meanwhile) == 4
+
+
+def test_those_that_cannot_start_wait_longer_and_longer(supervise, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
+    supervise("mkdir one && exit 0; exit 4", when_begun(6), processes=1, recycles=True)
+    assert pauses[:5] == [0, 1, 2, 3, 4]
+
+
+def test_a_burst_does_without_one_that_cannot_start_any_more(supervise, caplog):
+    script = "mkdir one && until [ -e two ]; do sleep 0.02; done && kill -KILL $$; mkdir two && exit 0; exit 4"
+    assert supervise(script, burst=True, processes=2) == 4
+    assert "cannot start any more, the others go on" in caplog.text
+
+
+@pytest.mark.parametrize("code", [2, 4])
 def test_one_that_has_lived_is_replaced_whatever_its_code(supervise, monkeypatch, code):
     monkeypatch.setattr(supervisor, "SETTLED", 0.0)
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0

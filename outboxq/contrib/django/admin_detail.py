@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from ...errors import TaskNotFound
-from ...model import EventType, ExecutionEvent
+from ...model import ExecutionEvent
 from .aliases import outboxes
 from .models import DeadLetter, LiveWorker
 
@@ -32,7 +32,7 @@ class Moment:
     """One line of a task's history."""
 
     at: datetime
-    event: EventType
+    event: str
     attempt: int | None
     worker: str | None
     notes: tuple[tuple[str, str], ...]
@@ -109,7 +109,7 @@ def _moment(event: ExecutionEvent, labels: Mapping[Any, str]) -> Moment:
     worker = event.worker_id
     return Moment(
         at=event.created_at,
-        event=event.event_type,
+        event=plain(event.event_type),
         attempt=data.get("attempt"),
         worker=None if worker is None else plain(labels.get(worker, str(worker))),
         notes=tuple((name.replace("_", " "), plain(str(data[name]))) for name in _NOTES if data.get(name) is not None),

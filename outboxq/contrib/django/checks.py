@@ -15,6 +15,11 @@ from ...errors import ConfigurationError, SchemaOutOfDate
 from .aliases import outboxes, setting
 from .operations import has_tables, runs_on
 
+_OLDER = (
+    "Run `outboxq upgrade` with the URL of this database, or `migrate outboxq zero` and `migrate` if it may be emptied."
+)
+_NEWER = "Install the release of outboxq that made these tables, or a later one."
+
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
     """What needs no connection."""
@@ -26,7 +31,7 @@ def check_settings(**_options: Any) -> list[CheckMessage]:
 
 
 def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> list[CheckMessage]:
-    """For `check --database` and `migrate`: whether the tables are those of this release, where Django believes they are."""
+    """For `check --database` and `migrate`: whether this release can work on the tables, where Django believes that it can."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         if not (has_tables(alias) and _is_migrated(alias)):
@@ -35,7 +40,7 @@ def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> lis
             with transaction.atomic(using=alias):
                 outboxes[alias].store.ensure_current_on_django()
         except SchemaOutOfDate as error:
-            hint = "Run `outboxq upgrade` with the URL of this database, or `migrate outboxq zero` and `migrate` if it may be emptied."
+            hint = _NEWER if error.code_is_older else _OLDER
             found.append(Caution(f"{alias}: {error}", hint=hint, id="outboxq.W002"))
     return found
 

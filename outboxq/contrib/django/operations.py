@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.db import connections, router
 from django.db.migrations import RunPython
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from ... import migrations
+from ...errors import SchemaOutOfDate
 from .aliases import setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
@@ -49,7 +51,10 @@ def runs_on(alias: str) -> bool:
 def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], None]:
     def run(_apps: Any, schema_editor: Any) -> None:
         if schema_editor.connection.vendor in _DRIVERS:
-            bring_to(revision, schema_editor.connection, command)
+            try:
+                bring_to(revision, schema_editor.connection, command)
+            except SchemaOutOfDate as error:
+                raise CommandError(str(error)) from error  # which manage.py prints as a sentence
 
     return run
 

@@ -166,5 +166,5 @@ def _cancelled(store: Store, execution: TaskExecution, *, using: object) -> Any:
     return cancelled(f"{ends[-1].event_type}: {reason}" if reason else str(ends[-1].event_type))
 
 
-def _ends(kind: EventType) -> bool:
+def _ends(kind: EventType | str) -> bool:
     return kind in {EventType.CANCELLED, EventType.EXPIRED, EventType.DISCARDED}

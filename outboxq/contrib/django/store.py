@@ -72,6 +72,8 @@ class DjangoStore(Store):
         try:
             super()._check_schema(target)
         except SchemaOutOfDate as error:
+            if error.code_is_older:  # no migration helps
+                raise
             raise SchemaOutOfDate(f"{error} (in Django: manage.py migrate)") from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from ...statements import reading
-from ...tables import VERSION_TABLE
+from ...tables import VERSION_TABLE, version_table
 from ..prepared import Prepared
 from .base import Catalogue
 
@@ -29,7 +29,8 @@ class Reading(Catalogue):
 
     @cached_property
     def version_table(self) -> Prepared:
-        return self._dialect.prepare(self._dialect.find_table(VERSION_TABLE))
+        """Alembic alone makes this table empty, and without the column that our first revision gives it."""
+        return self._dialect.prepare(self._dialect.find_column(VERSION_TABLE, version_table.c.oldest_code.name))
 
     @cached_property
     def is_standby(self) -> Prepared:

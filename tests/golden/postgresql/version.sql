@@ -1,2 +1,2 @@
-SELECT outboxq_alembic_version.version_num
+SELECT outboxq_alembic_version.version_num, outboxq_alembic_version.oldest_code
 FROM outboxq_alembic_version

@@ -1,3 +1,3 @@
-SELECT sqlite_master.name
-FROM sqlite_master
-WHERE sqlite_master.type = :type_1 AND sqlite_master.name = :name_1
+SELECT columns.name
+FROM pragma_table_info(:pragma_table_info_1) AS columns
+WHERE columns.name = :name_1

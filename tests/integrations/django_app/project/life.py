@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool  # noqa: E402
 
 from outboxq import ConfigurationError, SchemaOutOfDate  # noqa: E402
 from outboxq.contrib.django import DjangoOutbox, outbox, outboxes  # noqa: E402
+from outboxq.contrib.django.admin_detail import story_of  # noqa: E402
 from outboxq.contrib.django.engine import engine_of  # noqa: E402
 from outboxq.contrib.django.fields import table  # noqa: E402
 from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
@@ -104,8 +105,43 @@ with connection.cursor() as cursor:
     cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0000'")
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
 refuses("outboxq_worker", "exit code 4", burst=True)
+
+
+# a later release's tables
+def pretend(version, oldest_code):
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{version}', oldest_code = '{oldest_code}'")
+
+
+pretend("0002", "0001")  # they admit this one
+assert said("--database", "default") == ["outboxq.W003"]
+migrate()
+migrate("outboxq", "zero", fake=True)
+migrate("outboxq")  # Django believes that there are none, as where the later release's `outboxq upgrade` made them
+refuses("migrate", "which this release (0001) does not know", app_label="outboxq", migration_name="zero")
+with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
+    admitted = tasks.send.enqueue(2)
 with connection.cursor() as cursor:
-    cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+    cursor.execute(
+        "INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, created_at) "
+        "SELECT pipeline_execution_id, task_execution_id, 'task_exploded', created_at FROM execution_events "
+        "WHERE event_type = 'task_created'"
+    )
+call_command("outboxq_worker", queues=["mail"], burst=True, concurrency=1, log_level="ERROR")
+assert TaskExecution.objects.get(pk=admitted.id).status == "Completed"
+assert "task_exploded" in {moment.event for moment in story_of("default", admitted.id).moments}
+pretend("0002", "0002")  # they admit it no more
+assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
+refuses("outboxq_worker", "exit code 4", burst=True)
+with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
+    try:
+        tasks.send.enqueue(1)
+    except SchemaOutOfDate as error:
+        assert str(error).endswith("run: pip install --upgrade outboxq")  # noqa: PT017 - no migration of Django's would help
+    else:
+        raise AssertionError
+pretend("0001", "0001")
+call_command("flush", interactive=False, verbosity=0)
 assert said("--database", "default") == ["outboxq.W003"]
 
 if connection.vendor == "sqlite":

@@ -1,0 +1,123 @@
+"""Today's wheel beside a pretended next release, in processes of their own, in both directions and on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outboxq.engine import make_engine
+from outboxq.store import Store
+from tests.releases import Producer, Release, make
+from tests.waiting import until
+
+NEWER_REFUSED = (
+    "outboxq: the database has the outboxq schema 0003, which admits releases that know 0002 or later; this release knows 0001; "
+    "run: pip install --upgrade outboxq\n"
+)
+ASKING = (("status",), ("task", "list"), ("failed", "list"), ("queue", "list"), ("verify",))
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory) -> tuple[Release, Release, Release]:
+    return make(tmp_path_factory.mktemp("releases"))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request, tmp_path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'shared.db'}"
+    return request.getfixturevalue("cluster").create_database()
+
+
+@pytest.fixture
+def producers() -> Iterator[list[Producer]]:
+    started: list[Producer] = []
+    yield started
+    for one in started:
+        one.end()
+
+
+def asks(release: Release, url: str, task_id: str) -> str:
+    """Every question by the commands, answered; what `task show` printed."""
+    said = release.commands(url, *ASKING, ("task", "show", task_id), ("task", "explain", task_id))
+    assert [code for code, _ in said] == [0] * len(said), said
+    return said[-2][1]
+
+
+def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases, url, producers):
+    today, following, _ = releases
+    assert today.upgrade(url) == "the schema is now 0001\n"
+    producers.append(running := today.produce(url))
+    assert following.upgrade(url) == "the schema is now 0002\n"
+
+    producers.append(started := today.produce(url))
+    producers.append(next_one := following.produce(url))
+    tasks = [running.first, started.first, next_one.first]
+    tasks += [one.enqueue() for one in (running, started, next_one)]
+    today.work(url)
+    seen = today.look(url)
+    assert seen["statuses"] == dict.fromkeys(tasks, "Completed")
+    assert seen["events"].count("task_exploded") == 2
+    assert seen["read"] == len(seen["events"]) == 3 * 6 + 2
+    assert "task_exploded" in asks(today, url, next_one.first)
+
+    said = today.upgrade(url)
+    assert (
+        said == "the schema is 0002, of a later release, and admits this one, which knows 0001: nothing was changed\n"
+    )
+    tasks += [running.enqueue(), next_one.enqueue()]
+    following.work(url)
+    assert following.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
+
+
+def test_the_next_release_runs_on_todays_schema_before_it_expands_it(releases, url, producers):
+    today, following, _ = releases
+    today.upgrade(url)
+    producers.append(early := following.produce(url))
+    producers.append(running := today.produce(url))
+    following.work(url)
+    tasks = [early.first, running.first]
+    assert following.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
+    assert "task_exploded" in asks(following, url, early.first)
+    assert "task_exploded" in asks(today, url, early.first)
+
+    following.upgrade(url)
+    tasks += [early.enqueue(), running.enqueue()]
+    today.work(url)
+    assert today.look(url)["statuses"] == dict.fromkeys(tasks, "Completed")
+
+
+def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
+    releases, url, producers, tmp_path: Path
+):
+    """Its recycled processes are tried again until the fleet is replaced; or until the schema is taken back, as here."""
+    today, following, after = releases
+    today.upgrade(url)
+    producers.append(running := today.produce(url))
+    log = tmp_path / "fleet.log"
+    with log.open("w") as output:
+        options = ("--processes", "2", "--max-tasks", "1")
+        fleet = today.start(url, "-m", "outboxq", "worker", "app:outbox", *options, stdout=output)
+    try:
+        until(lambda: "it is replaced in 0.0 s" in log.read_text())
+        after.upgrade(url)
+        until(lambda: running.enqueue() and "cannot start any more and is tried again" in log.read_text(), every=0.5)
+        assert NEWER_REFUSED in log.read_text()
+        for code, said in today.commands(url, *ASKING, ("upgrade", url)):
+            assert (code, said) == (4, NEWER_REFUSED)
+        assert following.commands(url, ("verify",)) == [(0, "every invariant holds\n")]  # 0003 admits it
+
+        after.python(url, "-c", _TAKE_BACK, url)
+        running.enqueue()
+        engine = make_engine(url)
+        until(lambda: {task.status for task in Store(engine).tasks(limit=1000)} == {"Completed"}, every=0.1)
+        engine.dispose()
+        assert "so all stop" not in log.read_text()
+    finally:
+        fleet.terminate()
+        fleet.wait(60)
+
+
+_TAKE_BACK = "import sys; from outboxq import migrations; migrations.downgrade(sys.argv[1], '0002')"

@@ -1,0 +1,258 @@
+"""Releases side by side: the wheel of this checkout, and pretended later ones made of it, each in a directory of its own.
+
+A later release has one more revision, one more type of event, and Django's migration for them; the rest is today's code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tests.wheel import build
+
+_EXPAND = '''
+"""A column more, which code of 0001 may overlook."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from outboxq.migrations import admit_from
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade():
+    op.add_column("task_executions", sa.Column("colour", sa.Text()))
+    admit_from("0001")
+
+
+def downgrade():
+    op.drop_column("task_executions", "colour")
+    admit_from("0001")
+'''
+
+_CONTRACT = '''
+"""A column that code of 0001 does not fill in."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from outboxq.migrations import admit_from
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade():
+    op.drop_column("task_executions", "colour")
+    op.add_column("task_executions", sa.Column("tone", sa.Text()))
+    admit_from("0002")
+
+
+def downgrade():
+    op.drop_column("task_executions", "tone")
+    op.add_column("task_executions", sa.Column("colour", sa.Text()))
+    admit_from("0001")
+'''
+
+_DJANGO = """
+from django.db import migrations
+
+from ..operations import reaching
+
+
+class Migration(migrations.Migration):
+    dependencies = [("outboxq", "{before}")]
+    operations = [reaching("{revision}", before="{down}")]
+"""
+
+_APP = '''
+import os
+
+from sqlalchemy import create_engine, insert
+
+from outboxq import EventType, Outbox
+from outboxq.engine import configure_sqlite
+from outboxq.tables import execution_events
+
+outbox = Outbox(os.environ["OUTBOXQ_DATABASE_URL"])
+
+
+@outbox.task(name="count", queue="counts", lease=30)
+def count(number: int) -> int:
+    return number
+
+
+engine = create_engine(os.environ["OUTBOXQ_DATABASE_URL"])
+if engine.dialect.name == "sqlite":
+    configure_sqlite(engine)
+
+
+def enqueue(number):
+    """In one transaction with the event that only a later release writes."""
+    with engine.begin() as connection:
+        handle = count.using(connection).enqueue(number)
+        if exploded := getattr(EventType, "EXPLODED", None):
+            created = outbox.store.get(handle.id, using=connection).created_at
+            connection.execute(insert(execution_events).values(
+                pipeline_execution_id=handle.id, task_execution_id=handle.id, event_type=exploded, created_at=created,
+            ))
+    return handle.id
+'''
+
+_PRODUCER = """
+import sys
+from app import enqueue
+print(enqueue(0), flush=True)
+for line in sys.stdin:
+    print(enqueue(int(line)), flush=True)
+"""
+
+_COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from outboxq.cli import main
+told = []
+for command in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
+    told.append([done.exit_code, done.output])
+print(json.dumps(told))
+"""
+
+_LOOK = """
+import json, sys
+from app import outbox
+read, cursor = outbox.store.tail(limit=10_000)
+by_task = {str(event.task_execution_id) for event in read}
+tasks = outbox.store.tasks(limit=10_000)
+histories = [outbox.store.history(task.id) for task in tasks]
+outbox.store.state_at(tasks[0].id, outbox.store.now())
+print(json.dumps({
+    "statuses": {str(task.id): task.status for task in tasks},
+    "events": [str(event.event_type) for event in read],
+    "read": sum(len(history) for history in histories),
+    "package": __import__("outboxq").__file__,
+}))
+"""
+
+
+class Release:
+    """One release's package, and what is run with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def next(self, *, revision: str, script: str) -> Release:
+        """Return the release after this one, which brings this migration."""
+        later = Release(self.directory.with_name(f"release-{revision}"))
+        shutil.copytree(self.directory, later.directory)
+        package = later.directory / "outboxq"
+        known = f"{int(revision) - 1:04}"
+        _edit(package / "revisions.py", f'REVISION = "{known}"', f'REVISION = "{revision}"')
+        if known == "0001":
+            _edit(
+                package / "model.py",
+                '    UNROUTED = "event_unrouted"\n',
+                '    EXPLODED = "task_exploded"\n    UNROUTED = "event_unrouted"\n',
+            )
+        (package / f"_migrations/alembic/versions/{revision}_next.py").write_text(script)
+        migrations = package / "contrib/django/migrations"
+        before = next(path.stem for path in migrations.glob(f"{known}_*.py"))
+        (migrations / f"{revision}_next.py").write_text(_DJANGO.format(revision=revision, down=known, before=before))
+        return later
+
+    def environment(self, url: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOXQ", "PYTHON"))}
+        return {**kept, "PYTHONPATH": str(self.directory), "OUTBOXQ_DATABASE_URL": url}
+
+    def start(self, url: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start Python with this release; standard error goes to standard output."""
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=self.directory,
+            env=self.environment(url),
+            stdout=options.pop("stdout", subprocess.PIPE),
+            stderr=subprocess.STDOUT,
+            text=True,
+            **options,
+        )
+
+    def python(self, url: str, *arguments: str, fails: int = 0) -> str:
+        process = self.start(url, *arguments, stdin=subprocess.DEVNULL)
+        try:
+            printed, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        assert process.returncode == fails, printed
+        return printed
+
+    def commands(self, url: str, *commands: tuple[str, ...]) -> list[tuple[int, str]]:
+        """Run these commands one after the other; returns the exit code of each, and what it said."""
+        return [(code, said) for code, said in json.loads(self.python(url, "-c", _COMMANDS, json.dumps(commands)))]
+
+    def upgrade(self, url: str, *options: str) -> str:
+        ((code, said),) = self.commands(url, ("upgrade", url, *options))
+        assert code == 0, said
+        return said
+
+    def look(self, url: str) -> dict[str, Any]:
+        """Return what this release reads: statuses by task, types of events, and how many events the histories have."""
+        seen: dict[str, Any] = json.loads(self.python(url, "-c", _LOOK))
+        assert Path(seen["package"]).is_relative_to(self.directory)
+        return seen
+
+    def produce(self, url: str) -> Producer:
+        return Producer(self.start(url, "-c", _PRODUCER, stdin=subprocess.PIPE))
+
+    def work(self, url: str) -> str:
+        """Run a worker, started now, until nothing is left to be done."""
+        return self.python(url, "-m", "outboxq", "worker", "app:outbox", "--burst")
+
+
+class Producer:
+    """A process that enqueues when it is told; it has enqueued once when it is there."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.first = self._told()
+
+    def enqueue(self) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write("1\n")
+        self._process.stdin.flush()
+        return self._told()
+
+    def _told(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if len(line) != 36:  # no id: it says what went wrong, and ends
+            rest, _ = self._process.communicate(timeout=30)
+            raise AssertionError(line + rest)
+        return line
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def make(directory: Path) -> tuple[Release, Release, Release]:
+    """Today's release, the next one, which expands the schema, and the one after it, which admits today's no more."""
+    today = Release(directory / "release-0001")
+    with zipfile.ZipFile(build(directory / "dist")) as archive:
+        archive.extractall(today.directory)
+    (today.directory / "app.py").write_text(_APP)
+    following = today.next(revision="0002", script=_EXPAND)
+    return today, following, following.next(revision="0003", script=_CONTRACT)
+
+
+def _edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1, f"{old!r} in {path}"
+    path.write_text(text.replace(old, new))
