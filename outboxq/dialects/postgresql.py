@@ -39,7 +39,7 @@ from ..statements import claim, keyed, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
-from . import postgresql_errors, postgresql_session
+from . import postgresql_encoding, postgresql_errors, postgresql_session
 from .base import Begin, Dialect
 from .one_statement import OneStatement
 from .partitioning import Partitioning
@@ -54,6 +54,8 @@ _PATIENCE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
+# Said while connecting, so whatever a role, a database or PGCLIENTENCODING has is no matter and costs nothing.
+_UNICODE = {"client_encoding": "utf8"}
 
 
 class PostgresGrammar:
@@ -314,6 +316,12 @@ class PostgresDialect(Dialect):
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
         return postgresql_session.is_marked(raw)
 
+    def set_up(self, engine: Engine) -> None:
+        postgresql_session.set_up(engine)
+
+    def ensure_readable(self, raw: Any) -> None:
+        postgresql_encoding.ensure_readable(raw)
+
     def keep_settings(self, engine: Engine) -> None:
         postgresql_session.keep_settings(engine)
 
@@ -324,7 +332,7 @@ class PostgresDialect(Dialect):
             raise UnsupportedDatabase(
                 f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
             )
-        return url.set(query={**_PATIENCE, **url.query})
+        return url.set(query={**_PATIENCE, **url.query, **_UNICODE})
 
     @cached_property
     def partitioning(self) -> Partitioning:
