@@ -141,7 +141,7 @@ def script_location() -> Path:
 def _run(command: Any, database: str | URL | Engine | Connection, schema: str | None) -> None:
     check_schema_name(schema)
     with _ONE_AT_A_TIME, _connected(database, Begin.WRITE) as connection:
-        dialect_for(connection.dialect.name, schema=schema)
+        dialect_for(connection.dialect.name, schema=schema).ensure_readable(connection.connection.driver_connection)
         with _outer_proxies():
             command(_config(connection=connection, schema=schema))
 

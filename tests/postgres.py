@@ -76,13 +76,20 @@ class Cluster:
             number = connection.info.server_version
         self.version = number // 10000, number % 10000
 
-    def create_database(self, *, template: str | None = None, tablespace: str | None = None) -> str:
-        """The URL of a fresh database, empty or a copy of `template`: a name, or a URL this method returned."""
+    def create_database(
+        self, *, template: str | None = None, tablespace: str | None = None, encoding: str | None = None
+    ) -> str:
+        """The URL of a fresh database, empty or a copy of `template`: a name, or a URL this method returned.
+
+        `encoding` goes with the template `template0` only.
+        """
         name = PREFIX + uuid.uuid4().hex[:16]
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template:
             source = make_url(template).database if "://" in template else template
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(str(source)))
+        if encoding:
+            statement += sql.SQL(" ENCODING {}").format(sql.Literal(encoding))
         if tablespace:
             statement += sql.SQL(" TABLESPACE {}").format(sql.Identifier(tablespace))
         with self._connect() as connection:

@@ -46,17 +46,6 @@ from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
 
-# A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
-_PATIENCE = {
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
-# Said while connecting, so whatever a role, a database or PGCLIENTENCODING has is no matter and costs nothing.
-_UNICODE = {"client_encoding": "utf8"}
-
 
 class PostgresGrammar:
     """One clock for a whole transition: `clock_timestamp()` as a scalar sub-select, or the injected :now.
@@ -322,6 +311,10 @@ class PostgresDialect(Dialect):
     def ensure_readable(self, raw: Any) -> None:
         postgresql_encoding.ensure_readable(raw)
 
+    def explain(self, error: Exception, raw: Callable[[], Any]) -> None:
+        postgresql_encoding.explain(error, raw)
+        postgresql_errors.add_hint(error)
+
     def keep_settings(self, engine: Engine) -> None:
         postgresql_session.keep_settings(engine)
 
@@ -332,7 +325,7 @@ class PostgresDialect(Dialect):
             raise UnsupportedDatabase(
                 f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
             )
-        return url.set(query={**_PATIENCE, **url.query, **_UNICODE})
+        return postgresql_session.made_ours(url)
 
     @cached_property
     def partitioning(self) -> Partitioning:

@@ -1,10 +1,11 @@
-"""Which encodings of PostgreSQL keep every text: UTF-8 alone, in the database and on the connection.
+"""The encodings of PostgreSQL that keep every text: UTF-8 alone, in the database and on the connection.
 
 The server says both when a connection is made and when they change, so nothing is asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import InvalidTarget, UnsupportedDatabase
@@ -36,15 +37,19 @@ def ensure_readable(raw: Any) -> None:
         )
 
 
-def unspeakable(raw: Any, error: UnicodeEncodeError) -> Exception:
-    """Return the error to raise for text that a connection cannot express: one that says which setting is to blame."""
-    found = _told(raw, "client_encoding") if hasattr(raw, "info") else None
-    if found in (None, _UTF8):
-        return error
-    return InvalidTarget(
-        f"this connection has the client encoding {found}, which has no {error.object[error.start : error.end]!r}; nothing was "
-        "written: connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
-    )
+def explain(error: Exception, raw: Callable[[], Any]) -> None:
+    """Raise InvalidTarget for text that a caller's connection cannot say, or times that it says as psycopg cannot read them."""
+    if isinstance(error, UnicodeEncodeError) and (found := _told(raw(), "client_encoding")) not in (None, _UTF8):
+        raise InvalidTarget(
+            f"this connection has the client encoding {found}, which has no {error.object[error.start : error.end]!r}; nothing "
+            "was written: connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+        ) from error
+    if isinstance(error, NotImplementedError) and "DateStyle" in str(error):
+        style = _told(raw(), "DateStyle")
+        raise InvalidTarget(
+            f"this connection has the datestyle {style!r}, by which psycopg reads no times; connect with options='-c "
+            "datestyle=ISO', or ALTER ROLE … RESET datestyle"
+        ) from error
 
 
 def _told(raw: Any, name: str) -> str | None:

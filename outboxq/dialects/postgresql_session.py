@@ -14,10 +14,22 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from sqlalchemy import Engine, event
+from sqlalchemy.engine import URL
 
 from ..errors import UnsupportedDatabase
 from . import postgresql_encoding
 from .base import Begin
+
+# A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
+_PATIENCE: Final = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+# Said while connecting, so whatever a role, a database or PGCLIENTENCODING has is no matter and costs nothing.
+_UNICODE: Final = {"client_encoding": "utf8"}
 
 # A handler may take as long as its own timeout says, and ours would fail with a connection that was closed over a pause.
 _PATIENT: Final = "idle_in_transaction_session_timeout = 0"
@@ -83,6 +95,11 @@ _KEY: Final = "outboxq_commits"
 """In the `info` of a connection that has our settings: what its `synchronous_commit` is."""
 _DIRECT: Final = "outboxq_direct"
 """In the `info` of a connection: whether nothing stands between it and one session of the server."""
+
+
+def made_ours(url: URL) -> URL:
+    """Return the URL as our own connections are made by it."""
+    return url.set(query={**_PATIENCE, **url.query, **_UNICODE})
 
 
 def set_up(engine: Engine) -> None:
