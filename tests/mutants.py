@@ -466,6 +466,35 @@ MUTANTS = (
         (("        for held in self._crew.take_back():\n", "        for held in ():\n"),),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
     ),
+    Mutant(
+        "statements are prepared behind a pooler",
+        "outboxq/dialects/postgresql_session.py",
+        (("        if not direct:\n            raw.prepare_threshold = None\n", ""),),
+        ("tests/dialects/test_own_settings.py",),
+    ),
+    Mutant(
+        "times come in the style of the role",
+        "outboxq/dialects/postgresql_session.py",
+        (("_READABLE: Final = (_PATIENT, \"datestyle = 'ISO'\", ", "_READABLE: Final = (_PATIENT, "),),
+        ("tests/dialects/test_server_settings.py",),
+    ),
+    Mutant(
+        "an enqueue with a key reads times on the caller's connection",
+        "outboxq/statements/idempotency.py",
+        (
+            (
+                '        tells=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
+                "",
+            ),
+        ),
+        ("tests/dialects/test_server_settings.py",),
+    ),
+    Mutant(
+        "a database of any encoding will do",
+        "outboxq/dialects/postgresql_encoding.py",
+        (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
+        ("tests/dialects/test_encodings.py",),
+    ),
 )
 
 
