@@ -1,4 +1,4 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `examples`, `mutants`, `plans`, `bench`,
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `pgbouncer`, `examples`, `mutants`, `plans`, `bench`,
 `bench_keyed`, `bench_history`, `bench_growth`) are asked for by name."""
 
 from __future__ import annotations
@@ -64,6 +64,15 @@ def faults(session: nox.Session) -> None:
     """20 000 tasks on each database, with kills, outages, stuck callers and full disks; keys beside their model; and the other long runs."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests", *session.posargs)
+
+
+@nox.session
+def pgbouncer(session: nox.Session) -> None:
+    """What runs through a pooler, through a real PgBouncer: fails where none is installed (on Debian: apt install pgbouncer)."""
+    session.install("-e", ".[test]")
+    files = ["tests/faults/test_pooled.py", "tests/dialects/test_own_settings.py", "tests/faults/test_listener.py"]
+    command = ["python", "-m", "pytest", "-n", "0", "-s", *files, "-k", "pgbouncer", *session.posargs]
+    session.run(*command, env={"OUTBOXQ_TEST_PGBOUNCER": "required"})
 
 
 @nox.session

@@ -182,6 +182,7 @@ def _migrating(
     check_schema_name(schema)
     with _ONE_AT_A_TIME, _connected(database, Begin.WRITE) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
+        dialect.ensure_readable(connection.connection.driver_connection)
         if not dialect.one_writer:
             connection.exec_driver_sql(LOCK)  # another process may be about to bring a newer schema
         with _outer_proxies():

@@ -136,7 +136,8 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
     data = _UNSTORABLE.sub("\ufffd", text).encode()
     if len(data) <= limit:
         return data.decode()
-    marker = f"\n… {len(data) - limit} bytes and more were cut …\n".encode()
+    # ASCII, so that what every encoding can hold stays so.
+    marker = f"\n... {len(data) - limit} bytes and more were cut ...\n".encode()
     if limit < 4 * len(marker):
         return data[: max(limit, 0)].decode(errors="ignore")
     # The tail gets the larger half: a traceback ends with what happened.

@@ -55,6 +55,18 @@ class Target(ABC):
     def database(self) -> str | None:
         """The database's name, or its file: to be told apart from another's. None: not known."""
 
+    def ensure_readable(self) -> None:
+        """Raise UnsupportedDatabase or InvalidTarget where text would not come back as it was given. Costs no round trip."""
+        self.dialect.ensure_readable(self._raw())
+
+    def explain(self, error: Exception) -> None:
+        """Say in an error of `execute`, or raise in its place, what is to be done about it, where that is known."""
+        self.dialect.explain(error, self._raw)
+
+    @abstractmethod
+    def _raw(self) -> object:
+        """The driver's connection."""
+
     def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
         """All statements inside or none, without touching the transaction around them.
 
@@ -230,6 +242,9 @@ class PsycopgTarget(Target):
     def database(self) -> str | None:
         return self.connection.info.dbname
 
+    def _raw(self) -> object:
+        return self.connection
+
 
 class SqliteTarget(Target):
     def __init__(self, connection: sqlite3.Connection, schema: str | None) -> None:
@@ -251,6 +266,9 @@ class SqliteTarget(Target):
 
     def database(self) -> str | None:
         return _sqlite_file(self.connection)
+
+    def _raw(self) -> object:
+        return self.connection
 
 
 class DjangoTarget(Target):
@@ -280,6 +298,9 @@ class DjangoTarget(Target):
     def database(self) -> str | None:
         # By the connection and not by the settings, where a service may stand instead of a name.
         return _database_of(self.connection.connection)
+
+    def _raw(self) -> object:
+        return self.connection.connection
 
 
 def _wrap(using: object, schema: str | None) -> Target:

@@ -500,6 +500,35 @@ MUTANTS = (
         (("return first and code in {EXIT_USAGE", "return code in {EXIT_USAGE"),),
         ("tests/unit/test_supervisor.py::test_those_that_cannot_start_wait_longer_and_longer",),
     ),
+    Mutant(
+        "statements are prepared behind a pooler",
+        "outboxq/dialects/postgresql_session.py",
+        (("        if not direct:\n            raw.prepare_threshold = None\n", ""),),
+        ("tests/dialects/test_own_settings.py",),
+    ),
+    Mutant(
+        "times come in the style of the role",
+        "outboxq/dialects/postgresql_session.py",
+        (("_READABLE: Final = (_PATIENT, \"datestyle = 'ISO'\", ", "_READABLE: Final = (_PATIENT, "),),
+        ("tests/dialects/test_server_settings.py",),
+    ),
+    Mutant(
+        "an enqueue with a key reads times on the caller's connection",
+        "outboxq/statements/idempotency.py",
+        (
+            (
+                '        tells=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
+                "",
+            ),
+        ),
+        ("tests/dialects/test_server_settings.py",),
+    ),
+    Mutant(
+        "a database of any encoding will do",
+        "outboxq/dialects/postgresql_encoding.py",
+        (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
+        ("tests/dialects/test_encodings.py",),
+    ),
 )
 
 

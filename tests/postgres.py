@@ -48,7 +48,7 @@ def start(*, prefer: str | None = None, durable: bool = False, settings: Mapping
             complaint = "does not run"
         elif major not in {"", found}:
             complaint = f"is version {found}"
-        elif source == "system" and not _major(binaries, **_account()):
+        elif source == "system" and not _major(binaries, **account()):
             complaint = "cannot be run by the unprivileged user"  # a wheel can be copied, an installation cannot
         if not complaint:
             return _started(source, binaries, ([] if durable else _SPEED) + _flags(settings or {}))
@@ -76,13 +76,20 @@ class Cluster:
             number = connection.info.server_version
         self.version = number // 10000, number % 10000
 
-    def create_database(self, *, template: str | None = None, tablespace: str | None = None) -> str:
-        """The URL of a fresh database, empty or a copy of `template`: a name, or a URL this method returned."""
+    def create_database(
+        self, *, template: str | None = None, tablespace: str | None = None, encoding: str | None = None
+    ) -> str:
+        """The URL of a fresh database, empty or a copy of `template`: a name, or a URL this method returned.
+
+        `encoding` goes with the template `template0` only.
+        """
         name = PREFIX + uuid.uuid4().hex[:16]
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template:
             source = make_url(template).database if "://" in template else template
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(str(source)))
+        if encoding:
+            statement += sql.SQL(" ENCODING {}").format(sql.Literal(encoding))
         if tablespace:
             statement += sql.SQL(" TABLESPACE {}").format(sql.Identifier(tablespace))
         with self._connect() as connection:
@@ -191,7 +198,7 @@ def _major(binaries: Path, **account: Any) -> str | None:
     return found[1] if found and answer.returncode == 0 else None
 
 
-def _account() -> dict[str, Any]:
+def account() -> dict[str, Any]:
     """Whom a child process runs as: PostgreSQL refuses root, so root lends it another account."""
     if os.geteuid() != 0:
         return {}
@@ -255,7 +262,7 @@ class _Server:
     def __init__(self, flags: list[str]) -> None:
         self.port: int | None = None
         self._flags = flags
-        self._account = _account()
+        self._account = account()
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self._root = Path(tempfile.mkdtemp(prefix="outboxq-pg-", dir=parent_directory()))
@@ -307,7 +314,7 @@ class _Server:
     def launch(self) -> None:
         """Start and wait until connections are accepted. A restart keeps the port: URLs must stay true."""
         deadline = time.monotonic() + _PATIENCE
-        while not self._launched(self.port or _free_port(), deadline):
+        while not self._launched(self.port or free_port(), deadline):
             time.sleep(0.1)
 
     def _launched(self, port: int, deadline: float) -> bool:
@@ -385,7 +392,7 @@ def parent_directory() -> str:
     return "/tmp" if private else str(usual)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -158,6 +158,12 @@ class Dialect(ABC):
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Make an engine's connections fit for us."""
 
+    def ensure_readable(self, raw: Any) -> None:  # noqa: B027
+        """Raise UnsupportedDatabase where a driver's connection does not bring text back as it was given. Costs no round trip."""
+
+    def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027
+        """Say in the error of a statement on a driver's connection, or raise in its place, what is to be done about it."""
+
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
         """Have the connections of an engine that nobody else uses know what our transactions begin with."""
 

@@ -138,6 +138,6 @@ def _outcome(transition: Transition, relations: Relations) -> Select[Any]:
     columns, rows = {key: returned.c[key] for key in transition.tells or returned.c.keys()}, returned
     for name in transition.completed_by:
         other = relations[name]
-        columns |= {c.key: c for c in other.c if c.key != "id"}
+        columns |= {key: other.c[key] for key in transition.completed_with(other.c.keys())}
         rows = rows.outerjoin(other, other.c.id == returned.c.id)
     return select(*columns.values()).select_from(rows)

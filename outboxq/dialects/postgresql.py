@@ -39,21 +39,12 @@ from ..statements import claim, keyed, reading, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
-from . import postgresql_errors, postgresql_session
+from . import postgresql_encoding, postgresql_errors, postgresql_session
 from .base import Begin, Dialect
 from .one_statement import OneStatement
 from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
-
-# A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
-_PATIENCE = {
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
 
 
 class PostgresGrammar:
@@ -314,6 +305,16 @@ class PostgresDialect(Dialect):
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
         return postgresql_session.is_marked(raw)
 
+    def set_up(self, engine: Engine) -> None:
+        postgresql_session.set_up(engine)
+
+    def ensure_readable(self, raw: Any) -> None:
+        postgresql_encoding.ensure_readable(raw)
+
+    def explain(self, error: Exception, raw: Callable[[], Any]) -> None:
+        postgresql_encoding.explain(error, raw)
+        postgresql_errors.add_hint(error)
+
     def keep_settings(self, engine: Engine) -> None:
         postgresql_session.keep_settings(engine)
 
@@ -324,7 +325,7 @@ class PostgresDialect(Dialect):
             raise UnsupportedDatabase(
                 f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
             )
-        return url.set(query={**_PATIENCE, **url.query})
+        return postgresql_session.made_ours(url)
 
     @cached_property
     def partitioning(self) -> Partitioning:

@@ -7,15 +7,34 @@ worker's own connections are given the settings when they are made, and a transa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from sqlalchemy import Engine, event
+from sqlalchemy.engine import URL
 
+from ..errors import UnsupportedDatabase
+from . import postgresql_encoding
 from .base import Begin
 
+# A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
+_PATIENCE: Final = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+# Said while connecting, so whatever a role, a database or PGCLIENTENCODING has is no matter and costs nothing.
+_UNICODE: Final = {"client_encoding": "utf8"}
+
+# A handler may take as long as its own timeout says, and ours would fail with a connection that was closed over a pause.
+_PATIENT: Final = "idle_in_transaction_session_timeout = 0"
+# psycopg reads times in ISO only, and our patterns have backslashes that are no escapes.
+_READABLE: Final = (_PATIENT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # READ COMMITTED and short timeouts whatever the engine's or the role's defaults are.
 # A batch of ends waits two seconds for a row that a stuck transaction has locked; then it goes on without that one.
 # Plans are index look-ups even where they were made, and kept, while a table was empty: an idle queue's tables are.
@@ -28,6 +47,7 @@ _SETTINGS: Final = (
     "enable_bitmapscan = off",
     "jit = off",
     "plan_cache_mode = force_generic_plan",
+    *_READABLE,
 )
 # A batch joins its CTEs by hash: the planner takes them for ten rows, and would compare each with each.
 _WRITES: Final = (*_SETTINGS, "enable_nestloop = off")
@@ -48,10 +68,10 @@ BEGIN: Final[Mapping[Begin, str]] = {
     Begin.SINGLE: _said(_WRITE, "SET LOCAL", *_WRITES),
     Begin.INSERT: "",
     Begin.READ: _said("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", *_READS),
-    Begin.SNAPSHOT: _said("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off"),
+    Begin.SNAPSHOT: _said("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off", *_READABLE),
     Begin.ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.SINGLE_ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
-    Begin.HANDLER: _said(_WRITE, "SET LOCAL", f"{_MARK} = on"),
+    Begin.HANDLER: _said(_WRITE, "SET LOCAL", f"{_MARK} = on", _PATIENT),
 }
 """On a connection of which nothing is known."""
 # Times come back in UTC, which psycopg reads in half the time of any other zone.
@@ -60,6 +80,9 @@ _OWN: Final = _said(
     "SET",
     *_WRITES,
     "timezone = 'UTC'",
+    "client_encoding = 'UTF8'",
+    "intervalstyle = 'postgres'",
+    "bytea_output = 'hex'",
 )
 _COMMITS: Final[Mapping[Begin, str]] = {
     Begin.WRITE: "DEFAULT",
@@ -70,6 +93,18 @@ _COMMITS: Final[Mapping[Begin, str]] = {
 """What `synchronous_commit` is for those that go by a connection's own settings."""
 _KEY: Final = "outboxq_commits"
 """In the `info` of a connection that has our settings: what its `synchronous_commit` is."""
+_DIRECT: Final = "outboxq_direct"
+"""In the `info` of a connection: whether nothing stands between it and one session of the server."""
+
+
+def made_ours(url: URL) -> URL:
+    """Return the URL as our own connections are made by it."""
+    return url.set(query={**_PATIENCE, **url.query, **_UNICODE})
+
+
+def set_up(engine: Engine) -> None:
+    """Have the connections of an engine of our own refuse a database that is not UTF-8, and prepare nothing behind a pooler."""
+    event.listen(engine, "connect", _meet, insert=True)  # before SQLAlchemy asks the server for what it could not read
 
 
 def keep_settings(engine: Engine) -> None:
@@ -113,20 +148,54 @@ def say(raw: Any, text: str, execute: Callable[[str], object]) -> None:
         raw.prepare_threshold = threshold
 
 
+def _meet(raw: psycopg.Connection[Any], record: Any) -> None:
+    """Look at a new connection before anything is said on it, which needs one round trip."""
+    try:
+        postgresql_encoding.ensure_server(raw)
+    except UnsupportedDatabase:
+        raw.close()  # the pool does not know it yet
+        raise
+    _is_direct(raw, record)
+
+
 def _settle(raw: psycopg.Connection[Any], record: Any) -> None:
-    """Unless a pooler stands between, which may lend the server's session to others after each transaction.
+    """Give a connection our settings, unless a pooler may lend the server's session to others after each transaction."""
+    if not _is_direct(raw, record):
+        return
+    with _autocommit(raw):  # else the settings would be rolled back
+        _asked(raw, _OWN)
+    record.info[_KEY] = "DEFAULT"
+    if raw.prepare_threshold is not None:
+        raw.prepare_threshold = 0  # the plan is kept from the first time on
+
+
+def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
+    """Return whether no pooler stands between; where one does, nothing is prepared from now on.
 
     A pooler has to give its clients keys of its own, or it could not tell whose statement a request to cancel means; so the
-    process that was told is not the one that answers.
+    process that was told is not the one that answers. What is prepared in one server session would be missing in the next
+    one it lends us, or be somebody else's of the same name.
     """
-    autocommit, raw.autocommit = raw.autocommit, True  # else the settings would be rolled back
+    direct = record.info.get(_DIRECT)
+    if direct is None:
+        with _autocommit(raw):
+            direct = _asked(raw, "SELECT pg_backend_pid()") == (raw.info.backend_pid,)
+        record.info[_DIRECT] = direct
+        if not direct:
+            raw.prepare_threshold = None
+    return bool(direct)
+
+
+@contextmanager
+def _autocommit(raw: psycopg.Connection[Any]) -> Iterator[None]:
+    autocommit, raw.autocommit = raw.autocommit, True
     try:
-        with psycopg.Cursor(raw, row_factory=tuple_row) as cursor:
-            found = cursor.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
-            if found == (raw.info.backend_pid,):
-                cursor.execute(_OWN.encode(), prepare=False)
-                record.info[_KEY] = "DEFAULT"
-                if raw.prepare_threshold is not None:
-                    raw.prepare_threshold = 0  # the plan is kept from the first time on
+        yield
     finally:
         raw.autocommit = autocommit
+
+
+def _asked(raw: psycopg.Connection[Any], text: str) -> tuple[Any, ...] | None:
+    with psycopg.Cursor(raw, row_factory=tuple_row) as cursor:
+        cursor.execute(text.encode(), prepare=False)
+        return cursor.fetchone() if cursor.description else None

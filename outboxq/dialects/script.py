@@ -110,7 +110,7 @@ class Script:
         behind = len(self._steps[first].columns)
         for name in others:
             step = self._steps[name].of_any.prepared
-            wanted += step.wanted([key for key in step.columns if key != "id"], behind)
+            wanted += step.wanted(self._transition.completed_with(step.columns), behind)
             behind += len(step.columns)
         return reader(wanted)
 

@@ -93,6 +93,7 @@ def emit(g: Grammar) -> Transition:
         },
         returns="subscriber",
         completed_by=("entry",),
+        completing=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
     )
 
 
@@ -129,6 +130,7 @@ def emit_keyed(g: Grammar) -> Transition:
         },
         returns="subscriber",
         completed_by=("entry",),
+        completing=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
     )
 
 

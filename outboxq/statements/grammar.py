@@ -9,7 +9,7 @@ Locks are taken in one order everywhere: outbox entry, lease, execution, then in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -54,6 +54,12 @@ class Transition:
     """What is asked of its columns; None: all of them."""
     completed_by: tuple[str, ...] = ()
     """Further steps, whose columns of the same `id` complete each row of the outcome; None where they have no such row."""
+    completing: tuple[str, ...] | None = None
+    """What is asked of their columns; None: all of them."""
+
+    def completed_with(self, columns: Iterable[str]) -> list[str]:
+        """Return those of a completing step's columns that are asked for."""
+        return [key for key in columns if key != "id" and (self.completing is None or key in self.completing)]
 
 
 class Grammar(Protocol):

@@ -85,6 +85,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
             "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
+        tells=("id",),  # no instant: a caller's connection may say them in a style that nobody reads
     )
 
 
@@ -206,6 +207,7 @@ def take_over_keys(g: Grammar) -> Transition:
             "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
+        tells=("id",),
     )
 
 
@@ -225,6 +227,7 @@ def replace(g: Grammar) -> Transition:
             "event": lambda r: _event(g, r),
         },
         returns="replaced",
+        tells=("id",),
         completed_by=("gone",),
     )
 

@@ -60,7 +60,7 @@ class Transactions:
         self.clock = clock
         self.gone = gone or threading.Event()
         self._hurried = hurried
-        self._current = False
+        self._current = self._is_readable = False
 
     @property
     def bound_engine(self) -> Engine:
@@ -117,7 +117,12 @@ class Transactions:
         from the tables what it returned, had it been committed; None: it was not.
         """
         if using is not None:
-            return work(self._joined(using))
+            joined = self._joined(using)
+            try:
+                return work(joined)
+            except Exception as error:
+                joined.explain(error)
+                raise
         try:
             with self._transaction(begin) as target:
                 return work(target)
@@ -151,16 +156,21 @@ class Transactions:
             with connection.begin():
                 target = SqlalchemyTarget(connection, self.schema)
                 target.own = True
+                if not self._is_readable:
+                    target.ensure_readable()
+                    self._is_readable = True
                 # A host's engine has its own idea of how a transaction begins.
                 if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                     target.execute("ROLLBACK", {})
                 try:
                     target.begin(begin)
                     yield target
-                except BaseException:
+                except BaseException as error:
                     # SQLAlchemy may be told not to roll back what it believes to be autocommit; the transaction is ours.
                     with suppress(Exception):
                         connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+                    if isinstance(error, Exception) and begin is not Begin.HANDLER:  # else it is the user's
+                        target.explain(error)
                     raise
 
     def _refuse_to_wait_for_itself(self) -> None:
@@ -265,6 +275,7 @@ class Transactions:
 
     def _check_schema(self, target: Target) -> None:
         """Looks the version table up before reading it: an error would abort the caller's transaction."""
+        target.ensure_readable()
         statements = target.dialect.statements
         found = statements.version_table.run(target.execute, {}) and statements.version.run(target.execute, {})
         schema, oldest_code = (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from outboxq.dialects import Begin
+from outboxq.dialects import Begin, postgresql_session
+from outboxq.engine import make_engine
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests.conftest import Database
-from tests.pooler import Pooler
+from tests.poolers import KINDS, AnyPooler, pooling
 
 SHOWN = (
     "enable_seqscan",
@@ -202,16 +203,47 @@ def test_a_host_that_has_nothing_prepared_has_nothing_prepared_here(postgresql):
         assert connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar() == 0
 
 
-@pytest.fixture
-def pooler(postgresql: Database) -> Iterator[Pooler]:
-    with Pooler(postgresql.url, pool_size=1) as pooler:
+@pytest.fixture(params=KINDS)
+def pooler(request: pytest.FixtureRequest, postgresql: Database) -> Iterator[AnyPooler]:
+    with pooling(request.param, postgresql.url, pool_size=1) as pooler:
         yield pooler
 
 
-def test_behind_a_pooler_nothing_is_left_in_a_session_that_others_use_too(postgresql, pooler, defaults):
-    store = own_store(postgresql, create_engine_of(postgresql, pooler.url))
+def test_behind_a_pooler_nothing_is_left_in_a_session_that_others_use_too(postgresql, pooler):
+    defaults = shown(postgresql.own(create_engine(pooler.url)))
+    store = own_store(postgresql, postgresql.own(create_engine(pooler.url)))
     store.enqueue(new())
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
     store.heartbeat([claim])
     store.complete(claim)
-    assert shown(create_engine_of(postgresql, pooler.url)) == defaults
+    assert shown(postgresql.own(create_engine(pooler.url))) == defaults
+
+
+@pytest.mark.parametrize("reserved", [False, True], ids=["application", "worker"])
+def test_behind_a_pooler_an_engine_of_our_own_prepares_nothing(postgresql, pooler, reserved):
+    engine = postgresql.own(make_engine(pooler.url))
+    store = own_store(postgresql, engine) if reserved else Store(engine)
+    for _ in range(8):
+        store.enqueue(new())
+    with store.bound_engine.connect() as connection:
+        assert connection.connection.dbapi_connection.prepare_threshold is None
+    assert postgresql.rows("SELECT count(*) FROM task_executions") == [(8,)]
+
+
+def test_without_a_pooler_an_engine_of_our_own_prepares_what_it_repeats(postgresql):
+    for _ in range(8):
+        postgresql.store.enqueue(new())
+    with postgresql.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar() == 1
+
+
+@pytest.mark.parametrize("reserved", [False, True], ids=["application", "worker"])
+def test_a_new_connection_is_asked_once_whether_a_pooler_stands_between(postgresql, reserved):
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = postgresql_session._asked
+        patch.setattr(postgresql_session, "_asked", lambda raw, text: (asked.append(text), real(raw, text))[1])
+        store = own_store(postgresql) if reserved else Store(postgresql.own(make_engine(postgresql.url)))
+        for _ in range(3):
+            store.now()
+    assert asked == ["SELECT pg_backend_pid()", *([postgresql_session._OWN] if reserved else [])]

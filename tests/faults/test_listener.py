@@ -26,7 +26,7 @@ from outboxq.model import NewTask
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests import postgres
-from tests.pooler import Pooler
+from tests.poolers import KINDS, pooling
 from tests.proxy import Proxy
 from tests.reuse import OTHERS
 from tests.sleeper import Claimer, Sleeper
@@ -351,8 +351,9 @@ def test_a_listen_url_that_leads_to_no_postgresql_is_refused_where_it_is_given(p
         create_work_distributor(postgresql.store, listen_url=url)
 
 
-def test_a_pooler_that_forwards_no_notifications_is_found_out_and_polled_through(postgresql, make, caplog):
-    with Pooler(postgresql.url, pool_size=2) as pooler:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pooler_that_forwards_no_notifications_is_found_out_and_polled_through(postgresql, make, caplog, kind):
+    with pooling(kind, postgresql.url, pool_size=2) as pooler:
         engine = postgresql.own(create_engine(pooler.url, connect_args={"prepare_threshold": None}))
         distributor = make(Store(engine))
         distributor.start()
@@ -370,8 +371,9 @@ def test_a_pooler_that_forwards_no_notifications_is_found_out_and_polled_through
         engine.dispose()
 
 
-def test_past_the_pooler_it_listens(postgresql, start):
-    with Pooler(postgresql.url, pool_size=2) as pooler:
+@pytest.mark.parametrize("kind", KINDS)
+def test_past_the_pooler_it_listens(postgresql, start, kind):
+    with pooling(kind, postgresql.url, pool_size=2) as pooler:
         engine = postgresql.own(create_engine(pooler.url, connect_args={"prepare_threshold": None}))
         distributor = start(Store(engine), listen_url=postgresql.url)
         assert wakes(distributor, distributor._store)

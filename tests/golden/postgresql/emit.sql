@@ -66,5 +66,5 @@ WHERE NOT (EXISTS (SELECT subscriber.id
 FROM subscriber)) AND assigned.xact_id IS NOT NULL)
   SELECT subscriber.id, subscriber.pipeline_execution_id, subscriber.task_name, subscriber.queue, subscriber.priority,
       subscriber.max_attempts, subscriber.lease_seconds, subscriber.timeout_seconds, subscriber.parameter,
-      subscriber.on_dead_letter, entry.position, entry.available_at, entry.expires_at, entry.place
+      subscriber.on_dead_letter, entry.position
 FROM subscriber LEFT OUTER JOIN entry ON entry.id = subscriber.id

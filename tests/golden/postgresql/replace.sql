@@ -62,7 +62,5 @@ FROM clock) + given.delay_seconds * interval '1 second'), 'attempt', replaced.at
     replaced.position END)) AS TEXT) AS jsonb_strip_nulls_1, NULL AS anon_2, NULL AS anon__1, (SELECT clock.now
 FROM clock) AS anon_3
 FROM replaced JOIN given ON replaced.id = given.holder)
-  SELECT replaced.id, replaced.pipeline_execution_id, replaced.task_name, replaced.queue, replaced.priority,
-      replaced.partition_key, replaced.position, replaced.event_type, replaced.expires_at, replaced.on_dead_letter,
-      replaced.status, replaced.attempt, replaced.recovery_attempts, gone.left_queue, gone.left_key
+  SELECT replaced.id, gone.left_queue, gone.left_key
 FROM replaced LEFT OUTER JOIN gone ON gone.id = replaced.id

@@ -83,5 +83,5 @@ FROM clock) + given.unique_seconds * interval '1 second' END, 'unique_until_fini
     (SELECT clock.now
 FROM clock) AS anon_6
 FROM given JOIN entry ON entry.id = given.id)
-  SELECT entry.id, entry.position, entry.available_at, entry.expires_at, entry.place
+  SELECT entry.id
 FROM entry

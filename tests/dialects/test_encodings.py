@@ -1,0 +1,168 @@
+"""A database or a connection that is not UTF-8: refused in a sentence before anything is written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from outboxq import InvalidTarget, Outbox, UnsupportedDatabase, migrations
+from outboxq.executor import unwritable
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from tests import postgres
+from tests.contract.helpers import claimed
+from tests.faults.workers import ROOT
+
+ELEPHANT = "\N{ELEPHANT}"
+
+
+def plain(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def new(**fields: object) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["LATIN1", "SQL_ASCII", "EUC_JP"])
+def encoding(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def elsewhere(cluster: postgres.Cluster, encoding: str) -> Iterator[str]:
+    url = cluster.create_database(template="template0", encoding=encoding)
+    yield url
+    cluster.drop_database(url)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("upgrade",), 1),
+        (("status",), 1),
+        (("verify",), 1),
+        (("worker", "tests.faults.app:outbox"), 2),
+        (("worker", "tests.faults.app:outbox", "--processes", "2"), 2),
+    ],
+    ids=["upgrade", "status", "verify", "worker", "workers"],
+)
+def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
+    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}
+    started = [sys.executable, "-m", "outboxq", *command]
+    done = subprocess.run(started, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stderr
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("outboxq: ")]
+    assert sentences
+    for sentence in sentences:
+        assert f"has the encoding {encoding}" in sentence
+        assert "CREATE DATABASE" in sentence
+    assert "Traceback" not in done.stderr
+
+
+def test_the_first_enqueue_on_an_engine_of_our_own_is_refused(elsewhere, encoding):
+    outbox = Outbox(elsewhere)
+    with pytest.raises(UnsupportedDatabase, match=encoding):
+        outbox.store.enqueue(new())
+    with pytest.raises(UnsupportedDatabase, match=encoding):
+        outbox.worker().start()
+    with pytest.raises(UnsupportedDatabase, match=encoding):
+        outbox.upgrade()
+    outbox.store.bound_engine.dispose()
+
+
+def test_a_caller_is_refused_before_anything_is_asked(elsewhere, encoding):
+    with psycopg.connect(plain(elsewhere)) as caller:
+        with pytest.raises(UnsupportedDatabase, match=encoding):
+            Store(None).enqueue(new(), using=caller)
+        assert caller.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
+def test_the_engine_of_a_host_is_refused_too(elsewhere, encoding):
+    engine = create_engine(elsewhere)
+    with pytest.raises(UnsupportedDatabase, match=encoding):
+        Store(engine).enqueue(new())
+    with pytest.raises(UnsupportedDatabase, match=encoding):
+        Outbox(engine).worker().start()
+    with pytest.raises(UnsupportedDatabase, match=encoding):
+        migrations.upgrade(engine)
+    with engine.begin() as connection, pytest.raises(UnsupportedDatabase, match=encoding):
+        migrations.upgrade(connection)
+    engine.dispose()
+
+
+def test_a_caller_without_an_encoding_is_refused(postgresql):
+    """Text would come back as bytes."""
+    with psycopg.connect(plain(postgresql.url), client_encoding="SQL_ASCII") as caller:
+        with pytest.raises(InvalidTarget, match="client_encoding=utf8"):
+            Store(None).enqueue(new(), using=caller)
+        assert caller.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("kind", ["sqlalchemy", "psycopg"])
+def test_what_a_caller_cannot_say_is_refused_and_its_transaction_goes_on(postgresql, kind):
+    engine = postgresql.own(create_engine(postgresql.url, connect_args={"client_encoding": "latin1"}))
+    caller = (
+        engine.begin() if kind == "sqlalchemy" else psycopg.connect(plain(postgresql.url), client_encoding="latin1")
+    )
+    with caller as connection:
+        with pytest.raises(InvalidTarget, match="LATIN1"):
+            postgresql.store.enqueue(new(args=f'{{"animal": "{ELEPHANT}"}}'), using=connection)
+        postgresql.store.enqueue(new(args='{"animal": "\N{LATIN SMALL LETTER E WITH ACUTE}"}'), using=connection)
+    assert postgresql.counts()[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlalchemy", "psycopg"])
+def test_a_caller_whose_times_nobody_can_read_is_told_so(postgresql, kind):
+    handle = postgresql.add()
+    german = {"options": "-c datestyle=German"}
+    engine = postgresql.own(create_engine(postgresql.url, connect_args=german))
+    caller = engine.begin() if kind == "sqlalchemy" else psycopg.connect(plain(postgresql.url), **german)
+    with caller as connection, pytest.raises(InvalidTarget, match="datestyle=ISO"):
+        postgresql.store.get(handle.id, using=connection)
+
+
+@pytest.mark.parametrize("kind", ["sqlalchemy", "sqlalchemy heard", "psycopg"])
+def test_a_prepared_statement_that_is_gone_names_the_setting(postgresql, kind):
+    """As behind a pooler, which gives each transaction another session of the server."""
+    engine = postgresql.own(create_engine(postgresql.url, connect_args={"prepare_threshold": 0}))
+    if kind == "psycopg":
+        raw = psycopg.connect(plain(postgresql.url), prepare_threshold=0)
+        postgresql.store.enqueue(new(), using=raw)
+        raw.pgconn.exec_(b"DEALLOCATE ALL")  # past psycopg, which would forget them too
+        with pytest.raises(psycopg.Error, match="does not exist") as gone:
+            postgresql.store.enqueue(new(), using=raw)
+        said = " ".join(gone.value.__notes__)
+        raw.close()
+    else:
+        if kind == "sqlalchemy heard":
+            event.listen(engine, "before_cursor_execute", lambda *_: None)
+        with engine.connect() as connection:
+            postgresql.store.enqueue(new(), using=connection)
+            connection.connection.dbapi_connection.pgconn.exec_(b"DEALLOCATE ALL")
+            with pytest.raises(DBAPIError, match="does not exist") as wrapped:
+                postgresql.store.enqueue(new(), using=connection)
+            said = str(wrapped.value)
+    assert "prepare_threshold" in said
+    assert "PgBouncer" in said
+
+
+def test_a_failure_in_place_of_an_outcome_is_short_and_ascii(postgresql):
+    claim = claimed(postgresql)
+    refused = ValueError(ELEPHANT * 5000)
+    told = unwritable(Outcome(claim=claim, event_type=EventType.COMPLETED), refused)
+    assert told.error is not None
+    assert told.error.isascii()
+    assert len(told.error) <= 1000
+    assert "were cut" in told.error
+    postgresql.frozen.finish([told])

@@ -1,0 +1,199 @@
+"""Settings of a role or a database that would break us: no matter to connections of our own, whatever they do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
+
+from outboxq import OnConflict, Outbox, RetryPolicy, TaskContext
+from outboxq.cli import main
+from outboxq.model import NewTask, TaskStatus
+from outboxq.subscriptions import Subscription
+from outboxq.uuid7 import uuid7
+from tests.conftest import Database
+from tests.contract import helpers
+from tests.faults.helpers import left
+from tests.waiting import until
+
+
+@dataclass(frozen=True)
+class Setting:
+    text: str
+    callers: bool = True
+    """It lets a caller's own statements through, so an enqueue among them must come through as well."""
+
+    @property
+    def name(self) -> str:
+        return self.text.partition(" ")[0]
+
+
+SETTINGS = [
+    Setting("datestyle = 'German'"),
+    Setting("datestyle = 'SQL, DMY'"),
+    Setting("datestyle = 'Postgres, MDY'"),
+    Setting("intervalstyle = 'iso_8601'"),
+    Setting("bytea_output = 'escape'"),
+    Setting("standard_conforming_strings = off"),
+    Setting("timezone = 'Asia/Kathmandu'"),
+    Setting("client_encoding = 'LATIN1'"),
+    Setting("default_transaction_isolation = 'serializable'"),
+    Setting("default_transaction_isolation = 'repeatable read'"),
+    Setting("default_transaction_read_only = on", callers=False),
+    Setting("statement_timeout = '20ms'", callers=False),
+    Setting("lock_timeout = '1ms'", callers=False),
+    Setting("idle_in_transaction_session_timeout = '150ms'", callers=False),
+]
+
+
+def named(setting: Setting) -> str:
+    return setting.text.replace(" ", "")
+
+
+@pytest.fixture(params=SETTINGS, ids=named)
+def setting(request: pytest.FixtureRequest, postgresql: Database) -> Setting:
+    found: Setting = request.param
+    postgresql.run(f"ALTER DATABASE {postgresql.engine.url.database} SET {found.text}")
+    postgresql.engine.dispose()  # what is connected already does not hear of it
+    return found
+
+
+def outbox_of(database: Database) -> Outbox:
+    outbox = Outbox(database.url)
+    database.own(outbox.store.bound_engine)
+    return outbox
+
+
+def work(text: str = "", number: int = 0) -> None: ...
+
+
+TEXT = "naïve – 日本 🐘 \\ '"
+
+
+def enqueue(task: Any, target: object, text: str = TEXT) -> None:
+    """With and without a key; with keys that are taken, free again, or whose task is to be replaced."""
+    assert task.using(target).enqueue(text).created
+    assert [one.created for one in task.using(target).enqueue_many([(text,), (text,)])] == [True, True]
+    first = task.using(target, idempotency_key="k", delay=3600).enqueue(text)
+    again = task.using(target, idempotency_key="k").enqueue(text)
+    assert (again.id, again.created) == (first.id, False)
+    replaced = task.using(target, idempotency_key="k", delay=7200, on_conflict=OnConflict.REPLACE).enqueue(text)
+    assert (replaced.id, replaced.replaced) == (first.id, True)
+
+
+def test_an_enqueue_of_its_own_is_not_concerned(postgresql, setting):
+    outbox = outbox_of(postgresql)
+    enqueue(outbox.task(work, name="tests.work"), outbox)
+    assert postgresql.counts()[0] == 4
+
+
+def test_an_enqueue_whose_commit_is_not_answered_does_not_raise(postgresql, setting, monkeypatch):
+    store = helpers.lossy(postgresql, monkeypatch)
+    delayed = NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key="k")
+    assert store.enqueue(delayed).created
+    replacing = NewTask(
+        id=uuid7(), task_name="tests.work", args="{}", idempotency_key="k", on_conflict=OnConflict.REPLACE
+    )
+    assert helpers.lossy(postgresql, monkeypatch).enqueue(replacing).id == delayed.id
+    assert postgresql.counts()[0] == 1
+
+
+@pytest.mark.parametrize("setting", [one for one in SETTINGS if one.callers], ids=named, indirect=True)
+@pytest.mark.parametrize("kind", ["sqlalchemy", "psycopg"])
+def test_an_enqueue_in_a_callers_transaction_is_not_concerned(postgresql, setting, kind):
+    outbox = outbox_of(postgresql)
+    task = outbox.task(work, name="tests.work")
+    outbox.store.subscribe(
+        [Subscription(task_name="tests.work", event_type="known", parameter="text")], tasks=["tests.work"]
+    )
+    text = "naïve \\ '" if setting.name == "client_encoding" else TEXT  # what the caller's own connection can say
+    if kind == "sqlalchemy":
+        caller: Any = postgresql.own(create_engine(postgresql.url)).begin()
+    else:
+        caller = psycopg.connect(plain(postgresql.url))
+    with caller as connection:
+        enqueue(task, connection, text)
+        for key in (None, "e", "e"):
+            outbox.emit("known", {"text": text}, using=connection, idempotency_key=key)
+    assert postgresql.counts()[0] == 6
+
+
+def plain(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@pytest.mark.parametrize("made_by", ["us", "host"])
+def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setting, made_by):
+    outbox = Outbox(postgresql.url if made_by == "us" else create_engine(postgresql.url))
+    postgresql.own(outbox.store.bound_engine)
+
+    def long_enough(ctx: TaskContext) -> None:
+        """Idle in its transaction, for longer than the shortest time-out above."""
+        pid = ctx.connection.connection.dbapi_connection.info.backend_pid
+        idle = (
+            f"SELECT state <> 'idle in transaction' OR clock_timestamp() - state_change > interval '300ms' FROM "
+            f"pg_stat_activity WHERE pid = {pid}"
+        )
+        until(lambda: watching.execute(idle).fetchone() in [(True,), None])
+
+    def effect(ctx: TaskContext, text: str) -> str:
+        if setting.name == "idle_in_transaction_session_timeout":
+            long_enough(ctx)
+        if ctx.attempt == 1:
+            raise ValueError(text * 1000)
+        return text
+
+    def plain_effect(ctx: TaskContext, text: str) -> str:
+        if ctx.attempt == 1:
+            raise ValueError(text * 1000)
+        return text
+
+    soon = RetryPolicy(max_attempts=2, wait=0)
+    text = "naïve" if made_by == "host" and setting.name == "client_encoding" else TEXT
+    tasks = [
+        outbox.task(plain_effect, name="tests.plain", retry=soon),
+        outbox.task(effect, name="tests.effect", retry=soon, transactional=True),
+    ]
+    watching = psycopg.connect(plain(postgresql.url), autocommit=True, options="-c statement_timeout=0")
+    for task in tasks:
+        for key in (None, "k"):
+            postgresql.store.enqueue(
+                NewTask(id=uuid7(), task_name=task.name, args=json.dumps({"text": text}), partition_key=key)
+            )
+    worker = outbox.worker(concurrency=2, poll=0.05)
+    worker.start()
+    try:
+        until(lambda: left(postgresql) == 0, seconds=20)
+    finally:
+        assert worker.stop()
+        watching.close()
+    ended = postgresql.rows("SELECT status, attempt, recovery_attempts, result FROM task_executions")
+    assert ended == [(TaskStatus.COMPLETED.value, 2, 0, json.dumps(text, ensure_ascii=False))] * 4
+    assert worker.is_healthy
+
+
+def test_the_commands_are_not_concerned(postgresql, setting):
+    postgresql.add(postgresql.store)
+    dead = postgresql.add(postgresql.store, queue="dead", args=json.dumps({"text": TEXT}))
+    [claim] = postgresql.claim(1, postgresql.store, queues=["dead"])
+    postgresql.store.fail(claim, TEXT)
+    commands: list[list[str]] = [
+        ["status"],
+        ["task", "list"],
+        ["task", "show", str(dead.id)],
+        ["task", "explain", str(dead.id)],
+        ["failed", "list"],
+        ["queue", "list"],
+        ["verify"],
+        ["upgrade", postgresql.url],
+    ]
+    for command in commands:
+        environment = {"OUTBOXQ_DATABASE_URL": postgresql.url}
+        result = CliRunner().invoke(main, command, env=environment, catch_exceptions=False)
+        assert result.exit_code == 0, (command, result.output)
