@@ -342,6 +342,12 @@ class PostgresDialect(Dialect):
     def cannot_write_now(self, error: BaseException) -> bool:
         return postgresql_errors.cannot_write_now(error)
 
+    def comes_from_outside(self, error: BaseException) -> bool:
+        return postgresql_errors.comes_from_outside(error)
+
+    def is_spoilt(self, raw: Any) -> bool:
+        return postgresql_session.is_spoilt(raw)
+
 
 _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
