@@ -13,6 +13,7 @@ from .context import Unit
 from .errors import LeaseLost
 from .executor import execute, failed, released
 from .failpoints import Failpoint, Reach
+from .failure_log import say
 from .host import Host
 from .interruptions import Interruptions
 from .maintenance import Held, Leases
@@ -96,10 +97,9 @@ class Handling:
             if self._completer.begin(claim):
                 return True
             log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
-        except Exception:
-            log.exception(
-                "task %s (%s): its beginning could not be written; it is given back", claim.id, claim.task_name
-            )
+        except Exception as error:  # noqa: BLE001
+            what = f"task {claim.id} ({claim.task_name}): its beginning could not be written; it is given back"
+            say(log, logging.ERROR, what, error)
             held.ending = True
             self._completer.put(released(claim, "its beginning could not be written", delay=_LATER))
         return False

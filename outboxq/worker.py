@@ -22,6 +22,7 @@ from .distributor import Health, create_work_distributor
 from .errors import ConfigurationError, OutcomesRefused
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach, unarmed
+from .failure_log import say
 from .handling import Handling
 from .host import Host
 from .maintenance import Held, Leases, Loop, Presence, partitions_pause
@@ -361,8 +362,8 @@ class Worker:
                     "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
                 )
             return len(lost)
-        except Exception:
-            log.exception("could not give back %d tasks; their leases will run out", len(claims))
+        except Exception as error:  # noqa: BLE001
+            say(log, logging.ERROR, f"could not give back {len(claims)} tasks; their leases will run out", error)
             return 0
 
     def _die(self, error: BaseException) -> None:

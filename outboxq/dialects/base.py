@@ -117,6 +117,10 @@ class Dialect(ABC):
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same transaction may well succeed when run again from its start."""
 
+    def is_of_standby(self, error: BaseException, raw: Any) -> bool:  # noqa: ARG002 - where there are none
+        """Return whether the error says that the server behind a driver's connection is a standby, and takes no writes."""
+        return False
+
     @abstractmethod
     def is_locked_out(self, error: BaseException) -> bool:
         """Return whether a row stayed locked by another transaction for longer than ours waits for one."""

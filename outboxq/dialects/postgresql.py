@@ -336,6 +336,9 @@ class PostgresDialect(Dialect):
     def is_transient(self, error: BaseException) -> bool:
         return postgresql_errors.is_transient(error)
 
+    def is_of_standby(self, error: BaseException, raw: Any) -> bool:
+        return postgresql_errors.names_standby(error, raw)
+
     def is_locked_out(self, error: BaseException) -> bool:
         return postgresql_errors.is_locked_out(error)
 
