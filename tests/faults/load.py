@@ -106,7 +106,7 @@ class Load:
         while len(self.acknowledged) < self.tasks and not self._over.wait(0.01):
             kind = "ledger" if len(self.acknowledged) % 2 else "errand"
             try:
-                self._enqueue(self.database.store, kind, self._chance.uniform(0.01, 0.2))
+                self._enqueue(self.database.store, kind, self._chance.uniform(0.01, 0.1))
             except Exception as error:  # noqa: BLE001 - for the test to see
                 self.refused.append(error)
 
