@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from outboxq.model import ENDS_CLAIM, EventType, ExecutionEvent
+from outboxq.model import ENDS_CLAIM, INTERRUPTED, EventType, ExecutionEvent
 from tests.faults.runs import Run
 
 TAKEN_BACK = {EventType.RESET, EventType.ABANDONED}
@@ -97,6 +97,8 @@ class Judge:
     ) -> str | None:
         if end and end.event_type in {EventType.RETRY_SCHEDULED, EventType.SNOOZED}:
             return "its own policy"
+        if end and end.event_type is EventType.RELEASED and end.event_data.get("reason") == INTERRUPTED:
+            return "its transaction was interrupted, with all it did"
         if end and end.event_type is EventType.RELEASED:
             told = any(one.kind == "stop" and one.pid == run.pid and one.began <= over for one in self._struck)
             return "its worker was told to stop" if told else None
