@@ -97,11 +97,8 @@ class Judge:
     ) -> str | None:
         if end and end.event_type in {EventType.RETRY_SCHEDULED, EventType.SNOOZED}:
             return "its own policy"
-        if end and end.event_type is EventType.RELEASED and end.event_data.get("reason") == INTERRUPTED:
-            return "its transaction was interrupted, with all it did"
         if end and end.event_type is EventType.RELEASED:
-            told = any(one.kind == "stop" and one.pid == run.pid and one.began <= over for one in self._struck)
-            return "its worker was told to stop" if told else None
+            return self._excuse_release(run, end, over)
         if end and end.event_type not in TAKEN_BACK:
             return None
         for one in self._struck:
@@ -116,6 +113,12 @@ class Judge:
             if one.task_id == run.task_id:
                 return "an administrator's call held just this task"
         return None
+
+    def _excuse_release(self, run: Run, end: ExecutionEvent, over: float) -> str | None:
+        if end.event_data.get("reason") == INTERRUPTED:
+            return "its transaction was interrupted, with all it did"
+        told = any(one.kind == "stop" and one.pid == run.pid and one.began <= over for one in self._struck)
+        return "its worker was told to stop" if told else None
 
     def _blow(self, claimed: float, over: float) -> str:
         found = [
