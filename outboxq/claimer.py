@@ -15,6 +15,7 @@ from .crew import Crew
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint, Reach
+from .failure_log import FailureLog, say
 from .maintenance import Held, Leases
 from .model import SUSPECT, Claim
 from .store import Store
@@ -96,14 +97,15 @@ class Claimer(threading.Thread):
 
     def run(self) -> None:
         try:
-            failures = 0
+            failures, failing = 0, FailureLog(log)
             while not self._stopping.is_set() and self._left != 0:
                 try:
                     over = self._turn()
                     failures = 0
-                except Exception:
+                    failing.worked("claiming works again")
+                except Exception as error:  # noqa: BLE001 - whatever it was, the worker is to go on
                     failures += 1
-                    log.exception("claiming failed; no task was started")
+                    failing.failed("claiming failed; no task was started", error)
                     pause = min(0.1 * 2**failures, _LONGEST_PAUSE)
                     self._stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
                     continue
@@ -260,8 +262,8 @@ class Claimer(threading.Thread):
             self._reach(Failpoint.BEFORE_RELEASE)
             self._store.finish([released(claim, STOPPED) for claim in claims])
             self._reach(Failpoint.AFTER_RELEASE)
-        except Exception:
-            log.exception("could not give back %d tasks; their leases will run out", len(claims))
+        except Exception as error:  # noqa: BLE001
+            say(log, logging.ERROR, f"could not give back {len(claims)} tasks; their leases will run out", error)
 
     def _is_quiet(self) -> bool:
         """Nothing runs and nothing is to be written: what a claim does not find now is not there."""
@@ -272,5 +274,7 @@ class Claimer(threading.Thread):
         try:
             for outcome in self._unknown.outcomes(claims):
                 self._completer.put(outcome)
-        except Exception:
-            log.exception("could not give back %d unknown tasks; their leases will run out", len(claims))
+        except Exception as error:  # noqa: BLE001
+            say(
+                log, logging.ERROR, f"could not give back {len(claims)} unknown tasks; their leases will run out", error
+            )

@@ -16,6 +16,7 @@ from uuid import UUID
 from .errors import OutcomesRefused
 from .executor import unwritable
 from .failpoints import Failpoint, Reach
+from .failure_log import FailureLog, say
 from .maintenance import Leases
 from .model import Claim, EventType, Outcome
 from .store import Store
@@ -29,7 +30,6 @@ _LONGEST_PAUSE = 5.0
 _LOOK = 0.1
 _BEFORE_SUSPECT = 2.0
 """Seconds for which a suspect waits until earlier outcomes are written: a death must not take them along."""
-_SAY_EVERY = 60.0
 _MOST_REFUSED = 3
 """So many outcomes in a row that the database refuses for good are no matter of a single task: the worker stops."""
 
@@ -78,7 +78,7 @@ class Completer(threading.Thread):
         self._locked_until = math.inf
         """When the locked ones are tried again (`time.monotonic()`)."""
         self._refused = 0
-        self._said_at = -math.inf
+        self._failing = FailureLog(log, level=logging.WARNING)
 
     def put(self, outcome: Outcome) -> None:
         self._outcomes.put(outcome)
@@ -198,6 +198,7 @@ class Completer(threading.Thread):
             else:
                 self._refused = 0
                 self.writes.set()
+                self._failing.worked("outcomes are written again")
                 return ended
 
     def _one_by_one(self, outcomes: Sequence[Outcome]) -> _Ended:
@@ -220,9 +221,7 @@ class Completer(threading.Thread):
         else:
             return False
         self.writes.clear()
-        if time.monotonic() - self._said_at > _SAY_EVERY:
-            self._said_at = time.monotonic()
-            log.warning("%d outcomes wait for the database, which could not write them: %s", outcomes, error)
+        self._failing.failed(f"{outcomes} outcomes wait for the database, which could not write them", error)
         self._store.gone.wait(pause)
         return True
 
@@ -231,7 +230,8 @@ class Completer(threading.Thread):
 
         Raises OutcomesRefused where that cannot be written either, again and again.
         """
-        log.error("task %s: its outcome %s could not be written", outcome.claim.id, outcome.event_type, exc_info=error)
+        what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
+        say(log, logging.ERROR, what, error)
         if self._store.gone.is_set():
             return frozenset(), frozenset()
         self.writes.set()  # the database has answered

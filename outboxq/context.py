@@ -37,6 +37,9 @@ class Unit(Protocol):
     def flush(self) -> None:
         """Write what is still held back, before the completion is."""
 
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Return whether an error from outside, of which `error` tells, ended this transaction: nobody's failure."""
+
 
 class TaskContext:
     """Given to a task whose first parameter is annotated with it."""

@@ -68,9 +68,9 @@ def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float)
         return _failed(claim, task, error, elapsed=elapsed)
 
 
-def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0)) -> Outcome:
+def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
     """Given back unfinished: nothing is counted, and another worker may have it after the delay."""
-    return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason})
+    return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 
 
 def unwritable(outcome: Outcome, refused: Exception) -> Outcome:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach
+from .failure_log import say
 from .maintenance import Leases
 from .model import Claim
 from .store import Store
@@ -66,6 +67,6 @@ class Handback:
                     "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
                 )
             return ended
-        except Exception:
-            log.exception("could not give back %d tasks; their leases will run out", len(outcomes))
+        except Exception as error:  # noqa: BLE001
+            say(log, logging.ERROR, f"could not give back {len(outcomes)} tasks; their leases will run out", error)
             return ended

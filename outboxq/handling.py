@@ -13,15 +13,18 @@ from .context import Unit
 from .errors import LeaseLost
 from .executor import execute, failed, released
 from .failpoints import Failpoint, Reach
+from .failure_log import say
 from .host import Host
+from .interruptions import Interruptions
 from .maintenance import Held, Leases
-from .model import SUSPECT, EventType, Outcome
+from .model import SUSPECT, EventType, Outcome, Retry
 from .store import Store
 from .task import Registry, Task
 
 log = logging.getLogger("outboxq.worker")
 
 _LATER = timedelta(seconds=1)
+_FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 
 
@@ -29,14 +32,25 @@ class Handling:
     """Runs claims, and passes on what becomes of them."""
 
     def __init__(
-        self, store: Store, tasks: Registry, leases: Leases, completer: Completer, *, host: Host, reach: Reach
+        self,
+        store: Store,
+        tasks: Registry,
+        leases: Leases,
+        completer: Completer,
+        *,
+        own: Store,
+        host: Host,
+        reach: Reach,
     ) -> None:
-        """`store` is the application's: in its connections, transactional tasks write."""
+        """`store` is the application's: in its connections, transactional tasks write. `own`: the worker's, for what must not
+        wait until a handler gives one of those back.
+        """
         self._store = store
         self._host = host
         self._tasks = tasks
         self._leases = leases
         self._completer = completer
+        self._interruptions = Interruptions(own)
         self._reach = reach
 
     def handle(self, held: Held) -> None:
@@ -83,10 +97,9 @@ class Handling:
             if self._completer.begin(claim):
                 return True
             log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
-        except Exception:
-            log.exception(
-                "task %s (%s): its beginning could not be written; it is given back", claim.id, claim.task_name
-            )
+        except Exception as error:  # noqa: BLE001
+            what = f"task {claim.id} ({claim.task_name}): its beginning could not be written; it is given back"
+            say(log, logging.ERROR, what, error)
             held.ending = True
             self._completer.put(released(claim, "its beginning could not be written", delay=_LATER))
         return False
@@ -115,18 +128,18 @@ class Handling:
 
     def _transact(self, held: Held, task: Task[..., Any]) -> Outcome | None:
         """The handler inside one transaction, which its completion joins. None: that is written, or the lease was lost."""
-        claim, has_begun = held.claim, False
+        claim, unit, undone = held.claim, None, None
         began = time.monotonic()
         try:
             with self._host.unit(self._store) as unit:
-                has_begun = True
                 held.context.join(unit)
                 if self._store.dialect.one_writer:
                     self._keep_lease(held, unit)
                 self._reach(Failpoint.TRANSACTION_BEGUN)
                 outcome = execute(claim, task, held.context)
                 if outcome.event_type is not EventType.COMPLETED:
-                    raise _Undone(outcome)
+                    undone = _Undone(outcome, error=_interruption(held, outcome, unit))
+                    raise undone
                 unit.flush()
                 held.ending = True
                 if self._store.finish([outcome], using=unit.target):
@@ -138,16 +151,31 @@ class Handling:
             self._completer.ended([claim])
             self._tell(held, outcome)
             _log(outcome, task, time.monotonic() - began)
-        except _Undone as undone:
-            return undone.outcome
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
-        except Exception as error:  # noqa: BLE001 - a constraint that is checked at commit, a lost connection: the task failed
-            if not has_begun and self._store.may_pass(error):  # the handler was not called: no attempt is used
-                return released(claim, "no transaction could be begun", delay=_LATER)
-            held.context.error = error
-            return failed(claim, task, error)
+        except Exception as error:  # noqa: BLE001 - sorted out there
+            if undone is not None:  # also where its connection was lost before the rollback
+                return (undone.error and self._give_back(held, undone.error)) or undone.outcome
+            return self._unwritten(held, task, error, unit)
         return None
+
+    def _unwritten(self, held: Held, task: Task[..., Any], error: Exception, unit: Unit | None) -> Outcome:
+        """Return how a claim ends whose transaction could not be begun, or whose completion not be written with it: a constraint
+        that is checked at commit, a lost connection.
+        """
+        passes = self._store.may_pass(error) or self._store.cannot_write_now(error)
+        if unit is None and passes:  # the handler was not called: no attempt is used
+            return released(held.claim, "no transaction could be begun", delay=_LATER)
+        interrupted = passes or (unit is not None and unit.was_interrupted(error))
+        if interrupted and (given_back := self._give_back(held, error)):
+            return given_back
+        held.context.error = error
+        return failed(held.claim, task, error)
+
+    def _give_back(self, held: Held, error: BaseException) -> Outcome | None:
+        """The task's transaction came to its end by an error from outside. None: it counts as a failed attempt all the same."""
+        held.ending = True  # the database may have to come back first
+        return self._interruptions.outcome(held.claim, error)
 
     def _keep_lease(self, held: Held, unit: Unit) -> None:
         """The transaction has the only lock there is: if the lease is ours now, nobody takes it until the end.
@@ -162,8 +190,18 @@ class Handling:
 class _Undone(Exception):
     """What the handler did is rolled back; this is how its claim ends instead."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: Outcome, *, error: BaseException | None) -> None:
+        """`error`: one from outside that ended the transaction; None: the handler alone did."""
         self.outcome = outcome
+        self.error = error
+
+
+def _interruption(held: Held, outcome: Outcome, unit: Unit) -> BaseException | None:
+    """Return the handler's error if one from outside is behind it. What the handler asked for (a Retry, too) is its own."""
+    error = held.context.error
+    if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
+        return None
+    return error if unit.was_interrupted(error) else None
 
 
 def _log(outcome: Outcome, task: Task[..., Any], seconds: float) -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from .context import TaskContext
 from .failpoints import Failpoint, Reach
+from .failure_log import FailureLog
 from .model import Claim
 from .store import Lease, Store
 
@@ -58,6 +59,7 @@ class Leases:
         """To be called when the next beat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, Held] = {}
         self._lock = threading.Lock()
+        self._failing = FailureLog(log)
 
     def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[Held]:
         """Keep these alive, once `changed()` is called. `sent`: `time.monotonic()` before the claim was sent."""
@@ -125,12 +127,13 @@ class Leases:
             self._reach(Failpoint.BEFORE_BEAT)
             beats = self._store.heartbeat([one.claim for one in held])
             self._reach(Failpoint.AFTER_BEAT)
-        except Exception:
-            log.exception("heartbeat for %d tasks failed; trying again", len(held))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next beat may come through
+            self._failing.failed(f"heartbeat for {len(held)} tasks failed; trying again", error)
             for one in held:
                 one.next_beat = sent + self._again(one.claim)
                 self._complain_of_silence(one)
             return
+        self._failing.worked("the heartbeat works again")
         for one in held:
             beat = beats.get(one.claim.id)
             if beat is None:
@@ -264,6 +267,7 @@ class Loop(threading.Thread):
         self._looking = threading.Event()
 
     def run(self) -> None:
+        failing = FailureLog(log)
         try:
             while not self._stopped:
                 if self._looking.wait(self._pause()):
@@ -271,8 +275,9 @@ class Loop(threading.Thread):
                     continue
                 try:
                     self._once()
-                except Exception:
-                    log.exception("%s failed; going on", self.name)
+                    failing.worked(f"{self.name} works again")
+                except Exception as error:  # noqa: BLE001
+                    failing.failed(f"{self.name} failed; going on", error)
             self._last()
         except BaseException as error:
             self._died(error)

@@ -122,6 +122,10 @@ class OnDeadLetter(StrEnum):
 
 UNKNOWN_TASK = "unknown task"
 """The reason in the event of a release by a worker that does not know the task's name."""
+INTERRUPTED = "interrupted transaction"
+"""The reason in the event of a release of a transactional task whose transaction an error from outside had ended."""
+MAX_INTERRUPTIONS = 5
+"""How often in a row that is nobody's failure. Any end by the task's own handler begins anew."""
 LONGEST = timedelta(days=36500)
 """The longest lease, timeout or delay that can be asked for."""
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from .failpoints import Failpoint, Reach
+from .failure_log import say
 from .maintenance import Leases
 from .model import TaskStatus
 from .store import Lease, LeaseLook, Recovered, Store
@@ -138,7 +139,9 @@ class Recovery:
             if self._store.may_pass(error) or self._store.cannot_write_now(error):
                 raise
             if len(leases) == 1:
-                log.exception("task %s cannot be taken back; run: outboxq verify --repair", leases[0].id)
+                say(
+                    log, logging.ERROR, f"task {leases[0].id} cannot be taken back; run: outboxq verify --repair", error
+                )
                 self._broken[leases[0]] = time.monotonic() + _BROKEN
                 return []
         return [one for lease in leases for one in self._recover([lease])]

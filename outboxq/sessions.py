@@ -153,6 +153,9 @@ class _Joined:
             return self._unit.target
         return self.session.connection(bind_arguments={"bind": self.connection})
 
+    def was_interrupted(self, error: BaseException) -> bool:
+        return self._unit.was_interrupted(error)
+
     def flush(self) -> None:
         with self._unit.releasing():
             if self.session.in_transaction():

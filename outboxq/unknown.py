@@ -13,6 +13,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from .column_types import iso
+from .failure_log import say
 from .model import UNKNOWN_TASK, Claim, EventType, Outcome
 from .store import Store, UnknownRun
 
@@ -90,9 +91,14 @@ class UnknownTasks:
     def _runs(self, claims: Sequence[Claim]) -> Mapping[UUID, UnknownRun]:
         try:
             return self._store.unknown_runs(claims) if claims else {}
-        except Exception:
+        except Exception as error:  # noqa: BLE001
             # Given back too early is better than kept until the lease ends, which would count as the death of a worker.
-            log.exception("could not look up how often %d unknown tasks were given back before", len(claims))
+            say(
+                log,
+                logging.ERROR,
+                f"could not look up how often {len(claims)} unknown tasks were given back before",
+                error,
+            )
             return {}
 
     def _remember(self, claims: Sequence[Claim]) -> None:

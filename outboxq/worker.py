@@ -144,7 +144,7 @@ class Worker:
         )
         self._crew: Crew[Held] = Crew(
             size,
-            Handling(store, tasks, self._leases, self._completer, host=host, reach=reach).handle,
+            Handling(store, tasks, self._leases, self._completer, own=self._store, host=host, reach=reach).handle,
             prefetch=ahead,
             died=self._die,
             left=host.leave,

@@ -130,6 +130,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 LONG = (
     "test_campaign.py",
+    "test_outages.py",
     "test_wheel_install.py",
     "test_house.py",
     "test_shops_under_load.py",

@@ -529,6 +529,40 @@ MUTANTS = (
         (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
         ("tests/dialects/test_encodings.py",),
     ),
+    Mutant(
+        "interruptions are given back without a limit",
+        "outboxq/interruptions.py",
+        (("        if before >= MAX_INTERRUPTIONS:\n", "        if before < 0:\n"),),
+        ("tests/contract/test_interruptions.py",),
+    ),
+    Mutant(
+        "an error from outside on another connection interrupts the task's transaction",
+        "outboxq/dialects/base.py",
+        (
+            (
+                "self.comes_from_outside(one) and (spoilt or any(one is each for each in known))",
+                "self.comes_from_outside(one)",
+            ),
+        ),
+        ("tests/contract/test_interruptions.py",),
+    ),
+    Mutant(
+        "a connection to a standby is kept",
+        "outboxq/store/base.py",
+        (
+            (
+                "                        if self.dialect.is_of_standby(error, raw):\n",
+                "                        if False:\n",
+            ),
+        ),
+        ("tests/faults/test_standby.py",),
+    ),
+    Mutant(
+        "what fails again and again is said each time",
+        "outboxq/failure_log.py",
+        (("            if now - self._said.get(kind, -math.inf) < SAY_EVERY:\n", "            if False:\n"),),
+        ("tests/unit/test_failure_log.py",),
+    ),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy import Engine, FromClause, Select
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import PendingRollbackError
 
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from .catalogue import Statements
+from .causes import causes
 from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
@@ -116,6 +118,10 @@ class Dialect(ABC):
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same transaction may well succeed when run again from its start."""
 
+    def is_of_standby(self, error: BaseException, raw: Any) -> bool:  # noqa: ARG002 - where there are none
+        """Return whether the error says that the server behind a driver's connection is a standby, and takes no writes."""
+        return False
+
     @abstractmethod
     def is_locked_out(self, error: BaseException) -> bool:
         """Return whether a row stayed locked by another transaction for longer than ours waits for one."""
@@ -123,6 +129,29 @@ class Dialect(ABC):
     @abstractmethod
     def cannot_write_now(self, error: BaseException) -> bool:
         """Return whether the database takes no writes for want of disk or memory, or because its disk fails."""
+
+    @abstractmethod
+    def comes_from_outside(self, error: BaseException) -> bool:
+        """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for a reason that lies outside of it: a
+        lost connection, a restart, a deadlock, no room.
+        """
+
+    @abstractmethod
+    def is_spoilt(self, raw: Any) -> bool:
+        """Return whether an error has ended the transaction on a driver's connection, or leaves nothing but its rollback."""
+
+    def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
+        """Return whether a transaction on a driver's connection came to its end by an error from outside, of which `error` tells.
+
+        That may be `error` itself or what led to it. `known` are errors of this very connection; any other must have spoilt
+        it, for a handler may have more than one connection.
+        """
+        spoilt, gone = self.is_spoilt(raw), getattr(raw, "closed", False)
+        return any(
+            (self.comes_from_outside(one) and (spoilt or any(one is each for each in known)))
+            or (gone and isinstance(one, PendingRollbackError))
+            for one in causes(error)
+        )
 
     @abstractmethod
     def own_url(self, url: URL) -> URL:

@@ -337,11 +337,20 @@ class PostgresDialect(Dialect):
     def is_transient(self, error: BaseException) -> bool:
         return postgresql_errors.is_transient(error)
 
+    def is_of_standby(self, error: BaseException, raw: Any) -> bool:
+        return postgresql_errors.names_standby(error, raw)
+
     def is_locked_out(self, error: BaseException) -> bool:
         return postgresql_errors.is_locked_out(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
         return postgresql_errors.cannot_write_now(error)
+
+    def comes_from_outside(self, error: BaseException) -> bool:
+        return postgresql_errors.comes_from_outside(error)
+
+    def is_spoilt(self, raw: Any) -> bool:
+        return postgresql_session.is_spoilt(raw)
 
 
 _STRING = r'"([^"\\]|\\.)*"'

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 from sqlalchemy.exc import DBAPIError
 
-# Deadlock, serialization failure, lock not available, statement timeout, and the server going away.
-_TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"})
+# Deadlock, serialization failure, lock not available, statement timeout, and the server or the connection going away.
+_OUTSIDE = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "57P04", "57P05", "25006", "25P03", "25P04"})
+_TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
+_READ_ONLY, _NOT_SUPPORTED = "25006", "0A000"
 _NO_CONNECTION = "08"
 _NO_ROOM = ("53", "58")
 """Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
@@ -25,20 +29,58 @@ def is_transient(error: BaseException) -> bool:
     """Return whether the same transaction may well succeed when run again from its start."""
     if not isinstance(error, DBAPIError):
         return False
-    state = _state(error)
-    if error.connection_invalidated or (state == "" and type(error.orig).__name__ == "OperationalError"):
-        return True
-    return state in _TRANSIENT_STATES or state.startswith(_NO_CONNECTION)
+    return _is_lost(error) or _state(error) in _TRANSIENT_STATES or is_of_standby(error)
 
 
 def is_locked_out(error: BaseException) -> bool:
     """Return whether a row stayed locked for longer than `lock_timeout`."""
-    return _state(error) == _LOCK_NOT_AVAILABLE
+    return isinstance(error, DBAPIError) and _state(error) == _LOCK_NOT_AVAILABLE
 
 
 def cannot_write_now(error: BaseException) -> bool:
     """Return whether the server has no room, no memory, or a disk that fails."""
-    return _state(error).startswith(_NO_ROOM) and not is_transient(error)
+    return isinstance(error, DBAPIError) and _state(error).startswith(_NO_ROOM) and not is_transient(error)
+
+
+def comes_from_outside(error: BaseException) -> bool:
+    """Return whether a transaction ended for a reason that lies outside of it; `error` is SQLAlchemy's or psycopg's.
+
+    A lock that was not to be had in time and a statement that took too long are not among them: the transaction chose how long
+    it waits.
+    """
+    state = _state(error)
+    return _is_lost(error) or state in _OUTSIDE or state.startswith(_NO_ROOM) or is_of_standby(error)
+
+
+def is_of_standby(error: BaseException) -> bool:
+    """Return whether a server that is no primary (yet) has refused to begin a transaction that writes.
+
+    Its words depend on its language; only our BEGIN meets this SQLSTATE with a statement that is none of a feature.
+    """
+    begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
+    return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))
+
+
+def names_standby(error: BaseException, raw: Any) -> bool:
+    """Return whether the error says that the server behind a driver's connection takes no writes because it is a standby."""
+    if is_of_standby(error):
+        return True
+    return _state(error) == _READ_ONLY and raw.info.parameter_status("in_hot_standby") == "on"
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Return whether the connection was lost, or could not be made."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    cause, state = _driver_error(error), _state(error)
+    return state.startswith(_NO_CONNECTION) or (state == "" and type(cause).__name__ == "OperationalError")
+
+
+def _driver_error(error: BaseException) -> BaseException | None:
+    """Return psycopg's own error; None: it is none of PostgreSQL's."""
+    if isinstance(error, DBAPIError):
+        return error.orig
+    return error if isinstance(error, psycopg.Error) else None
 
 
 def add_hint(error: BaseException) -> None:
@@ -54,4 +96,4 @@ def add_hint(error: BaseException) -> None:
 
 def _state(error: BaseException) -> str:
     """Return the server's SQLSTATE; "": it gave none."""
-    return getattr(error.orig, "sqlstate", None) or "" if isinstance(error, DBAPIError) else ""
+    return getattr(_driver_error(error), "sqlstate", None) or ""

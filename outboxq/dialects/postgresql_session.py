@@ -134,6 +134,11 @@ def is_open(raw: psycopg.Connection[Any]) -> bool:
     return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
 
 
+def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
+    """Return whether the transaction is aborted, or the connection lost."""
+    return raw.closed or raw.info.transaction_status in {TransactionStatus.INERROR, TransactionStatus.UNKNOWN}
+
+
 def is_marked(raw: psycopg.Connection[Any]) -> bool:
     """Return whether HANDLER began this transaction, as far as the server has told. Some poolers do not pass that on."""
     return raw.info.parameter_status(_MARK) == "on"

@@ -289,9 +289,18 @@ class SqliteDialect(Dialect):
     def cannot_write_now(self, error: BaseException) -> bool:
         return _code(error) in _NO_ROOM
 
+    def comes_from_outside(self, error: BaseException) -> bool:
+        return _code(error) in _FAILS
+
+    def is_spoilt(self, raw: Any) -> bool:  # noqa: ARG002
+        # SQLite takes back the statement alone, and keeps no trace of it. But a disk that is full or fails is no fault of the
+        # handler's, whichever of its files it wrote to.
+        return True
+
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM})
+_FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
+_NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}
 
 
 def _code(error: BaseException) -> int | None:

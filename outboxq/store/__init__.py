@@ -10,6 +10,7 @@ from .dead_letters import DeadLetter, DeadLetters
 from .enqueue import Enqueue, check
 from .explaining import Explaining, Explanation, Reason
 from .fanout import Fanout, check_subscription
+from .interruptions import Interruptions
 from .listing import Listing
 from .queues import Queues, QueueSettings
 from .reading import Look, Reading
@@ -67,6 +68,7 @@ class Store(
     Registry,
     Explaining,
     Unknown,
+    Interruptions,
 ):
     """Everything outboxq does to its tables, usable on its own from any synchronous code.
 

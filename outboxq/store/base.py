@@ -22,6 +22,7 @@ from ..context import current
 from ..dialects import Begin, Dialect, dialect_for
 from ..engine import is_own, reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget
+from ..failure_log import say, sentence
 from ..payload import sanitize
 from ..revisions import ensure_fit
 from ..target import SqlalchemyTarget, Target, target_of
@@ -168,7 +169,10 @@ class Transactions:
                 except BaseException as error:
                     # SQLAlchemy may be told not to roll back what it believes to be autocommit; the transaction is ours.
                     with suppress(Exception):
-                        connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
+                        raw: Any = connection.connection.dbapi_connection
+                        raw.rollback()
+                        if self.dialect.is_of_standby(error, raw):
+                            connection.invalidate(error)  # of a URL's hosts, another may be the primary by now
                     if isinstance(error, Exception) and begin is not Begin.HANDLER:  # else it is the user's
                         target.explain(error)
                     raise
@@ -256,8 +260,8 @@ class Transactions:
         try:
             with self._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
                 forget.run(target.execute, self._values(target))
-        except Exception:
-            log.info("what sleeping workers had asked for could not be tidied up", exc_info=True)
+        except Exception as error:  # noqa: BLE001
+            say(log, logging.INFO, "what sleeping workers had asked for could not be tidied up", error)
 
     def _check_database(self, target: Target) -> None:
         ours = self.bound_engine
@@ -343,5 +347,8 @@ def _storable(value: Any) -> Any:
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:
+    """Told once of each transaction, however often it is run again: a server may be away for long."""
     error = state.outcome.exception() if state.outcome else None
-    log.info("transaction failed (%s); running it again, attempt %d", type(error).__name__, state.attempt_number + 1)
+    level = logging.INFO if state.attempt_number == 1 else logging.DEBUG
+    why = sentence(error) if error else "no error"
+    log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)

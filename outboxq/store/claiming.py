@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ..dialects import Begin, Row
 from ..errors import InvalidArgument
+from ..failure_log import say
 from ..model import Claim, duration
 from ..target import Target
 from .base import identifier, positive, queue_names
@@ -104,10 +105,12 @@ class Claiming(Keys):
             try:
                 begin = Begin.ASYNCHRONOUS if hinted else begin
                 rows, more = self._run(lambda target: part(target, claim, room), begin=begin)
-            except Exception:
+            except Exception as error:
                 if not claimed:
                     raise
-                log.exception("the second part of a claim failed; what the first part claimed is run")
+                say(
+                    log, logging.WARNING, "the second part of a claim failed; what the first part claimed is run", error
+                )
                 return [], False
             claimed.extend(rows)
             return rows, more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -29,7 +30,10 @@ class Unit:
         self._is_marked = begun and target.dialect.mark(self._raw, target.execute)
         self._sessions: list[Session] = []
         self._ends = False
+        self._failures: list[BaseException] = []
+        """Errors after which a savepoint of an aborted transaction was rolled back: they are this connection's."""
         event.listen(target.connection, "commit", self._refuse)
+        event.listen(target.connection, "rollback_savepoint", self._remember)
 
     @cached_property
     def session(self) -> Session:
@@ -69,6 +73,10 @@ class Unit:
             self.connection.invalidate()  # sessions would release savepoints in it that are gone
         raise ended()
 
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Return whether an error from outside, of which `error` tells, ended this transaction: nobody's failure."""
+        return self._target.dialect.was_interrupted(self._raw, error, self._failures)
+
     def end(self) -> None:
         """From now on it may be committed."""
         self._ends = True
@@ -76,6 +84,11 @@ class Unit:
     def close(self) -> None:
         for session in self._sessions:
             session.close()
+
+    def _remember(self, _connection: Any, _name: str, _context: None) -> None:
+        """Called before the savepoint is rolled back, while the transaction still shows what happened to it."""
+        if (error := sys.exception()) is not None and self._target.dialect.is_spoilt(self._raw):
+            self._failures.append(error)
 
     def _refuse(self, _connection: Any) -> None:
         if not self._ends:

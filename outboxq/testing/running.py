@@ -81,7 +81,9 @@ class Runner:
         self._host = _Watched(outbox.host, room, context)
         self._leases = Leases(store, heartbeat=None, reach=unarmed)
         self._completer = _Kept(store, self._leases)
-        self._handling = Handling(store, self._tasks, self._leases, self._completer, host=self._host, reach=unarmed)
+        self._handling = Handling(
+            store, self._tasks, self._leases, self._completer, own=store, host=self._host, reach=unarmed
+        )
 
     def run(self, claim: Claim) -> Ran:
         """Run it, and write its end. Raises KeyboardInterrupt if that is how the handler ended."""

@@ -64,6 +64,21 @@ def entry(ctx: TaskContext, number: int, die: str = "") -> None:
     _die(ctx, die == "after")
 
 
+@outbox.task(name="faults.ledger", queue="faults", lease=2, transactional=True, retry=NEVER)
+def ledger(ctx: TaskContext, seconds: float) -> None:
+    """One effect, in a transaction that stays open for so long; an attempt that fails is its last."""
+    ctx.connection.execute(text("INSERT INTO effects (task) VALUES (:task)"), {"task": ctx.task_id.hex})
+    with _written_down(ctx):
+        time.sleep(seconds)
+
+
+@outbox.task(name="faults.errand", queue="faults", lease=2, retry=NEVER)
+def errand(ctx: TaskContext, seconds: float) -> None:
+    """Outside of the database; an attempt that fails is its last."""
+    with _written_down(ctx):
+        time.sleep(seconds)
+
+
 @outbox.task(name="faults.wait", queue="faults", lease=1)
 def wait(directory: str) -> str:
     """Says who runs it, and waits for leave to end."""

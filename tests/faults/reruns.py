@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from outboxq.model import ENDS_CLAIM, EventType, ExecutionEvent
+from outboxq.model import ENDS_CLAIM, INTERRUPTED, EventType, ExecutionEvent
 from tests.faults.runs import Run
 
 TAKEN_BACK = {EventType.RESET, EventType.ABANDONED}
@@ -98,8 +98,7 @@ class Judge:
         if end and end.event_type in {EventType.RETRY_SCHEDULED, EventType.SNOOZED}:
             return "its own policy"
         if end and end.event_type is EventType.RELEASED:
-            told = any(one.kind == "stop" and one.pid == run.pid and one.began <= over for one in self._struck)
-            return "its worker was told to stop" if told else None
+            return self._excuse_release(run, end, over)
         if end and end.event_type not in TAKEN_BACK:
             return None
         for one in self._struck:
@@ -114,6 +113,12 @@ class Judge:
             if one.task_id == run.task_id:
                 return "an administrator's call held just this task"
         return None
+
+    def _excuse_release(self, run: Run, end: ExecutionEvent, over: float) -> str | None:
+        if end.event_data.get("reason") == INTERRUPTED:
+            return "its transaction was interrupted, with all it did"
+        told = any(one.kind == "stop" and one.pid == run.pid and one.began <= over for one in self._struck)
+        return "its worker was told to stop" if told else None
 
     def _blow(self, claimed: float, over: float) -> str:
         found = [

@@ -63,6 +63,9 @@ class Unit:
     def flush(self):
         pass
 
+    def was_interrupted(self, error):
+        return False
+
 
 def test_it_says_what_the_task_is():
     claim = claim_of()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
 
-from outboxq.model import EventType, ExecutionEvent
+from outboxq.model import INTERRUPTED, EventType, ExecutionEvent
 from tests.faults.reruns import Judge, Struck
 from tests.faults.runs import Run
 
@@ -134,3 +135,13 @@ def test_it_is_put_down_to_what_began_last_but_not_to_another_process():
 
 def test_a_run_of_another_task_is_no_rerun():
     assert list(Judge([], lambda _: story(), lease=2.0).reruns([TWICE[0], run(12, 1, SECOND, 2, task=uuid4())])) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "excuse"),
+    [(INTERRUPTED, "its transaction was interrupted, with all it did"), ("its lease ended before it began", None)],
+)
+def test_an_interrupted_transaction_excuses_and_no_other_release_does(reason, excuse):
+    events = story(EventType.RELEASED)
+    events[1] = replace(events[1], event_data={"reason": reason})
+    assert judged([], events=events).excuse == excuse

@@ -71,7 +71,9 @@ class DjangoHost(Host):
         try:
             with _autocommit(connection), _atomic(connection, durable=True):
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
-                yield DjangoUnit(connection)
+                unit = DjangoUnit(connection)
+                with connection.execute_wrapper(unit.watch):
+                    yield unit
         except BaseException:  # SystemExit, too: the worker's thread is not the callback's to end
             if not committed:
                 raise
@@ -98,6 +100,21 @@ class DjangoUnit:
 
     def __init__(self, connection: Any) -> None:
         self.target = connection
+        self._raw = connection.connection
+        self._failures: list[BaseException] = []
+
+    def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+        """Around each statement of Django's: keep its error, which an `atomic()` inside may have taken back by the end."""
+        try:
+            return execute(sql, params, many, context)
+        except Exception as error:
+            self._failures.append(error.__cause__ or error)
+            raise
+
+    def was_interrupted(self, error: BaseException) -> bool:
+        """Return whether an error from outside, of which `error` tells, ended this transaction: nobody's failure."""
+        dialect = DjangoTarget(self.target, None).dialect
+        return dialect.was_interrupted(self._raw, error, self._failures)
 
     @property
     def connection(self) -> NoReturn:

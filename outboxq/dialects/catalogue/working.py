@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sqlalchemy import CTE
 
-from ...statements import claim, clock, ends, keyed, limits, reading, recovery, unknown, waiting
+from ...statements import claim, clock, ends, interruptions, keyed, limits, reading, recovery, unknown, waiting
 from ...statements.grammar import Statement
 from ..plan import Plan
 from ..prepared import Prepared
@@ -155,6 +155,10 @@ class Working(Catalogue):
     @cached_property
     def releases_as_unknown(self) -> Prepared:
         return self._dialect.prepare(unknown.releases(self._g))
+
+    @cached_property
+    def last_end(self) -> Prepared:
+        return self._dialect.prepare(interruptions.last_end(self._g))
 
     @cached_property
     def delayed_entries(self) -> Prepared:

@@ -293,6 +293,20 @@ class Committed(TransactionTestCase):
         tasks.touch_nothing.enqueue()
         assert work()["touch_nothing"].status == "Completed"
 
+    def test_on_postgresql_an_error_from_outside_uses_no_attempt(self):
+        if connection.vendor == "sqlite":
+            return  # where no server goes away
+        tasks.lose_server.enqueue()
+        tasks.meet_deadlock.enqueue()
+        with self.assertLogs("outboxq.worker", "WARNING") as logs:
+            done = work()
+        assert "its transaction was interrupted" in "".join(logs.output)
+        for name in ("lose_server", "meet_deadlock"):
+            assert (done[name].status, done[name].attempt, done[name].last_error) == ("Ready", 1, None), done[
+                name
+            ].last_error
+        assert Booking.objects.count() == 0
+
     def test_on_sqlite_a_commit_by_hand_fails_the_task(self):
         if connection.vendor == "postgresql":
             return  # where the driver begins the next transaction by itself, it is not known from the first

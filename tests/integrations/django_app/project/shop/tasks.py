@@ -58,6 +58,21 @@ def touch_nothing() -> None:
 
 
 @outbox.task(retry=RetryPolicy.never(), transactional=True)
+def lose_server() -> None:
+    Booking.objects.create(order=7)
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@outbox.task(retry=RetryPolicy.never(), transactional=True)
+def meet_deadlock() -> None:
+    """In a block of its own, so that the transaction around it goes on."""
+    Booking.objects.create(order=7)
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        cursor.execute("DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = '40P01'; END $$")
+
+
+@outbox.task(retry=RetryPolicy.never(), transactional=True)
 def commit_by_hand() -> None:
     Booking.objects.create(order=7)
     with connections["default"].cursor() as cursor:

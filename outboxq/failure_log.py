@@ -1,0 +1,94 @@
+"""What a log says of a failure that comes again and again: a line at once, then one a minute, and one when it is over."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+SAY_EVERY = 60.0
+"""Seconds between two lines about the same failure."""
+_LONGEST = 300
+
+
+class FailureLog:
+    """Says that something fails which is done again and again, without saying it each time.
+
+    Each kind of error is said at once, and then once a minute, also where it comes and goes. May be used by any thread.
+    """
+
+    def __init__(
+        self, log: logging.Logger, *, level: int = logging.ERROR, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log, self._level, self._clock = log, level, clock
+        self._lock = threading.Lock()
+        self._said: dict[str, float] = {}
+        """When each kind of error was said last."""
+        self._unsaid: Counter[str] = Counter()
+        self._failures = 0
+        self._since = math.nan
+        self._is_known = False
+        """A line of the log has told of the present failure, so that its end is news."""
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """Say that `what` ("claiming failed; no task was started") and why, unless that was said within the last minute."""
+        kind, now = _kind(error), self._clock()
+        with self._lock:
+            if not self._failures:
+                self._since = now
+            self._failures += 1
+            if now - self._said.get(kind, -math.inf) < SAY_EVERY:
+                self._unsaid[kind] += 1
+                return
+            self._said = {each: moment for each, moment in self._said.items() if now - moment < SAY_EVERY} | {kind: now}
+            left_out, self._is_known = self._unsaid.pop(kind, 0), True
+        say(self._log, self._level, f"{what} ({left_out} more since this was last said)" if left_out else what, error)
+
+    def worked(self, what: str) -> None:
+        """Say that `what` ("claiming works again"), if the log has told of its failure. Costs nothing where nothing failed."""
+        if not self._failures:
+            return
+        with self._lock:
+            failures, is_known, lasted = self._failures, self._is_known, self._clock() - self._since
+            self._failures, self._is_known = 0, False
+        if failures and is_known:
+            times = "once" if failures == 1 else f"{failures} times"
+            self._log.warning("%s; it had failed %s in %.1f s", what, times, lasted)
+
+
+def say(log: logging.Logger, level: int, what: str, error: BaseException) -> None:
+    """Log that `what`, and why, in one line.
+
+    The traceback, with the whole SQL in it, is for the level DEBUG. An error that is not the database's keeps it: then the
+    mistake is in a program.
+    """
+    ours = not _is_of_database(error)
+    log.log(level, "%s: %s", what, sentence(error), exc_info=error if ours else None)
+    if not ours:
+        log.debug("the whole of this error", exc_info=error)
+
+
+def sentence(error: BaseException) -> str:
+    """Return the error in one line: of the database's what the server or the driver said, without the statement."""
+    cause = getattr(error, "orig", None) or error
+    try:
+        text = str(cause).strip().partition("\n")[0].strip()
+    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that wants to tell of it
+        text = ""
+    name, state = type(cause).__name__, getattr(cause, "sqlstate", None)
+    text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
+    return f"{name}{f' ({state})' if state else ''}{f': {text}' if text else ''}"
+
+
+def _is_of_database(error: BaseException) -> bool:
+    """Return whether the error came from the database, its driver, or the pool of connections to it."""
+    module = type(error).__module__.partition(".")[0]
+    return module in {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"} or isinstance(error, OSError)
+
+
+def _kind(error: BaseException) -> str:
+    cause = getattr(error, "orig", None) or error
+    return f"{type(cause).__module__}.{type(cause).__qualname__} {getattr(cause, 'sqlstate', None) or ''}"

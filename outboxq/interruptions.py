@@ -1,0 +1,61 @@
+"""Transactional tasks whose transaction came to its end by an error from outside: nobody's failure, unless again and again."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from .executor import released
+from .failure_log import sentence
+from .model import INTERRUPTED, MAX_INTERRUPTIONS, Claim, Outcome
+from .payload import sanitize
+from .store import Store
+
+log = logging.getLogger("outboxq.worker")
+
+FIRST_DELAY = timedelta(seconds=1)
+"""Doubled each time: 1, 2, 4, 8 and 16 s, so that a server has half a minute to come back."""
+_CAUSE_BYTES = 500
+
+
+class Interruptions:
+    """Gives such tasks back without a used attempt, later each time; the sixth time in a row counts as their failure.
+
+    Something in the task itself may be what breaks its connection, such as a pause that the server takes for idleness.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """`store`: the worker's own, so that a handler that has all connections of the application's does not matter."""
+        self._store = store
+
+    def outcome(self, claim: Claim, error: BaseException) -> Outcome | None:
+        """Return how the claim ends; None: as an attempt that failed. May wait for the database for half a minute."""
+        try:
+            before = self._store.interruptions(claim)
+        except Exception as refused:  # noqa: BLE001 - sorted out here
+            if not self._store.may_pass(refused):
+                log.warning(
+                    "task %s (%s): how often its transaction was interrupted before cannot be read, so that it counts as a "
+                    "failed attempt: %s",
+                    claim.id,
+                    claim.task_name,
+                    sentence(refused),
+                )
+                return None
+            before = 0  # the release waits for the database as well
+        if before >= MAX_INTERRUPTIONS:
+            return None
+        times, delay = before + 1, FIRST_DELAY * 2**before
+        cause = sentence(error)
+        log.warning(
+            "task %s (%s): its transaction was interrupted and is rolled back; no attempt is used, and it runs again in %g s "
+            "(%d of %d times in a row): %s",
+            claim.id,
+            claim.task_name,
+            delay.total_seconds(),
+            times,
+            MAX_INTERRUPTIONS,
+            cause,
+        )
+        data = {"times": times, "cause": sanitize(cause, limit=_CAUSE_BYTES)}
+        return released(claim, INTERRUPTED, delay=delay, **data)

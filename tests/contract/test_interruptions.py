@@ -1,0 +1,367 @@
+"""A transactional task whose transaction an error from outside ended is given back: that was not its handler's failure."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from outboxq import EventType, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus, interruptions
+from outboxq.model import INTERRUPTED, Claim, Outcome
+from outboxq.store import Store
+from outboxq.store.base import Transactions
+from tests.contract import helpers
+from tests.waiting import until
+
+on_postgresql = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+ONCE = RetryPolicy.never()
+CREATED, CLAIMED, RELEASED, COMPLETED, FAILED = (
+    EventType.CREATED,
+    EventType.CLAIMED,
+    EventType.RELEASED,
+    EventType.COMPLETED,
+    EventType.FAILED,
+)
+KILL = "SELECT pg_terminate_backend(pg_backend_pid())"
+DEADLOCK = "DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = '40P01'; END $$"
+
+
+@pytest.fixture
+def engine(database):
+    engine = database.host_engine()
+    database.run("CREATE TABLE effects (note TEXT)")
+    yield engine
+    engine.dispose()
+    database.run("DROP TABLE effects")
+
+
+@pytest.fixture
+def outbox(engine):
+    return Outbox(engine)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(interruptions, "FIRST_DELAY", timedelta(0))
+
+
+@pytest.fixture
+def run(outbox):
+    """Work until nothing is claimable."""
+
+    def burst(**options):
+        worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
+        worker.start(burst=True)
+        until(lambda: not worker._claimer.is_alive())
+        assert worker.stop()
+        assert outbox.store.verify() == []
+
+    return burst
+
+
+def write(ctx, note):
+    ctx.connection.execute(text("INSERT INTO effects (note) VALUES (:note)"), {"note": note})
+
+
+def notes(database):
+    return [row[0] for row in database.rows("SELECT note FROM effects")]
+
+
+def types(outbox, handle):
+    return [event.event_type for event in outbox.store.history(handle.id)]
+
+
+def terminated(ctx):
+    ctx.connection.exec_driver_sql(KILL)
+
+
+def idle_for_too_long(ctx):
+    ctx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
+    pid = ctx.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+    with ctx.holder.store.bound_engine.connect() as other:
+        gone = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
+        until(lambda: other.execute(gone, {"pid": pid}).scalar_one() == 0)
+    write(ctx, "too late")
+
+
+def deadlocked(ctx):
+    ctx.connection.exec_driver_sql(DEADLOCK)
+
+
+def deadlocked_in_a_savepoint(ctx):
+    with ctx.connection.begin_nested():
+        ctx.connection.exec_driver_sql(DEADLOCK)
+
+
+def told_in_other_words(ctx):
+    try:
+        ctx.connection.exec_driver_sql(KILL)
+    except DBAPIError:
+        raise ValueError("the ledger is closed") from None
+
+
+def of_the_driver(ctx):
+    ctx.connection.connection.driver_connection.execute(KILL)
+
+
+def used_after_it_was_lost(ctx):
+    with pytest.raises(DBAPIError):
+        ctx.connection.exec_driver_sql(KILL)
+    write(ctx, "into nothing")
+
+
+def swallowed(ctx):
+    with pytest.raises(DBAPIError):
+        ctx.connection.exec_driver_sql(KILL)
+
+
+def out_of_room(ctx):
+    ctx.connection.exec_driver_sql("DO $$ BEGIN RAISE 'could not extend file' USING ERRCODE = '53100'; END $$")
+
+
+INTERRUPTING = (
+    terminated,
+    idle_for_too_long,
+    deadlocked,
+    deadlocked_in_a_savepoint,
+    told_in_other_words,
+    of_the_driver,
+    used_after_it_was_lost,
+    swallowed,
+    out_of_room,
+)
+
+
+@on_postgresql
+@pytest.mark.parametrize("interrupt", INTERRUPTING)
+def test_an_error_from_outside_gives_the_task_back_without_an_attempt(outbox, run, database, interrupt):
+    runs = []
+
+    @outbox.task(name="interrupted", transactional=True, retry=ONCE)
+    def interrupted(ctx: TaskContext) -> None:
+        runs.append(ctx.attempt)
+        write(ctx, f"run {len(runs)}")
+        if len(runs) == 1:
+            interrupt(ctx)
+
+    handle = interrupted.using(outbox).enqueue()
+    run()
+    task = outbox.store.get(handle.id)
+    assert types(outbox, handle) == [CREATED, CLAIMED, RELEASED, CLAIMED, COMPLETED], task.last_error
+    assert (task.attempt, runs, notes(database)) == (1, [1, 1], ["run 2"])
+    released = outbox.store.history(handle.id)[2]
+    assert (released.event_data["reason"], released.event_data["times"]) == (INTERRUPTED, 1)
+    assert released.event_data["cause"]
+    assert task.last_error is None
+
+
+@on_sqlite
+def test_a_full_disk_gives_the_task_back_without_an_attempt(outbox, engine, run, database):
+    runs = []
+
+    @outbox.task(name="filling", transactional=True, retry=ONCE)
+    def filling(ctx: TaskContext) -> None:
+        runs.append(ctx.attempt)
+        if len(runs) == 1:
+            pages = ctx.connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            ctx.connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 1}")
+            try:
+                write(ctx, "x" * 1_000_000)
+            finally:
+                ctx.connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        write(ctx, "small")
+
+    handle = filling.using(outbox).enqueue()
+    run()
+    assert types(outbox, handle) == [CREATED, CLAIMED, RELEASED, CLAIMED, COMPLETED]
+    assert (runs, notes(database)) == ([1, 1], ["small"])
+
+
+def test_an_error_at_the_commit_gives_the_task_back_without_an_attempt(outbox, run, database, monkeypatch):
+    losing_commits(monkeypatch, database, 2)
+
+    @outbox.task(name="committing", transactional=True, retry=ONCE)
+    def committing(ctx: TaskContext) -> None:
+        write(ctx, "effect")
+
+    handle = committing.using(outbox).enqueue()
+    run()
+    assert types(outbox, handle) == [CREATED, *[CLAIMED, RELEASED] * 2, CLAIMED, COMPLETED]
+    assert notes(database) == ["effect"]
+
+
+def test_the_sixth_interruption_in_a_row_is_an_attempt_that_failed(outbox, run, database, monkeypatch, caplog):
+    losing_commits(monkeypatch, database, 1000)
+
+    @outbox.task(name="poison", transactional=True, retry=RetryPolicy(max_attempts=2, wait=0))
+    def poison(ctx: TaskContext) -> None:
+        write(ctx, "never")
+
+    handle = poison.using(outbox).enqueue()
+    run()
+    task, history = outbox.store.get(handle.id), outbox.store.history(handle.id)
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, 2)
+    times = [event.event_data["times"] for event in history if event.event_type is RELEASED]
+    assert times == [1, 2, 3, 4, 5] * 2, "the failed attempt begins the count anew"
+    assert notes(database) == []
+    assert caplog.text.count("its transaction was interrupted") == 10
+    assert "5 of 5 times in a row" in caplog.text
+
+
+def test_each_interruption_doubles_the_delay(database, monkeypatch):
+    monkeypatch.setattr(interruptions, "FIRST_DELAY", timedelta(seconds=1))
+    handler = interruptions.Interruptions(database.frozen)
+    database.add()
+    for seconds in (1, 2, 4, 8, 16, None):
+        (claim,) = database.claim(1)
+        outcome = handler.outcome(claim, helpers.lost_connection(database))
+        assert (outcome and outcome.delay) == (seconds and timedelta(seconds=seconds))
+        if outcome:
+            database.frozen.finish([outcome])
+            database.clock.advance(seconds)
+
+
+@pytest.mark.parametrize("between", ["released", "recovered"])
+def test_what_says_nothing_of_the_handler_leaves_the_count_as_it_is(database, between):
+    claim = interrupted_times(database, 3)
+    if between == "released":
+        database.store.release(claim, reason="the worker stopped")
+    else:
+        helpers.recovered(database, claim)
+    (claim,) = database.claim(1)
+    assert database.frozen.interruptions(claim) == 3
+
+
+@pytest.mark.parametrize("end", ["snoozed", "retried", "retried by hand", "redriven"])
+def test_an_end_by_the_handler_or_by_hand_begins_the_count_anew(database, end):
+    claim = interrupted_times(database, 3)
+    store = database.frozen
+    assert store.interruptions(claim) == 3
+    if end == "snoozed":
+        store.finish([Outcome(claim=claim, event_type=EventType.SNOOZED)])
+    elif end == "retried":
+        store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no")])
+    elif end == "redriven":
+        store.fail(claim, "no")
+        store.redrive(claim.id)
+    else:
+        store.schedule_retry(claim.id, database.clock(), 2)
+    (claim,) = database.claim(1)
+    assert store.interruptions(claim) == 0
+
+
+# What stays the handler's own failure.
+
+
+@on_postgresql
+def test_an_error_of_another_connection_is_the_handlers_failure(outbox, engine, run, database):
+    @outbox.task(name="elsewhere", transactional=True, retry=ONCE)
+    def elsewhere(ctx: TaskContext) -> None:
+        other = create_engine(engine.url)
+        try:
+            with other.connect() as connection:
+                connection.exec_driver_sql(KILL)
+        finally:
+            other.dispose()
+
+    handle = elsewhere.using(outbox).enqueue()
+    run()
+    assert types(outbox, handle) == [CREATED, CLAIMED, FAILED]
+
+
+@on_postgresql
+@pytest.mark.parametrize("asked", ["retry", "snooze"])
+def test_what_the_handler_asked_for_after_it_lost_its_connection_counts(outbox, run, database, asked):
+    @outbox.task(name="asking", transactional=True, retry=RetryPolicy(max_attempts=2, wait=0))
+    def asking(ctx: TaskContext) -> None:
+        if types(outbox, handle).count(CLAIMED) > 1:
+            return
+        try:
+            terminated(ctx)
+        except DBAPIError:
+            if asked == "snooze":
+                raise Snooze(0) from None
+            raise Retry(at=database.store.get(handle.id).created_at) from None
+
+    handle = asking.using(outbox).enqueue()
+    run()
+    wanted = EventType.SNOOZED if asked == "snooze" else EventType.RETRY_SCHEDULED
+    assert types(outbox, handle) == [CREATED, CLAIMED, wanted, CLAIMED, COMPLETED]
+
+
+@on_postgresql
+@pytest.mark.parametrize("state", ["55P03", "57014", "23505", "25P02"])
+def test_an_error_that_the_handlers_own_statement_earned_is_its_failure(outbox, run, state):
+    """A lock that it did not want to wait for, a statement that took too long, a violated constraint."""
+
+    @outbox.task(name="earned", transactional=True, retry=ONCE)
+    def earned(ctx: TaskContext) -> None:
+        ctx.connection.exec_driver_sql(f"DO $$ BEGIN RAISE 'no' USING ERRCODE = '{state}'; END $$")
+
+    handle = earned.using(outbox).enqueue()
+    run()
+    assert types(outbox, handle) == [CREATED, CLAIMED, FAILED]
+
+
+@on_postgresql
+def test_an_error_of_the_handlers_stays_its_own_where_the_rollback_finds_the_connection_lost(outbox, engine, run):
+    @outbox.task(name="own", transactional=True, retry=ONCE)
+    def own(ctx: TaskContext) -> None:
+        pid = ctx.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        with psycopg.connect(engine.url.set(drivername="postgresql").render_as_string(hide_password=False)) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", [pid])
+        raise ValueError("mine")
+
+    handle = own.using(outbox).enqueue()
+    run()
+    assert outbox.store.get(handle.id).last_error == "ValueError: mine"
+    assert types(outbox, handle) == [CREATED, CLAIMED, FAILED]
+
+
+def test_a_count_that_may_not_be_read_makes_it_a_failed_attempt(outbox, run, database, monkeypatch, caplog):
+    losing_commits(monkeypatch, database, 1000)
+
+    def refused(self, claim, **options):
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(Store, "interruptions", refused)
+
+    @outbox.task(name="unknown", transactional=True, retry=ONCE)
+    def unknown(ctx: TaskContext) -> None: ...
+
+    handle = unknown.using(outbox).enqueue()
+    run()
+    assert types(outbox, handle) == [CREATED, CLAIMED, FAILED]
+    assert "not yours" in caplog.text
+
+
+def losing_commits(monkeypatch, database, times):
+    """The connections of so many handlers are lost before their commits."""
+    real, lost = Transactions._transaction, []
+
+    @contextmanager
+    def losing(store, begin):
+        with real(store, begin) as target:
+            yield target
+            if begin == "handler" and len(lost) < times:
+                lost.append(begin)
+                raise helpers.lost_connection(database)
+
+    monkeypatch.setattr(Transactions, "_transaction", losing)
+
+
+def interrupted_times(database, times) -> Claim:
+    """A claim of a task that was given back so often, in a row, for its transaction was interrupted."""
+    handler = interruptions.Interruptions(database.frozen)
+    database.add()
+    for _ in range(times):
+        (claim,) = database.claim(1)
+        database.frozen.finish([handler.outcome(claim, helpers.lost_connection(database))])
+    (claim,) = database.claim(1)
+    return claim

@@ -1,0 +1,124 @@
+"""What is done again and again and fails fills no log: a line at once, one a minute, and one when it is over."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import psycopg
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from outboxq.failure_log import FailureLog, say, sentence
+
+log = logging.getLogger("outboxq.tests")
+STATEMENT = "WITH picked AS MATERIALIZED (\n" + "SELECT 1,\n" * 150 + ")"
+
+
+@pytest.fixture
+def clock():
+    """The seconds that it counts, in a list of one."""
+    return [1000.0]
+
+
+@pytest.fixture
+def failing(clock, caplog):
+    caplog.set_level(logging.INFO)
+    return FailureLog(log, clock=lambda: clock[0])
+
+
+def lost():
+    return OperationalError(
+        STATEMENT, {}, psycopg.OperationalError("server closed the connection\nThis probably means")
+    )
+
+
+def full():
+    return OperationalError(STATEMENT, {}, psycopg.errors.DiskFull("could not extend file: No space left on device"))
+
+
+def lines(caplog):
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_the_first_line_comes_at_once_and_is_one_line(failing, caplog):
+    failing.failed("claiming failed", lost())
+    assert lines(caplog) == ["claiming failed: OperationalError: server closed the connection"]
+    assert caplog.text.count("\n") == 1
+
+
+def test_the_traceback_with_its_sql_is_for_debugging(failing, caplog):
+    caplog.set_level(logging.DEBUG)
+    failing.failed("claiming failed", lost())
+    assert [record.levelname for record in caplog.records] == ["ERROR", "DEBUG"]
+    assert "MATERIALIZED" in caplog.text
+
+
+def test_a_mistake_in_the_program_keeps_its_traceback(failing, caplog):
+    try:
+        raise KeyError("task_id")
+    except KeyError as error:
+        failing.failed("claiming failed", error)
+    assert "Traceback" in caplog.text
+
+
+def test_what_goes_on_for_ten_minutes_is_ten_lines_and_none_is_left_out_of_the_count(failing, clock, caplog):
+    for _ in range(1200):
+        failing.failed("claiming failed", lost())
+        clock[0] += 0.5
+    said = lines(caplog)
+    assert len(said) == 10
+    assert said[1] == (
+        "claiming failed (119 more since this was last said): OperationalError: server closed the connection"
+    )
+    left_out = sum(int(found[1]) for line in said if (found := re.search(r"\((\d+) more", line)))
+    assert left_out == 9 * 119
+
+
+def test_another_kind_of_error_is_said_at_once(failing, caplog):
+    for error in (lost(), full(), lost(), full()):
+        failing.failed("claiming failed", error)
+    assert lines(caplog)[1:] == [
+        "claiming failed: DiskFull (53100): could not extend file: No space left on device",
+    ]
+
+
+def test_its_end_is_said_once_with_how_long_it_lasted(failing, clock, caplog):
+    for _ in range(3):
+        failing.failed("claiming failed", lost())
+        clock[0] += 2
+    failing.worked("claiming works again")
+    failing.worked("claiming works again")
+    assert lines(caplog)[1:] == ["claiming works again; it had failed 3 times in 6.0 s"]
+
+
+def test_what_comes_and_goes_is_two_lines_a_minute(failing, clock, caplog):
+    for _ in range(600):
+        failing.failed("claiming failed", lost())
+        failing.worked("claiming works again")
+        clock[0] += 0.5
+    assert len(lines(caplog)) == 10
+
+
+def test_what_never_failed_says_nothing(failing, caplog):
+    failing.worked("claiming works again")
+    assert lines(caplog) == []
+
+
+def test_a_message_of_any_length_is_one_short_line(caplog):
+    say(
+        log,
+        logging.ERROR,
+        "it failed",
+        OperationalError("SELECT", {}, psycopg.OperationalError("x" * 5000 + "\n" + "y" * 5000)),
+    )
+    assert caplog.text.count("\n") == 1
+    assert len(caplog.text) < 500
+
+
+def test_an_error_that_cannot_be_read_is_named(caplog):
+    class Silent(Exception):
+        def __str__(self):
+            raise RuntimeError("no")
+
+    assert sentence(Silent()) == "Silent"
