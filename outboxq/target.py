@@ -338,9 +338,7 @@ def _refusal(using: object) -> str:
     if isinstance(using, Engine):
         return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
     if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
-        return (
-            "this task belongs to another Outbox; pass that one, or the Session or Connection whose transaction it is"
-        )
+        return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
     if name.startswith("sqlalchemy.ext.asyncio"):
         return f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…))"
     if isinstance(using, psycopg.AsyncConnection):
