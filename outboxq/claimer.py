@@ -101,7 +101,9 @@ class Claimer(threading.Thread):
                 try:
                     over = self._turn()
                     failures = 0
-                except Exception:
+                except Exception as error:
+                    if (unusable := self._store.unusable(error)) is not None:
+                        return self._died(unusable)
                     failures += 1
                     log.exception("claiming failed; no task was started")
                     pause = min(0.1 * 2**failures, _LONGEST_PAUSE)

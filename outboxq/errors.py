@@ -16,6 +16,7 @@
     ├── InvalidTransition         the task execution is in a status that does not allow this
     ├── ReadOnly                  a row read through ``outboxq.orm`` was to be written
     ├── OutcomesRefused           the database refuses to record how tasks end; the worker stops
+    ├── FileUnusable              the SQLite file was replaced, deleted or damaged; the worker stops
     └── LeaseLost                 another worker may hold the task execution now
 
 Errors of the database pass through as SQLAlchemy raises them. Inside a caller's transaction they are never caught, for a
@@ -88,6 +89,10 @@ class ReadOnly(OutboxqError):
 
 class OutcomesRefused(OutboxqError):
     """The database refuses for good to record how tasks end, so a worker that went on would run them in vain."""
+
+
+class FileUnusable(OutboxqError):
+    """The SQLite file was replaced or deleted while it was open, or is damaged; what is written to it would be lost."""
 
 
 class LeaseLost(OutboxqError):

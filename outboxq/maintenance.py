@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from .context import TaskContext
+from .errors import FileUnusable
 from .failpoints import Failpoint, Reach
 from .model import Claim
 from .store import Lease, Store
@@ -238,7 +239,8 @@ def partitions_pause() -> float:
 class Loop(threading.Thread):
     """Runs `once()` again and again, waiting in between as long as `pause()` says, until stopped.
 
-    An error is logged and the loop goes on: the database may be away for a while. `look()` has it ask `pause()` anew.
+    An error is logged and the loop goes on: the database may be away for a while. A file that cannot be used any more ends it,
+    and the worker. `look()` has it ask `pause()` anew.
     """
 
     def __init__(
@@ -263,6 +265,8 @@ class Loop(threading.Thread):
                     continue
                 try:
                     self._once()
+                except FileUnusable as error:
+                    return self._died(error)
                 except Exception:
                     log.exception("%s failed; going on", self.name)
         except BaseException as error:

@@ -6,9 +6,10 @@ import sys
 
 import click
 
+from ..engine import EMBEDDED, make_engine
 from ..forks import CAN_FORK
 from ..store import Store
-from .console import EMBEDDED, EXIT_USAGE, database_options, fail, speaking_plainly
+from .console import EXIT_USAGE, database_options, fail, speaking_plainly
 from .failed import failed
 from .history import cleanup_events, partition
 from .loading import load, names_module
@@ -59,18 +60,21 @@ def upgrade(database: str | None, schema: str | None, revision: str, *, sql: boo
                 fail("--sql, --schema and --revision go with a database's URL; APP knows its own", EXIT_USAGE)
             _upgrade_app(database)
             return
-        url = database or EMBEDDED
         if sql:
-            click.echo(migrations.sql(url, revision, schema=schema))
+            click.echo(migrations.sql(database or EMBEDDED, revision, schema=schema))
             return
-        migrations.upgrade(url, revision, schema=schema)
-        click.echo(f"the schema is now {migrations.current(url, schema=schema)}", err=True)
+        engine = make_engine(database or None)
+        try:
+            migrations.upgrade(engine, revision, schema=schema)
+            click.echo(f"the schema is now {migrations.current(engine, schema=schema)}", err=True)
+        finally:
+            engine.dispose()
 
 
 def _upgrade_app(app: str) -> None:
     outbox = load(app)
     if not outbox.is_bound:
-        outbox.bind(EMBEDDED)
+        outbox.bind(make_engine(None))
     outbox.upgrade()
     outbox.sync_subscriptions()
     click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)

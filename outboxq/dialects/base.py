@@ -18,6 +18,7 @@ from .catalogue import Statements
 from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
+from .sqlite_file import OpenFile
 
 
 class Begin(StrEnum):
@@ -161,6 +162,17 @@ class Dialect(ABC):
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
         """Have the connections of an engine that nobody else uses give up a lock soon, to ask for it anew."""
+
+    def keep_private(self, engine: Engine, *, follows_links: bool) -> None:  # noqa: B027
+        """Have a file that an engine makes be its owner's alone; `follows_links` False: refuse a symbolic link instead of it."""
+
+    def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
+        """Return the file that a driver's connection has open; None: the database is no file."""
+        return None
+
+    def is_damaged(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether the database says that its file is damaged, or is no database."""
+        return False
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
         """Have a caller's engine begin real transactions."""

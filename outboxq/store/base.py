@@ -19,9 +19,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..column_types import iso
 from ..context import current
-from ..dialects import Begin, Dialect, dialect_for
+from ..dialects import Begin, Dialect, OpenFile, damaged, dialect_for
 from ..engine import is_own, reserve
-from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
+from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget, SchemaOutOfDate
 from ..payload import sanitize
 from ..target import SqlalchemyTarget, Target, target_of
 
@@ -63,6 +63,7 @@ class Transactions:
         self.gone = gone or threading.Event()
         self._hurried = hurried
         self._current = False
+        self._file: OpenFile | None = None
 
     @property
     def bound_engine(self) -> Engine:
@@ -91,6 +92,23 @@ class Transactions:
                 raise ConfigurationError(
                     "this server is a standby and takes no writes; give the worker the primary's URL"
                 )
+
+    def check_file(self) -> None:
+        """Raise FileUnusable unless the SQLite file is the one of the first call, and still in its place.
+
+        It reads the directory, not the database; of a server it asks nothing.
+        """
+        if self._file is not None:
+            self._file.check()
+        elif self.dialect.one_writer:
+            with self.bound_engine.connect() as connection:
+                self._file = self.dialect.open_file(connection.connection.driver_connection)
+
+    def unusable(self, error: BaseException) -> FileUnusable | None:
+        """Return what to stop with where this error says that the SQLite file cannot be used any more; None: it does not."""
+        if isinstance(error, FileUnusable):
+            return error
+        return FileUnusable(damaged(error)) if self.dialect.is_damaged(error) else None
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
         """The same store on connections of its own; see `engine.reserve`, and `gone` and `hurried` above."""
