@@ -10,6 +10,7 @@
     ├── InvalidArgument           a value out of its range (also a ValueError)
     ├── InvalidCall               arguments that do not fit the task's signature (also a TypeError)
     ├── PayloadError              arguments or a result that are not strict JSON (also a ValueError)
+    │   └── UnreadableArguments   stored arguments that are no JSON object, which no code can read
     ├── UnknownTask               a name no task of this process is registered under (also a LookupError)
     ├── TaskNotFound              no task execution with this id (also a LookupError)
     ├── DuplicateTask             the idempotency key has a task already
@@ -58,6 +59,10 @@ class InvalidCall(OutboxqError, TypeError):
 
 class PayloadError(OutboxqError, ValueError):
     """A value cannot be stored as strict JSON, or cannot be read back as its annotation says."""
+
+
+class UnreadableArguments(PayloadError):
+    """The stored arguments are no JSON object, so another attempt cannot read them either: the task is Failed at once."""
 
 
 class UnknownTask(OutboxqError, LookupError):

@@ -33,7 +33,7 @@ from .lifeline import Orders
 from .live import LiveHandler
 from .live import watching as watching_worker
 from .loading import load
-from .logs import LogFormat, configure
+from .logs import LogFormat, configure, open_closed_streams
 from .supervisor import Environment, Supervisor
 from .supervisor import watching as watching_files
 
@@ -172,6 +172,7 @@ def serve(
 
     `databases`: of which there are so many processes each.
     """
+    open_closed_streams()
     several = processes > 1 or len(databases) > 1
     if (several or reload) and not CAN_FORK:
         raise click.UsageError(

@@ -123,6 +123,9 @@ class Dialect(ABC):
     def cannot_write_now(self, error: BaseException) -> bool:
         """Return whether the database takes no writes for want of disk or memory, or because its disk fails."""
 
+    def hide_rows(self, error: BaseException) -> None:  # noqa: B027
+        """Take the values that the database shows of a row out of an error's text."""
+
     @abstractmethod
     def own_url(self, url: URL) -> URL:
         """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""

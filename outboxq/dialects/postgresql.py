@@ -342,6 +342,9 @@ class PostgresDialect(Dialect):
     def cannot_write_now(self, error: BaseException) -> bool:
         return postgresql_errors.cannot_write_now(error)
 
+    def hide_rows(self, error: BaseException) -> None:
+        postgresql_errors.hide_rows(error)
+
 
 _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"

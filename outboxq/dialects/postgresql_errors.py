@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import psycopg
 from sqlalchemy.exc import DBAPIError
 
 # Deadlock, serialization failure, lock not available, statement timeout, and the server going away.
 _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"})
 _LOCK_NOT_AVAILABLE = "55P03"
 _NO_CONNECTION = "08"
+_OF_VALUES = ("22", "23")
+"""Errors of what a statement was given: a value that is none of its type, a row that a constraint refuses."""
 _NO_ROOM = ("53", "58")
 """Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
 
@@ -30,6 +33,18 @@ def is_locked_out(error: BaseException) -> bool:
 def cannot_write_now(error: BaseException) -> bool:
     """Return whether the server has no room, no memory, or a disk that fails."""
     return _state(error).startswith(_NO_ROOM) and not is_transient(error)
+
+
+def hide_rows(error: BaseException) -> None:
+    """Leave of an error's text its first line, if a value or a row is at fault: DETAIL and CONTEXT show them whole.
+
+    The error may be the driver's, or another library's around it.
+    """
+    around = (error, error.__cause__, getattr(error, "orig", None))
+    if any(isinstance(one, psycopg.Error) and (one.sqlstate or "").startswith(_OF_VALUES) for one in around):
+        for one in around:
+            if one is not None and one.args:
+                one.args = (str(one.args[0]).partition("\n")[0], *one.args[1:])
 
 
 def _state(error: BaseException) -> str:

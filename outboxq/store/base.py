@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -34,6 +35,8 @@ _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRO
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 """Seconds between tries: a database that is back is used at once."""
 _SOON = tenacity.wait_random(0, 0.01)
+_PATIENCE = 30.0
+"""Seconds after which no transaction is run again."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
 
 REVISION = "0001"
@@ -138,11 +141,14 @@ class Transactions:
         """
         if using is not None:
             return work(self._joined(using))
+        began = time.monotonic()
         try:
             with self._transaction(begin) as target:
                 return work(target)
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
+        if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
+            raise failed  # SQLite itself has waited that long for its one lock
         for attempt in self._attempts(gives_up):
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
@@ -210,7 +216,7 @@ class Transactions:
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(helps),
             wait=_SOON if self._hurried else _GROWING,
-            stop=tenacity.stop_after_delay(30) | tenacity.stop_when_event_set(self.gone),
+            stop=tenacity.stop_after_delay(_PATIENCE) | tenacity.stop_when_event_set(self.gone),
             sleep=tenacity.sleep_using_event(self.gone),
             before_sleep=None if self._hurried else _log_retry,
             reraise=True,

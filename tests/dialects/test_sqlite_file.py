@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
+from sqlalchemy.exc import OperationalError
 
 from outboxq import Outbox, configure_sqlite, migrations
 from outboxq.cli import main
 from outboxq.engine import EMBEDDED, make_engine
 from outboxq.errors import ConfigurationError, FileUnusable
-from outboxq.store import Store
+from outboxq.store import Store, base
 from tests.waiting import PROMPTLY
 
 APPLICATION = """
@@ -279,3 +280,28 @@ def test_a_worker_ends_where_its_file_is_damaged(file, outboxes, caplog):
     assert code == 1
     assert why.startswith("the SQLite file is damaged, or is no database (database disk image is malformed)")
     assert "claiming failed" not in caplog.text
+
+
+# -- locked ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes, monkeypatch, caplog):
+    """SQLite waits by itself, each time anew. Here half a minute is 50 ms."""
+    monkeypatch.setattr("outboxq.store.base._PATIENCE", 0.05)
+    outbox = outboxes(own(file))
+    event.listen(outbox.store.engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout = 50"))
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    work.using(outbox).enqueue()
+    with plain(file).connect() as other, caplog.at_level("INFO"):
+        other.exec_driver_sql("BEGIN EXCLUSIVE")
+        with pytest.raises(OperationalError, match="database is locked"):
+            work.using(outbox).enqueue()
+    assert "running it again" not in caplog.text
+
+
+def test_what_sqlite_waits_and_what_a_transaction_is_tried_for_is_half_a_minute(file, outboxes):
+    with outboxes(own(file)).store.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * base._PATIENCE == 30_000
