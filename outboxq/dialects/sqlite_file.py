@@ -166,7 +166,7 @@ def _make(path: str) -> None:
     # Not opened: to close a file ends every lock that this process has on it, those of other connections too.
     try:
         os.mknod(path, stat.S_IFREG | 0o600)
-    except PermissionError:  # where only root may
+    except (AttributeError, PermissionError):  # Windows has none, and on macOS only root may
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 

@@ -179,6 +179,15 @@ def test_the_commands_make_the_embedded_file_for_its_owner_alone(directory, comm
     assert modes(directory / "outboxq.db")["outboxq.db"] == "0o600"
 
 
+def test_a_new_file_is_its_owners_alone_where_it_has_to_be_opened(directory, monkeypatch):
+    """Only root makes a file without opening it on macOS, and nobody on Windows."""
+    monkeypatch.delattr(os, "mknod")
+    engine = make_engine("sqlite:///new.db")
+    with engine.connect():
+        assert set(modes(directory / "new.db").values()) == {"0o600"}
+    engine.dispose()
+
+
 def test_a_file_that_is_there_keeps_its_mode(file):
     file.chmod(0o640)
     engine = own(file)
