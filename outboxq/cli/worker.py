@@ -43,7 +43,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 EPILOG = """\b
 Exit codes:
    0  a clean stop: every task that ran has ended
-   1  tasks had to be given back, a thread of the worker died, or its SQLite file is gone
+   1  tasks had to be given back, or a thread of the worker died, or its SQLite file is gone
    2  wrong usage: an option, APP, or how the outbox is set up
    4  the database has no outboxq tables, or those of another release
   69  the database cannot be reached, or its file is damaged

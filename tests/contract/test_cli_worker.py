@@ -274,7 +274,7 @@ def test_the_help_says_what_each_exit_code_means():
     assert codes[1].startswith("tasks had to be given back, or a thread")
     assert codes[EXIT_USAGE].startswith("wrong usage")
     assert "tables" in codes[EXIT_SCHEMA]
-    assert codes[EXIT_UNREACHABLE] == "the database cannot be reached"
+    assert codes[EXIT_UNREACHABLE] == "the database cannot be reached, or its file is damaged"
     assert "--lifeline" not in told
 
 
