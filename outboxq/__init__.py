@@ -8,6 +8,7 @@ from .engine import configure_sqlite
 from .errors import (
     ConfigurationError,
     DuplicateTask,
+    FileUnusable,
     InvalidArgument,
     InvalidCall,
     InvalidTarget,
@@ -62,6 +63,7 @@ __all__ = [
     "EventType",
     "ExecutionEvent",
     "Explanation",  # what Store.explain() returns
+    "FileUnusable",
     "Fold",  # what Store.state_at() returns
     "Handle",
     "InvalidArgument",

@@ -104,6 +104,8 @@ class Claimer(threading.Thread):
                     failures = 0
                     failing.worked("claiming works again")
                 except Exception as error:  # noqa: BLE001 - whatever it was, the worker is to go on
+                    if (unusable := self._store.unusable(error)) is not None:
+                        return self._died(unusable)
                     failures += 1
                     failing.failed("claiming failed; no task was started", error)
                     pause = min(0.1 * 2**failures, _LONGEST_PAUSE)

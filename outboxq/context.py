@@ -149,7 +149,7 @@ class TaskContext:
         if self.cancel_requested:
             raise Cancel("as asked")
         if self.should_stop:
-            raise Snooze(0)
+            raise Leave(0)
 
     @property
     def is_transactional(self) -> bool:
@@ -183,7 +183,7 @@ class TaskContext:
         raise Retry(at=moment)
 
     def snooze(self, delay: timedelta | float) -> NoReturn:
-        """End this attempt here and run again after `delay`; no attempt is used."""
+        """End this attempt here and run again after `delay`, at least a second; no attempt is used."""
         raise Snooze(delay)
 
     def begin(self) -> None:
@@ -213,6 +213,10 @@ class TaskContext:
                 f"task {self.task_name} has no transaction of its own; declare it transactional=True, or pass a session"
             )
         return self._unit
+
+
+class Leave(Snooze):
+    """A snooze that ends with the worker: the task is due at once, for another."""
 
 
 current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=None)

@@ -10,12 +10,14 @@
     ├── InvalidArgument           a value out of its range (also a ValueError)
     ├── InvalidCall               arguments that do not fit the task's signature (also a TypeError)
     ├── PayloadError              arguments or a result that are not strict JSON (also a ValueError)
+    │   └── UnreadableArguments   stored arguments that are no JSON object, which no code can read
     ├── UnknownTask               a name no task of this process is registered under (also a LookupError)
     ├── TaskNotFound              no task execution with this id (also a LookupError)
     ├── DuplicateTask             the idempotency key has a task already
     ├── InvalidTransition         the task execution is in a status that does not allow this
     ├── ReadOnly                  a row read through ``outboxq.orm`` was to be written
     ├── OutcomesRefused           the database refuses to record how tasks end; the worker stops
+    ├── FileUnusable              the SQLite file was replaced, deleted or damaged; the worker stops
     └── LeaseLost                 another worker may hold the task execution now
 
 Errors of the database pass through as SQLAlchemy raises them. Inside a caller's transaction they are never caught, for a
@@ -64,6 +66,10 @@ class PayloadError(OutboxqError, ValueError):
     """A value cannot be stored as strict JSON, or cannot be read back as its annotation says."""
 
 
+class UnreadableArguments(PayloadError):
+    """The stored arguments are no JSON object, so another attempt cannot read them either: the task is Failed at once."""
+
+
 class UnknownTask(OutboxqError, LookupError):
     """No task of this name is registered in this process."""
 
@@ -93,6 +99,10 @@ class ReadOnly(OutboxqError):
 
 class OutcomesRefused(OutboxqError):
     """The database refuses for good to record how tasks end, so a worker that went on would run them in vain."""
+
+
+class FileUnusable(OutboxqError):
+    """The SQLite file was replaced or deleted while it was open, or is damaged; what is written to it would be lost."""
 
 
 class LeaseLost(OutboxqError):

@@ -9,8 +9,8 @@ import traceback
 from datetime import timedelta
 from typing import Any
 
-from .context import TaskContext, current
-from .errors import ConfigurationError, PayloadError
+from .context import Leave, TaskContext, current
+from .errors import ConfigurationError, PayloadError, UnreadableArguments
 from .model import Cancel, Claim, EventType, Outcome, Retry, Snooze
 from .payload import dump_result, sanitize
 from .task import Task
@@ -19,6 +19,8 @@ log = logging.getLogger("outboxq.task")
 
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
+SHORTEST_SNOOZE = timedelta(seconds=1)
+"""A handler that asks to run again at once, each time, would make hundreds of events a second for as long as it does."""
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 
 
@@ -53,7 +55,11 @@ def failed(claim: Claim, task: Task[..., Any], error: Exception) -> Outcome:
 
 def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float) -> Outcome:
     try:
-        arguments = task.parameters.load(claim.args)
+        try:
+            arguments = task.parameters.load(claim.args)
+        except UnreadableArguments as error:
+            context.error = error
+            return _dead(claim, _describe(error))
         result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
         if isinstance(result, Snooze | Cancel | Retry):
             raise result  # returned or raised, it means the same
@@ -95,7 +101,8 @@ def _completed(claim: Claim, task: Task[..., Any], result: object, context: Task
 
 
 def _snoozed(claim: Claim, asked: Snooze) -> Outcome:
-    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_waiting(asked.delay))
+    least = timedelta(0) if isinstance(asked, Leave) else SHORTEST_SNOOZE
+    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_waiting(max(asked.delay, least)))
 
 
 def _cancelled(claim: Claim, asked: Cancel) -> Outcome:

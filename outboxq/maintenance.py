@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from .context import TaskContext
+from .errors import FileUnusable
 from .failpoints import Failpoint, Reach
 from .failure_log import FailureLog
 from .model import Claim
@@ -246,7 +247,8 @@ def partitions_pause() -> float:
 class Loop(threading.Thread):
     """Runs `once()` again and again, waiting in between as long as `pause()` says, until stopped.
 
-    An error is logged and the loop goes on: the database may be away for a while. `look()` has it ask `pause()` anew.
+    An error is logged and the loop goes on: the database may be away for a while. A file that cannot be used any more ends it,
+    and the worker. `look()` has it ask `pause()` anew.
     """
 
     def __init__(
@@ -276,6 +278,8 @@ class Loop(threading.Thread):
                 try:
                     self._once()
                     failing.worked(f"{self.name} works again")
+                except FileUnusable as error:
+                    return self._died(error)
                 except Exception as error:  # noqa: BLE001
                     failing.failed(f"{self.name} failed; going on", error)
             self._last()

@@ -141,7 +141,7 @@ class NewTask:
 
     id: UUID
     task_name: str
-    args: str
+    args: str = field(repr=False)
     pipeline_execution_id: UUID | None = None
     """The parent of tasks that belong together; None: the task's own id."""
     queue: str = "default"
@@ -150,7 +150,7 @@ class NewTask:
     available_at: datetime | None = None
     """The earliest moment, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
-    headers: str | None = None
+    headers: str | None = field(default=None, repr=False)
     max_attempts: int | None = None
     lease: timedelta = timedelta(seconds=60)
     timeout: timedelta | None = None
@@ -308,7 +308,7 @@ def duration(value: timedelta | float, name: str) -> timedelta:
 
 
 class Snooze(Exception):
-    """Raise it in a handler: run me again in `delay` (a timedelta or seconds); no attempt is used."""
+    """Raise it in a handler: run me again in `delay` (a timedelta or seconds, at least one second); no attempt is used."""
 
     def __init__(self, delay: timedelta | float) -> None:
         self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)

@@ -20,7 +20,7 @@ from uuid import UUID
 from .codecs.annotations import codec_for
 from .codecs.strict import MAX_DEPTH, Unfit, Walk, is_model, is_scalar, jsonable, refuse, spell, step
 from .codecs.values import Codec
-from .errors import ConfigurationError, InvalidCall, PayloadError
+from .errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_payload", "dump_result", "sanitize"]
 
@@ -59,7 +59,10 @@ class Parameters:
         return _encode(stored, f"{self._name}: the arguments")
 
     def load(self, text: str) -> dict[str, object]:
-        """The keyword arguments for the function."""
+        """The keyword arguments for the function.
+
+        Raises UnreadableArguments for what no code can read, PayloadError for what does not fit this code: another release's may.
+        """
         codecs = self._codecs or self._compile()
         stored = self._parse(text)
         walk = Walk(len(text))
@@ -87,7 +90,7 @@ class Parameters:
         except ValueError:
             problem = "contain an integer of more digits than Python reads"
         if not isinstance(stored, dict):
-            raise PayloadError(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
+            raise UnreadableArguments(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
         if unknown := stored.keys() - self._known.keys():
             has = f"the stored arguments have {_names(unknown)}, which the function does not take"
             raise PayloadError(f"{self._name}: {has}: was a parameter renamed or removed while tasks were waiting?")

@@ -74,6 +74,7 @@ class Recovery:
 
     def run_once(self) -> int:
         """Look once, and take back one bounded batch of what was watched for long enough; returns how many tasks that were."""
+        self._store.check_file()
         try:
             return self._run_once()
         except Exception:

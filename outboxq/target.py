@@ -134,7 +134,12 @@ class SqlalchemyTarget(Target):
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():
-            result = self.connection.exec_driver_sql(sql, dict(parameters))
+            try:
+                result = self.connection.exec_driver_sql(sql, dict(parameters))
+            except DBAPIError as error:
+                error.hide_parameters = True
+                self.dialect.hide_rows(error)
+                raise
             return result.all() if result.returns_rows else []  # type: ignore[return-value]  # a Row is a tuple
         raw: Any = self._raw()
         try:
@@ -199,6 +204,7 @@ class SqlalchemyTarget(Target):
         if lost:
             with suppress(DBAPIError):
                 self.connection.exec_driver_sql("SELECT 1")
+        self.dialect.hide_rows(error)
         base = psycopg.Error if isinstance(error, psycopg.Error) else sqlite3.Error
         return DBAPIError.instance(
             sql,
@@ -232,9 +238,13 @@ class PsycopgTarget(Target):
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         # Not connection.cursor(): the caller's class may take other placeholders.
-        with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
-            cursor.execute(sql.encode(), parameters)
-            return cursor.fetchall() if cursor.description else []
+        try:
+            with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
+                cursor.execute(sql.encode(), parameters)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            self.dialect.hide_rows(error)
+            raise
 
     def check(self) -> None:
         _check_psycopg(self.connection, "this psycopg connection is autocommit")
@@ -279,9 +289,13 @@ class DjangoTarget(Target):
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql, parameters or None)
-            return list(cursor.fetchall()) if cursor.description else []
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(sql, parameters or None)
+                return list(cursor.fetchall()) if cursor.description else []
+        except Exception as error:
+            self.dialect.hide_rows(error)
+            raise
 
     def check(self) -> None:
         if not self.connection.in_atomic_block and self.connection.get_autocommit():

@@ -19,7 +19,7 @@ from .claimer import Claimer
 from .completer import Completer
 from .crew import Crew
 from .distributor import Health, create_work_distributor
-from .errors import ConfigurationError, OutcomesRefused
+from .errors import ConfigurationError, FileUnusable, OutcomesRefused
 from .executor import STOPPED, released
 from .failpoints import Reach, unarmed
 from .handback import Handback
@@ -283,6 +283,7 @@ class Worker:
             burst=burst,
             **self._claimer_options,
         )
+        self._beating.check_file()
         self._presence.begin()
         self._known_again.begin()
         log.info("worker %s (%s) started", self.label, self.id)
@@ -345,11 +346,11 @@ class Worker:
 
     def _die(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""
-        if isinstance(error, OutcomesRefused):
+        if isinstance(error, OutcomesRefused | FileUnusable):
             log.critical("stopping: %s", error)
         else:
             log.critical("a worker thread died; stopping", exc_info=error)
-        self._died = error
+        self._died = self._died or error
         self._stopping.set()
         self._distributor.wake()
         self._crew.wake()

@@ -447,6 +447,72 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "an error of PostgreSQL that passes is taken for one that stays",
+        "outboxq/dialects/postgresql_errors.py",
+        (('"55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"', '"57P01", "25006"'),),
+        ("tests/dialects/test_patience.py",),
+    ),
+    Mutant(
+        "a server that is silent is waited for for hours",
+        "outboxq/dialects/postgresql.py",
+        (("url.set(query={**_PATIENCE, **url.query})", "url"),),
+        ("tests/dialects/test_patience.py",),
+    ),
+    Mutant(
+        "our own engines show parameters in their errors",
+        "outboxq/engine.py",
+        (("hide_parameters=True", "hide_parameters=False"),),
+        ("tests/contract/test_hidden_values.py",),
+    ),
+    Mutant(
+        "errors of our statements on a caller's connection show parameters",
+        "outboxq/target.py",
+        (("hide_parameters=True", "hide_parameters=False"), ("error.hide_parameters = True", "pass")),
+        ("tests/contract/test_hidden_values.py",),
+    ),
+    Mutant(
+        "PostgreSQL's DETAIL shows the row that it refused",
+        "outboxq/dialects/postgresql_errors.py",
+        (('_OF_VALUES = ("22", "23")', '_OF_VALUES = ("22",)'),),
+        ("tests/contract/test_hidden_values.py",),
+    ),
+    Mutant(
+        "a percentile is the next task's where it falls on one",
+        "outboxq/statements/statistics.py",
+        (("(tasks * percent + 99) // 100", "tasks * percent // 100 + 1"),),
+        ("tests/contract/test_statistics.py",),
+    ),
+    Mutant(
+        "prune counts a task's age from its enqueueing",
+        "outboxq/statements/retention.py",
+        (("and_(execution.completed_at < _before", "and_(execution.created_at < _before"),),
+        ("tests/contract/test_retention.py",),
+    ),
+    Mutant(
+        "a worker goes on with an SQLite file that another has replaced",
+        "outboxq/recovery.py",
+        (("        self._store.check_file()\n", ""),),
+        ("tests/dialects/test_sqlite_file.py",),
+    ),
+    Mutant(
+        "a task is enqueued into an SQLite file that another has replaced",
+        "outboxq/dialects/sqlite_file.py",
+        (("if file is not None and not file.is_there:", "if False:"),),
+        ("tests/dialects/test_sqlite_file.py",),
+    ),
+    Mutant(
+        "a new SQLite file may be read by everybody",
+        "outboxq/dialects/sqlite_file.py",
+        (("            with suppress(OSError):  # SQLite says it better\n                _make(target)\n", ""),),
+        ("tests/dialects/test_sqlite_file.py",),
+    ),
+    Mutant(
+        "a handler that snoozes for no time runs again without a pause",
+        "outboxq/executor.py",
+        (("timedelta(0) if isinstance(asked, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
+        ("tests/unit/test_executor.py",),
+    ),
+    Mutant(
         "the heart stops beating when draining begins",
         "outboxq/worker.py",
         (

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..engine import make_engine
+from ..dialects import damaged, is_damaged
+from ..engine import EMBEDDED, make_engine
 from ..errors import OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..migrations import upgrade
 from ..store import Store
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-EMBEDDED = "sqlite:///outboxq.db"
-"""Where nothing else is said: a file in the working directory, which brings itself up to date."""
 
 LONGEST = timedelta(days=36500)
 """What is subtracted from a date must leave one."""
@@ -61,7 +59,7 @@ def database_options(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         url, schema = kwargs.pop("url"), kwargs.pop("schema")
         with speaking_plainly():
-            engine = make_engine(EMBEDDED if url is None else str(url))
+            engine = make_engine(None if url is None else str(url))
             store = Store(engine, schema=None if schema is None else str(schema))
             if url is None:
                 upgrade(engine)
@@ -103,6 +101,8 @@ def speaking_plainly() -> Iterator[None]:
     except OutboxqError as error:
         fail(str(error), 1)
     except DBAPIError as error:
+        if is_damaged(error):
+            fail(damaged(error), EXIT_UNREACHABLE)
         connecting = error.statement is None
         if not (connecting or error.connection_invalidated or isinstance(error, OperationalError)):
             raise

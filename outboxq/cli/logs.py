@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -20,6 +22,23 @@ def configure(level: str, format: LogFormat, handler: logging.Handler | None = N
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
     handler.setFormatter(JsonFormatter() if format is LogFormat.JSON else text)
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null in place of each standard stream that was closed (`2>&-`).
+
+    Else the next file or socket gets its number, and whatever is printed there would be written into a database's connection.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)  # inherited, as a standard stream is
+            if opened != number:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 class JsonFormatter(logging.Formatter):

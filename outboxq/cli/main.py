@@ -6,10 +6,11 @@ import sys
 
 import click
 
+from ..engine import EMBEDDED, make_engine
 from ..forks import CAN_FORK
 from ..revisions import is_newer, left_alone
 from ..store import Store
-from .console import EMBEDDED, EXIT_USAGE, database_options, fail, speaking_plainly
+from .console import EXIT_USAGE, database_options, fail, speaking_plainly
 from .failed import failed
 from .history import cleanup_events, partition
 from .loading import load, names_module
@@ -60,19 +61,22 @@ def upgrade(database: str | None, schema: str | None, revision: str, *, sql: boo
                 fail("--sql, --schema and --revision go with a database's URL; APP knows its own", EXIT_USAGE)
             _upgrade_app(database)
             return
-        url = database or EMBEDDED
         if sql:
-            click.echo(migrations.sql(url, revision, schema=schema))
+            click.echo(migrations.sql(database or EMBEDDED, revision, schema=schema))
             return
-        migrations.upgrade(url, revision, schema=schema)
-        found = migrations.current(url, schema=schema)
-        click.echo(left_alone(found) if is_newer(found) else f"the schema is now {found}", err=True)
+        engine = make_engine(database or None)
+        try:
+            migrations.upgrade(engine, revision, schema=schema)
+            found = migrations.current(engine, schema=schema)
+            click.echo(left_alone(found) if is_newer(found) else f"the schema is now {found}", err=True)
+        finally:
+            engine.dispose()
 
 
 def _upgrade_app(app: str) -> None:
     outbox = load(app)
     if not outbox.is_bound:
-        outbox.bind(EMBEDDED)
+        outbox.bind(make_engine(None))
     outbox.upgrade()
     outbox.sync_subscriptions()
     click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)

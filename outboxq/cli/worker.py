@@ -22,18 +22,18 @@ from typing import Any, NoReturn
 import click
 from sqlalchemy.engine import URL
 
-from ..engine import parse_url
+from ..engine import make_engine, parse_url
 from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
 from ..forks import CAN_FORK
 from ..outbox import Outbox
 from ..signals import unignored
 from ..worker import Worker
-from .console import EMBEDDED, EXIT_USAGE, fail, span, speaking_plainly
+from .console import EXIT_USAGE, fail, span, speaking_plainly
 from .lifeline import Orders
 from .live import LiveHandler
 from .live import watching as watching_worker
 from .loading import load
-from .logs import LogFormat, configure
+from .logs import LogFormat, configure, open_closed_streams
 from .supervisor import Environment, Supervisor
 from .supervisor import watching as watching_files
 
@@ -43,10 +43,10 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 EPILOG = """\b
 Exit codes:
    0  a clean stop: every task that ran has ended
-   1  tasks had to be given back, or a thread of the worker died
+   1  tasks had to be given back, or a thread of the worker died, or its SQLite file is gone
    2  wrong usage: an option, APP, or how the outbox is set up
    4  the database has no outboxq tables, or those of a release that this one cannot work with
-  69  the database cannot be reached
+  69  the database cannot be reached, or its file is damaged
 """
 
 log = logging.getLogger("outboxq.worker")
@@ -172,6 +172,7 @@ def serve(
 
     `databases`: of which there are so many processes each.
     """
+    open_closed_streams()
     several = processes > 1 or len(databases) > 1
     if (several or reload) and not CAN_FORK:
         raise click.UsageError(
@@ -268,7 +269,7 @@ def _run(
         try:
             outbox = find()
             if not outbox.is_bound:
-                outbox.bind(EMBEDDED)
+                outbox.bind(make_engine(None))
                 outbox.upgrade()
             running = outbox.worker(**options)
             orders.are_for(running)

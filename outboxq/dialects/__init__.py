@@ -12,17 +12,21 @@ from .catalogue import Statements
 from .plan import Plan
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
+from .sqlite_file import OpenFile, damaged, is_damaged
 
 __all__ = [
     "Begin",
     "Dialect",
     "Execute",
+    "OpenFile",
     "Plan",
     "Prepared",
     "Row",
     "Statements",
     "check_schema_name",
+    "damaged",
     "dialect_for",
+    "is_damaged",
     "real_path",
 ]
 

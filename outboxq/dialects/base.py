@@ -20,6 +20,7 @@ from .causes import causes
 from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
+from .sqlite_file import OpenFile
 
 
 class Begin(StrEnum):
@@ -130,6 +131,9 @@ class Dialect(ABC):
     def cannot_write_now(self, error: BaseException) -> bool:
         """Return whether the database takes no writes for want of disk or memory, or because its disk fails."""
 
+    def hide_rows(self, error: BaseException) -> None:  # noqa: B027
+        """Take the values that the database shows of a row out of an error's text."""
+
     @abstractmethod
     def comes_from_outside(self, error: BaseException) -> bool:
         """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for a reason that lies outside of it: a
@@ -198,6 +202,17 @@ class Dialect(ABC):
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
         """Have the connections of an engine that nobody else uses give up a lock soon, to ask for it anew."""
+
+    def keep_private(self, engine: Engine, *, follows_links: bool) -> None:  # noqa: B027
+        """Have a file that an engine makes be its owner's alone; `follows_links` False: refuse a symbolic link instead of it."""
+
+    def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
+        """Return the file that a driver's connection has open; None: the database is no file."""
+        return None
+
+    def is_damaged(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether the database says that its file is damaged, or is no database."""
+        return False
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
         """Have a caller's engine begin real transactions."""

@@ -352,6 +352,9 @@ class PostgresDialect(Dialect):
     def is_spoilt(self, raw: Any) -> bool:
         return postgresql_session.is_spoilt(raw)
 
+    def hide_rows(self, error: BaseException) -> None:
+        postgresql_errors.hide_rows(error)
+
 
 _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"

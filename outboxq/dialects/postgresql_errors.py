@@ -13,6 +13,8 @@ _TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
 _READ_ONLY, _NOT_SUPPORTED = "25006", "0A000"
 _NO_CONNECTION = "08"
+_OF_VALUES = ("22", "23")
+"""Errors of what a statement was given: a value that is none of its type, a row that a constraint refuses."""
 _NO_ROOM = ("53", "58")
 """Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
 
@@ -92,6 +94,18 @@ def add_hint(error: BaseException) -> None:
         error.add_detail(_POOLED)
     else:
         error.add_note(_POOLED)
+
+
+def hide_rows(error: BaseException) -> None:
+    """Leave of an error's text its first line, if a value or a row is at fault: DETAIL and CONTEXT show them whole.
+
+    The error may be the driver's, or another library's around it.
+    """
+    around = (error, error.__cause__, getattr(error, "orig", None))
+    if any(isinstance(one, psycopg.Error) and (one.sqlstate or "").startswith(_OF_VALUES) for one in around):
+        for one in around:
+            if one is not None and one.args:
+                one.args = (str(one.args[0]).partition("\n")[0], *one.args[1:])
 
 
 def _state(error: BaseException) -> str:

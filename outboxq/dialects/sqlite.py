@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
@@ -40,7 +40,7 @@ from ..statements import claim, reading
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Statement, Transition
 from ..tables import task_outbox
-from . import sqlite_engine
+from . import sqlite_engine, sqlite_file
 from .base import Begin, Dialect
 from .plan import Plan
 from .script import Encoder, Script, packed
@@ -240,7 +240,7 @@ class SqliteDialect(Dialect):
         return sqlite_engine.real_path(url.database) if url.database and not url.database.startswith("file:") else None
 
     def own_url(self, url: URL) -> URL:
-        if url.database in (None, "", ":memory:"):
+        if sqlite_file.is_in_memory(url):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
 
@@ -272,6 +272,13 @@ class SqliteDialect(Dialect):
 
     def set_up(self, engine: Engine) -> None:
         sqlite_engine.set_up(engine, self.is_transient)
+        sqlite_file.follow(engine)
+
+    def keep_private(self, engine: Engine, *, follows_links: bool) -> None:
+        sqlite_file.keep_private(engine, follows_links=follows_links)
+
+    def open_file(self, raw: Any) -> sqlite_file.OpenFile | None:
+        return sqlite_file.open_file(raw)
 
     def begin_for_real(self, engine: Engine) -> None:
         sqlite_engine.begin_for_real(engine)
@@ -281,16 +288,19 @@ class SqliteDialect(Dialect):
         return datetime.now(UTC) if clock is None else clock
 
     def is_transient(self, error: BaseException) -> bool:
-        return _code(error) in _BUSY
+        return sqlite_file.code(error) in _BUSY
 
     def is_locked_out(self, error: BaseException) -> bool:  # noqa: ARG002 - there is one lock, for the whole file
         return False
 
     def cannot_write_now(self, error: BaseException) -> bool:
-        return _code(error) in _NO_ROOM
+        return sqlite_file.code(error) in _NO_ROOM
+
+    def is_damaged(self, error: BaseException) -> bool:
+        return sqlite_file.is_damaged(error)
 
     def comes_from_outside(self, error: BaseException) -> bool:
-        return _code(error) in _FAILS
+        return sqlite_file.code(error) in _FAILS
 
     def is_spoilt(self, raw: Any) -> bool:  # noqa: ARG002
         # SQLite takes back the statement alone, and keeps no trace of it. But a disk that is full or fails is no fault of the
@@ -301,10 +311,3 @@ class SqliteDialect(Dialect):
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}
-
-
-def _code(error: BaseException) -> int | None:
-    """Return SQLite's primary result code; None: it is no error of SQLite's."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    code = getattr(cause, "sqlite_errorcode", None)
-    return code & 0xFF if isinstance(cause, sqlite3.Error) and code is not None else None

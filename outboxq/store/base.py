@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -19,9 +20,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..column_types import iso
 from ..context import current
-from ..dialects import Begin, Dialect, dialect_for
+from ..dialects import Begin, Dialect, OpenFile, damaged, dialect_for
 from ..engine import is_own, reserve
-from ..errors import ConfigurationError, InvalidArgument, InvalidTarget
+from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
 from ..failure_log import say, sentence
 from ..payload import sanitize
 from ..revisions import ensure_fit
@@ -36,6 +37,8 @@ _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRO
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 """Seconds between tries: a database that is back is used at once."""
 _SOON = tenacity.wait_random(0, 0.01)
+_PATIENCE = 30.0
+"""Seconds after which no transaction is run again."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
 
 
@@ -62,6 +65,7 @@ class Transactions:
         self.gone = gone or threading.Event()
         self._hurried = hurried
         self._current = self._is_readable = False
+        self._file: OpenFile | None = None
 
     @property
     def bound_engine(self) -> Engine:
@@ -90,6 +94,23 @@ class Transactions:
                 raise ConfigurationError(
                     "this server is a standby and takes no writes; give the worker the primary's URL"
                 )
+
+    def check_file(self) -> None:
+        """Raise FileUnusable unless the SQLite file is the one of the first call, and still in its place.
+
+        It reads the directory, not the database; of a server it asks nothing.
+        """
+        if self._file is not None:
+            self._file.check()
+        elif self.dialect.one_writer:
+            with self.bound_engine.connect() as connection:
+                self._file = self.dialect.open_file(connection.connection.driver_connection)
+
+    def unusable(self, error: BaseException) -> FileUnusable | None:
+        """Return what to stop with where this error says that the SQLite file cannot be used any more; None: it does not."""
+        if isinstance(error, FileUnusable):
+            return error
+        return FileUnusable(damaged(error)) if self.dialect.is_damaged(error) else None
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
         """The same store on connections of its own; see `engine.reserve`, and `gone` and `hurried` above."""
@@ -124,11 +145,14 @@ class Transactions:
             except Exception as error:
                 joined.explain(error)
                 raise
+        began = time.monotonic()
         try:
             with self._transaction(begin) as target:
                 return work(target)
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
+        if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
+            raise failed  # SQLite itself has waited that long for its one lock
         for attempt in self._attempts(gives_up):
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
@@ -204,7 +228,7 @@ class Transactions:
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(helps),
             wait=_SOON if self._hurried else _GROWING,
-            stop=tenacity.stop_after_delay(30) | tenacity.stop_when_event_set(self.gone),
+            stop=tenacity.stop_after_delay(_PATIENCE) | tenacity.stop_when_event_set(self.gone),
             sleep=tenacity.sleep_using_event(self.gone),
             before_sleep=None if self._hurried else _log_retry,
             reraise=True,

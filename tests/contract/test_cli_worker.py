@@ -19,8 +19,9 @@ from outboxq.cli import main
 from outboxq.cli.supervisor import Environment
 from outboxq.engine import make_engine
 from outboxq.migrations import upgrade
-from outboxq.model import TaskStatus
+from outboxq.model import NewTask, TaskStatus
 from outboxq.store import Store
+from outboxq.uuid7 import uuid7
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -273,7 +274,7 @@ def test_the_help_says_what_each_exit_code_means():
     assert codes[1].startswith("tasks had to be given back, or a thread")
     assert codes[EXIT_USAGE].startswith("wrong usage")
     assert "tables" in codes[EXIT_SCHEMA]
-    assert codes[EXIT_UNREACHABLE] == "the database cannot be reached"
+    assert codes[EXIT_UNREACHABLE] == "the database cannot be reached, or its file is damaged"
     assert "--lifeline" not in told
 
 
@@ -441,6 +442,20 @@ def test_a_burst_of_processes_does_all_there_is_on_the_embedded_file_that_they_m
         assert worker.wait() == 0, log()
     assert (directory / "outboxq.db").exists()
     assert log().count("it is done") == 2
+
+
+def test_it_works_where_stderr_is_closed_and_lends_its_number_to_no_connection(sqlite_url):
+    Path("app.py").write_text(
+        APPLICATION.replace("return os.getpid()", "return os.readlink('/proc/self/fd/2')").replace("-> int", "-> str")
+    )
+    engine = make_engine(sqlite_url)
+    store = Store(engine)
+    handle = store.enqueue(NewTask(id=uuid7(), task_name="tests.pid", args="{}"))
+    command = f"exec {sys.executable} -m outboxq worker app --burst 2>&-"
+    done = subprocess.run(["sh", "-c", command], env={**os.environ, "OUTBOXQ_DATABASE_URL": sqlite_url}, check=False)
+    assert done.returncode == 0
+    assert store.get(handle.id).result == '"/dev/null"'
+    engine.dispose()
 
 
 def test_an_application_that_is_not_there_ends_all_processes(sqlite_url):

@@ -34,6 +34,20 @@ def completed(database, **fields):
     return claim.id
 
 
+def test_a_tasks_age_begins_with_its_end(database):
+    """Not with its enqueueing, or one that was delayed for long would be gone with its history the moment it ends."""
+    early, late = completed(database), database.add()
+    database.clock.advance(2 * DAY)
+    [claim] = database.claim()
+    assert claim.id == late.id
+    database.frozen.complete(claim)
+    assert database.frozen.prune(DAY, dry_run=True) == 1
+    assert database.frozen.prune(DAY) == 1
+    assert database.rows("SELECT count(*) FROM task_executions") == [(1,)]
+    assert database.frozen.get(late.id).id == late.id
+    assert database.frozen.history(early) == []
+
+
 @pytest.mark.parametrize("batch", [1, 2, 3, 1000])
 def test_events_of_no_task_go_when_they_are_as_old(database, batch):
     kept = completed(database)

@@ -152,6 +152,14 @@ def test_percentiles_are_by_nearest_rank_and_exact(database):
         assert [seen.p50, seen.p95, seen.p99] == ranked
 
 
+def test_where_a_percentile_falls_on_a_task_that_task_has_it(database):
+    """Of 20 tasks, half are the first ten, and 95 in a hundred the first 19."""
+    for seconds in range(1, 21):
+        end(database, waits=seconds)
+    found = one(database, window=HOUR).emit_to_start
+    assert (found.p50, found.p95, found.p99) == tuple(timedelta(seconds=seconds) for seconds in (10, 19, 20))
+
+
 def test_a_delay_is_part_of_the_time_and_a_retry_does_not_start_it_again(database):
     handle = database.add(delay=timedelta(seconds=10))
     database.clock.advance(12.25)

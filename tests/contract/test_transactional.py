@@ -877,7 +877,8 @@ def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbo
     assert (len(failures), runs, notes(database)) == (2, [1], ["begun"])
 
 
-def test_effects_are_exactly_once_among_random_failures(outbox, run, database):
+def test_effects_are_exactly_once_among_random_failures(outbox, run, database, monkeypatch):
+    monkeypatch.setattr("outboxq.executor.SHORTEST_SNOOZE", timedelta(0))
     chance = random.Random(20)
     moods = [chance.choice(["good", "raise", "cancel", "snooze", "flush", "commit", "result"]) for _ in range(100)]
 

@@ -81,7 +81,8 @@ def test_a_failing_task_is_retried_and_then_a_dead_letter_with_every_error(outbo
     )
 
 
-def test_snooze_uses_no_attempt_and_cancel_ends_it(outbox, work):
+def test_snooze_uses_no_attempt_and_cancel_ends_it(outbox, work, monkeypatch):
+    monkeypatch.setattr("outboxq.executor.SHORTEST_SNOOZE", timedelta(0))
     runs = []
 
     @outbox.task(name="moody")

@@ -331,7 +331,9 @@ def test_a_burst_runs_everything_claimable_and_returns_0(outbox, run):
     assert sum(row.ready + row.running for row in outbox.store.stats()) == 0
 
 
-def test_a_burst_waits_for_what_retries_at_once_and_leaves_what_is_due_later(outbox, run):
+def test_a_burst_waits_for_what_retries_at_once_and_leaves_what_is_due_later(outbox, run, monkeypatch):
+    monkeypatch.setattr("outboxq.executor.SHORTEST_SNOOZE", timedelta(0))
+
     @outbox.task(name="third.time", retry=RetryPolicy(max_attempts=3, wait=0))
     def third_time(ctx: TaskContext) -> int:
         if ctx.attempt < 3:
@@ -791,9 +793,19 @@ def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypat
 
 
 @pytest.mark.parametrize(
-    "garbage", ['[1, "two"]', '{"n": 1, "on": "someday"}', '{"m": 1}', "null", "7", '{"n": 1, "more": 2}']
+    ("garbage", "attempts"),
+    [
+        ('[1, "two"]', 1),
+        ("null", 1),
+        ("7", 1),
+        ('{"n": 1, "on": "someday"}', 2),  # another release may read it
+        ('{"m": 1}', 2),
+        ('{"n": 1, "more": 2}', 2),
+    ],
 )
-def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(outbox, run, database, garbage):
+def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(
+    outbox, run, database, garbage, attempts
+):
     @outbox.task(name="counts", retry=RetryPolicy(max_attempts=2, wait=0))
     def counts(n: int, on: date | None = None) -> int:
         return n
@@ -803,7 +815,7 @@ def test_arguments_that_cannot_be_decoded_fail_the_task_and_the_worker_lives_on(
     code, worker = run(concurrency=1)
     assert code == 0
     task = outbox.store.get(bad.id)
-    assert (task.status, task.attempt) == (TaskStatus.FAILED, 2)
+    assert (task.status, task.attempt) == (TaskStatus.FAILED, attempts)
     assert "counts" in task.last_error
     assert outbox.store.get(good.id).result == "2"
     assert worker.is_healthy

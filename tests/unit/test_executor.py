@@ -114,7 +114,37 @@ def test_a_reason_that_is_no_text_is_recorded_as_text():
 def test_a_snooze_waits_as_long_as_asked_and_no_longer_than_a_date_can_be():
     assert outcome_of(raising(Snooze(30))).delay == timedelta(seconds=30)
     assert outcome_of(raising(Snooze(timedelta.max))).delay == timedelta(days=3650)
-    assert outcome_of(raising(Snooze(-5))).delay == timedelta(0)
+
+
+@pytest.mark.parametrize("asked", [0, 0.5, -5, timedelta.min])
+def test_a_snooze_lasts_a_second_at_least_or_a_handler_would_run_again_for_ever_without_a_pause(asked):
+    assert outcome_of(raising(Snooze(asked))).delay == timedelta(seconds=1)
+
+
+def test_what_leaves_a_stopping_worker_is_due_at_once_for_another():
+    @Outbox().task(name="t")
+    def leaves(ctx: TaskContext) -> None:
+        ctx.checkpoint()
+
+    claim, stopping = claim_of(leaves), threading.Event()
+    stopping.set()
+    outcome = execute(claim, leaves, context_of(claim, leaves, stopping))
+    assert (outcome.event_type, outcome.delay) == (EventType.SNOOZED, timedelta(0))
+
+
+@pytest.mark.parametrize("stored", ["", "{", '{"n": 4', '[{"n": 4}]', "4", '{"n": 4, "n": 5}', "[" * 9999])
+def test_arguments_that_no_code_can_read_fail_at_once(stored):
+    outcome = outcome_of(lambda n: n, stored)
+    assert (outcome.event_type, outcome.data["exception"]) == (EventType.FAILED, "outboxq.errors.UnreadableArguments")
+    assert outcome.error.endswith("they were not written by enqueue")
+
+
+@pytest.mark.parametrize("stored", ["{}", '{"n": 4, "m": 5}'])
+def test_arguments_that_another_release_may_take_are_tried_again(stored):
+    def handler(n: int) -> int:
+        return n
+
+    assert outcome_of(handler, stored).event_type is EventType.RETRY_SCHEDULED
 
 
 def test_a_retry_at_a_time_still_counts_its_attempts():

@@ -1,15 +1,18 @@
-"""What is in the wheel: the package and its migrations, and nothing else."""
+"""What is in the wheel: the package and its migrations, and nothing else. And in the sdist: all that is kept."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.wheel import build
+from tests.wheel import build, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,3 +87,39 @@ def test_the_alembic_script_works_with_the_ini_of_the_wheel(wheel, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "here.db").exists()
+
+
+def kept() -> set[str]:
+    """All files under version control; where an sdist was unpacked, all that are there."""
+    if (ROOT / ".git").exists():
+        return set(run(["git", "ls-files"], cwd=ROOT).split())
+    files = {path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file()}
+    made = {".venv", "__pycache__", "PKG-INFO", "dist"}
+    return {
+        str(file)
+        for file in files
+        if not made & set(file.parts) and not re.match(r"\.\w+_cache|\.hypothesis", file.parts[0])
+    }
+
+
+def test_the_sdist_has_all_that_is_kept_and_nothing_else(tmp_path):
+    run([sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path], cwd=ROOT)
+    (sdist,) = tmp_path.glob("outboxq-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    files = kept()
+    assert "docs/operations.md" in files
+    assert files - packed == set()
+    assert packed - files <= {"PKG-INFO"}
+
+
+def test_each_dependency_has_an_upper_bound():
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert [one for one in dependencies if ",<" not in one] == []
+
+
+def test_the_tests_that_the_security_page_names_are_there():
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text())
+    assert len(named) > 10
+    for path, test in named:
+        assert f"def {test}" in (ROOT / path).read_text(), f"{path}::{test}"

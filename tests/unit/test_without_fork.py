@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TAKEN_AWAY = """
 import os, signal
-for name in ("fork", "forkpty", "register_at_fork", "killpg", "setsid", "getpgid", "waitid", "set_blocking"):
+for name in ("fork", "forkpty", "register_at_fork", "killpg", "setsid", "getpgid", "waitid", "set_blocking", "mknod"):
     delattr(os, name)
 for name in ("SIGHUP", "SIGQUIT", "SIGKILL", "SIGCHLD", "SIGUSR1", "pthread_kill", "sigwait", "alarm"):
     delattr(signal, name)

@@ -9,6 +9,7 @@ import json
 import sys
 from contextlib import contextmanager
 from datetime import timedelta
+from unittest import mock
 from uuid import UUID, uuid4
 
 from django.db import transaction
@@ -297,7 +298,8 @@ class ExtraCases(TransactionTestCase):
         self.assertIn("nobody wants it", agreed.errors[0].traceback)
 
     def test_snoozed_and_redriven(self):
-        (snoozed,) = work(tasks.snoozes.enqueue())
+        with mock.patch("outboxq.executor.SHORTEST_SNOOZE", timedelta(0)):
+            (snoozed,) = work(tasks.snoozes.enqueue())
         self.assertEqual((snoozed.status, snoozed.attempts, snoozed.return_value), ("SUCCESSFUL", 1, 1))
         (failed,) = work(tasks.failing_task_value_error.enqueue())
         outbox.store.redrive(UUID(failed.id))

@@ -1,0 +1,178 @@
+"""The file behind an SQLite connection: made for its owner alone, and told apart from another that takes its place.
+
+Whoever has a file open keeps it, whatever its name leads to by then: what is written to a file that was deleted, or that a
+restored copy has replaced, is gone with the last process that has it open.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, DisconnectionError
+
+from ..errors import ConfigurationError, FileUnusable
+
+Identity = tuple[int, int]
+"""Device and inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file as it was when a connection opened it."""
+
+    path: str
+    identity: Identity
+
+    @property
+    def is_there(self) -> bool:
+        """Return whether its name still leads to it. It costs one look at the directory, a microsecond or two.
+
+        Raises FileUnusable where the name leads nowhere.
+        """
+        if (found := _identity(self.path)) is None:
+            raise deleted(self.path)
+        return found == self.identity
+
+    def check(self) -> None:
+        """Raise FileUnusable unless its name still leads to it."""
+        if not self.is_there:
+            raise FileUnusable(
+                f"the SQLite file {self.path} was replaced while it was open; stop every process that uses it before a "
+                "restore; start this one again"
+            )
+
+
+def deleted(path: str) -> FileUnusable:
+    return FileUnusable(
+        f"the SQLite file {path} was deleted while it was open; restore it, or make a new one (outboxq upgrade), and start "
+        "this process again"
+    )
+
+
+def open_file(connection: sqlite3.Connection) -> OpenFile | None:
+    """Return the file that a connection has open; None: its database is in memory, or its file is gone already."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    listed = [str(file) for _, name, file in cursor.execute("PRAGMA database_list") if name == "main" and file]
+    cursor.close()
+    if not listed or (identity := _identity(listed[0])) is None:
+        return None
+    return OpenFile(listed[0], identity)
+
+
+def follow(engine: Engine) -> None:
+    """Have an engine give up connections to a file that was replaced: the next transaction is in the file that is there.
+
+    Where it was deleted, they raise FileUnusable instead. It is asked when a connection is taken from the pool.
+    """
+
+    def connected(connection: sqlite3.Connection, record: Any) -> None:
+        record.info[_FILE] = open_file(connection)
+
+    def taken(_connection: sqlite3.Connection, record: Any, _proxy: Any) -> None:
+        file = record.info.get(_FILE)
+        if file is not None and not file.is_there:
+            raise DisconnectionError("the SQLite file was replaced")  # the pool then makes another connection
+
+    event.listen(engine, "connect", connected)
+    event.listen(engine, "checkout", taken)
+
+
+def keep_private(engine: Engine, *, follows_links: bool) -> None:
+    """Have an engine make a new file readable and writable for its owner alone (0600); SQLite makes -wal and -shm alike.
+
+    A file that is there keeps its mode. One that was there when the engine first connected is never made anew.
+    `follows_links` False: a symbolic link in the file's place is refused.
+    """
+    known: set[str] = set()
+
+    def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
+        if (path := _new_path(str(arguments[0]), is_uri=bool(options.get("uri")))) is None:
+            return
+        if not follows_links and Path(path).is_symlink():
+            raise ConfigurationError(
+                f"{path} is a symbolic link, and nobody said which database is meant; give its address: "
+                "OUTBOXQ_DATABASE_URL, or --url"
+            )
+        target = os.path.realpath(path)
+        if not Path(target).exists():
+            if target in known:
+                raise deleted(target)
+            with suppress(OSError):  # SQLite says it better
+                _make(target)
+        known.add(target)
+
+    event.listen(engine, "do_connect", connecting)
+
+
+def is_in_memory(url: URL) -> bool:
+    """Return whether a URL leads to a database in memory, shared with other connections of this process or not."""
+    name, said = _said(url.database or ":memory:")
+    said.update({key: value if isinstance(value, str) else "".join(value) for key, value in url.query.items()})
+    return name in {"", ":memory:"} or said.get("mode") == "memory" or said.get("vfs") == "memdb"
+
+
+def code(error: BaseException) -> int | None:
+    """Return SQLite's primary result code; None: it is no error of SQLite's."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    number = getattr(cause, "sqlite_errorcode", None)
+    return number & 0xFF if isinstance(cause, sqlite3.Error) and number is not None else None
+
+
+def is_damaged(error: BaseException) -> bool:
+    """Return whether SQLite says that its file is damaged, or is no database."""
+    return code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def damaged(error: BaseException) -> str:
+    """Return the sentence for such an error."""
+    said = error.orig if isinstance(error, DBAPIError) else error
+    return (
+        f"the SQLite file is damaged, or is no database ({said}); check the address; stop every process that uses the file, and "
+        "restore a copy"
+    )
+
+
+_FILE = "outboxq_file"
+"""In the `info` of a connection: its `OpenFile`."""
+
+
+def _new_path(name: str, *, is_uri: bool) -> str | None:
+    """Return the absolute path of the file that SQLite makes if it is not there; None: it makes none."""
+    name, said = _said(name) if is_uri else (name, {})
+    makes_none = name in {"", ":memory:"} or "vfs" in said or said.get("mode", "rwc") != "rwc"
+    return None if makes_none else str(Path(name).absolute())
+
+
+def _said(name: str) -> tuple[str, dict[str, str]]:
+    """Return the path and the parameters of SQLite's own form of an address, `file:…`; of anything else, itself and none."""
+    if not name.startswith("file:"):
+        return name, {}
+    parts = urlsplit(name)
+    return unquote(parts.path), dict(parse_qsl(parts.query))
+
+
+def _make(path: str) -> None:
+    # Not opened: to close a file ends every lock that this process has on it, those of other connections too.
+    try:
+        os.mknod(path, stat.S_IFREG | 0o600)
+    except (AttributeError, PermissionError):  # Windows has none, and on macOS only root may
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - whenever a connection is taken: a Path would cost as much again
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,316 @@
+"""An SQLite file belongs to its owner; one that was replaced, deleted or damaged is told of, and nothing is lost in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine, event
+from sqlalchemy.exc import OperationalError
+
+from outboxq import Outbox, configure_sqlite, migrations
+from outboxq.cli import main
+from outboxq.engine import EMBEDDED, make_engine
+from outboxq.errors import ConfigurationError, FileUnusable
+from outboxq.store import Store, base
+from tests.waiting import PROMPTLY
+
+APPLICATION = """
+from outboxq import Outbox
+
+outbox = Outbox()
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    """A working directory with an application that says no database, files open to all, and nothing of ours in the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OUTBOXQ")]:
+        monkeypatch.delenv(name)
+    Path("unbound.py").write_text(APPLICATION)
+    before = os.umask(0o022)
+    yield tmp_path
+    os.umask(before)
+    sys.modules.pop("unbound", None)
+
+
+@pytest.fixture
+def file(migrated_sqlite, tmp_path):
+    """A file with our tables, and beside it a copy to restore."""
+    shutil.copy(migrated_sqlite, tmp_path / "copy.db")
+    return Path(shutil.copy(migrated_sqlite, tmp_path / "shop.db"))
+
+
+def own(file):
+    return make_engine(f"sqlite:///{file}")
+
+
+def configured(file):
+    return configure_sqlite(create_engine(f"sqlite:///{file}"))
+
+
+def plain(file):
+    return create_engine(f"sqlite:///{file}")
+
+
+@pytest.fixture
+def outboxes():
+    """Make outboxes whose engines are disposed of after the test."""
+    made = []
+
+    def make(engine):
+        made.append(engine)
+        return Outbox(engine)
+
+    yield make
+    for engine in made:
+        engine.dispose()
+
+
+def restore(file):
+    """Put the copy in the file's place. What lies beside the old one would be taken for the new one's."""
+    for part in ("-wal", "-shm"):
+        file.with_name(f"{file.name}{part}").unlink(missing_ok=True)
+    file.with_name("copy.db").rename(file)
+
+
+def delete(file):
+    for one in file.parent.glob(f"{file.name}*"):
+        one.unlink()
+
+
+def tasks_in(file):
+    engine = make_engine(f"sqlite:///{file}")
+    try:
+        return sum(queue.ready + queue.completed for queue in Store(engine).stats())
+    finally:
+        engine.dispose()
+
+
+def run_for_a_while(outbox):
+    """The exit code of a worker that ends by itself, and why it says that it did; 0 if it does not."""
+    worker = outbox.worker(poll=0.05, recover_every=0.05, drain_timeout=1)
+    patience = threading.Timer(PROMPTLY, worker.request_stop)
+    patience.start()
+    try:
+        return worker.run(), worker.health.error
+    finally:
+        patience.cancel()
+
+
+# -- replaced, deleted ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("happens", [restore, delete])
+@pytest.mark.parametrize("engine", [own, configured, plain])
+def test_a_worker_whose_file_is_gone_ends_with_a_sentence(file, outboxes, caplog, engine, happens):
+    outbox = outboxes(engine(file))
+
+    @outbox.task(name="tests.harm")
+    def harm() -> None:
+        happens(file)
+
+    harm.using(outbox).enqueue()
+    code, why = run_for_a_while(outbox)
+    assert code == 1
+    assert f"the SQLite file {file} was " in why
+    assert "while it was open" in why
+    assert f"stopping: {why}" in caplog.text
+
+
+@pytest.mark.parametrize("engine", [own, configured])
+def test_what_is_enqueued_after_a_restore_is_in_the_file_that_is_there(file, outboxes, engine):
+    outbox = outboxes(engine(file))
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    work.using(outbox).enqueue()
+    restore(file)
+    assert tasks_in(file) == 0
+    work.using(outbox).enqueue()
+    assert tasks_in(file) == 1
+
+
+def test_nothing_is_enqueued_into_a_file_that_was_deleted_and_no_empty_one_is_made(file, outboxes):
+    outbox = outboxes(own(file))
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    work.using(outbox).enqueue()
+    delete(file)
+    for _ in range(2):
+        with pytest.raises(FileUnusable, match="was deleted while it was open; restore it, or make a new one"):
+            work.using(outbox).enqueue()
+    assert not file.exists()
+    restore(file)
+    work.using(outbox).enqueue()
+    assert tasks_in(file) == 1
+
+
+# -- private --------------------------------------------------------------------------------------------------------------
+
+
+def modes(file):
+    return {one.name: oct(stat.S_IMODE(one.stat().st_mode)) for one in file.parent.glob(f"{file.name}*")}
+
+
+@pytest.mark.parametrize("url", ["sqlite:///new.db", "sqlite:///file:new.db?uri=true", EMBEDDED])
+def test_a_new_file_is_its_owners_alone_and_so_is_what_lies_beside_it(directory, url):
+    engine = make_engine(url)
+    migrations.upgrade(engine)
+    file = directory / ("outboxq.db" if url == EMBEDDED else "new.db")
+    with engine.connect():
+        assert modes(file) == {f"{file.name}{part}": "0o600" for part in ("", "-wal", "-shm")}
+    engine.dispose()
+
+
+@pytest.mark.parametrize("command", [["upgrade"], ["verify"], ["upgrade", "unbound"], ["worker", "unbound", "--burst"]])
+def test_the_commands_make_the_embedded_file_for_its_owner_alone(directory, command):
+    assert CliRunner().invoke(main, command).exit_code == 0
+    assert modes(directory / "outboxq.db")["outboxq.db"] == "0o600"
+
+
+def test_a_new_file_is_its_owners_alone_where_it_has_to_be_opened(directory, monkeypatch):
+    """Only root makes a file without opening it on macOS, and nobody on Windows."""
+    monkeypatch.delattr(os, "mknod")
+    engine = make_engine("sqlite:///new.db")
+    with engine.connect():
+        assert set(modes(directory / "new.db").values()) == {"0o600"}
+    engine.dispose()
+
+
+def test_a_file_that_is_there_keeps_its_mode(file):
+    file.chmod(0o640)
+    engine = own(file)
+    with engine.connect():
+        assert set(modes(file).values()) == {"0o640"}
+    engine.dispose()
+
+
+@pytest.mark.parametrize("command", [["upgrade"], ["verify"], ["upgrade", "unbound"], ["worker", "unbound", "--burst"]])
+@pytest.mark.parametrize("target", ["shop.db", "nowhere.db"])
+def test_no_link_is_followed_where_nobody_said_which_file(file, command, target):
+    Path("outboxq.db").symlink_to(target)
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code in {1, 2}
+    assert "outboxq.db is a symbolic link" in result.output
+    assert not Path("nowhere.db").exists()
+
+
+def test_a_link_is_followed_where_it_was_asked_for(file):
+    Path("outboxq.db").symlink_to(file)
+    assert CliRunner().invoke(main, ["verify", "--url", EMBEDDED]).exit_code == 0
+
+
+# -- in memory ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ":memory:",
+        "file:x?mode=memory&cache=shared&uri=true",
+        "file::memory:?cache=shared&uri=true",
+        "file:/x?vfs=memdb&uri=true",
+    ],
+)
+def test_a_database_in_memory_is_refused_however_it_is_written(name):
+    for made in (make_engine, Outbox):
+        with pytest.raises(ConfigurationError, match="an in-memory SQLite database cannot be shared with a worker"):
+            made(f"sqlite:///{name}")
+
+
+def test_a_file_that_is_only_read_is_no_database_in_memory(file):
+    engine = make_engine(f"sqlite:///file:{file}?mode=ro&uri=true")
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM task_executions").scalar() == 0
+    engine.dispose()
+
+
+# -- damaged --------------------------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    ["status"],
+    ["task", "list"],
+    ["failed", "list"],
+    ["queue", "list"],
+    ["verify"],
+    ["prune", "--older-than", "1d"],
+    ["upgrade"],
+    ["worker", "unbound"],
+]
+
+
+def overwrite(file):
+    """It is no database at all."""
+    file.write_bytes(b"to do: buy milk\n" * 1000)
+
+
+def spoil(file, table):
+    """The first pages of this table and of its indexes are damaged."""
+    engine = make_engine(f"sqlite:///{file}")
+    with engine.connect() as connection:
+        size = connection.exec_driver_sql("PRAGMA page_size").scalar()
+        found = connection.exec_driver_sql(f"SELECT rootpage FROM sqlite_master WHERE tbl_name = '{table}'").scalars()
+        pages = [page for page in found if page]
+    engine.dispose()
+    with file.open("r+b") as opened:
+        for page in pages:
+            opened.seek((page - 1) * size)
+            opened.write(b"\xff" * size)
+
+
+@pytest.mark.parametrize(
+    "damage", [overwrite, lambda file: spoil(file, "outboxq_alembic_version")], ids=["text", "page"]
+)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_damaged_file_is_a_sentence_in_every_command(file, monkeypatch, command, damage):
+    damage(file)
+    monkeypatch.setenv("OUTBOXQ_DATABASE_URL", f"sqlite:///{file}")
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, result.output.count("\n")) == (69, 1)
+    assert result.output.startswith("outboxq: the SQLite file is damaged, or is no database (")
+
+
+def test_a_worker_ends_where_its_file_is_damaged(file, outboxes, caplog):
+    outbox = outboxes(own(file))
+    spoil(file, "task_outbox")
+    code, why = run_for_a_while(outbox)
+    assert code == 1
+    assert why.startswith("the SQLite file is damaged, or is no database (database disk image is malformed)")
+    assert "claiming failed" not in caplog.text
+
+
+# -- locked ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes, monkeypatch, caplog):
+    """SQLite waits by itself, each time anew. Here half a minute is 50 ms."""
+    monkeypatch.setattr("outboxq.store.base._PATIENCE", 0.05)
+    outbox = outboxes(own(file))
+    event.listen(outbox.store.engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout = 50"))
+
+    @outbox.task(name="tests.work")
+    def work() -> None: ...
+
+    work.using(outbox).enqueue()
+    with plain(file).connect() as other, caplog.at_level("INFO"):
+        other.exec_driver_sql("BEGIN EXCLUSIVE")
+        with pytest.raises(OperationalError, match="database is locked"):
+            work.using(outbox).enqueue()
+    assert "running it again" not in caplog.text
+
+
+def test_what_sqlite_waits_and_what_a_transaction_is_tried_for_is_half_a_minute(file, outboxes):
+    with outboxes(own(file)).store.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * base._PATIENCE == 30_000
