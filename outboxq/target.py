@@ -17,13 +17,14 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-from sqlalchemy import Connection, Engine, TwoPhaseTransaction
+from sqlalchemy import Connection, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from .context import TaskContext
 from .dialects import Begin, Dialect, dialect_for, real_path
 from .errors import InvalidTarget
+from .refusals import refusal
 from .tables import task_executions
 
 Rows = list[tuple[Any, ...]]
@@ -332,7 +333,7 @@ def _wrap(using: object, schema: str | None) -> Target:
         return DjangoTarget(_django_connection(using), schema)
     if hasattr(using, "in_atomic_block") and hasattr(using, "settings_dict"):
         return DjangoTarget(using, schema)
-    raise InvalidTarget(_refusal(using))
+    raise InvalidTarget(refusal(using))
 
 
 def _of_session(session: Session, schema: str | None) -> Target:
@@ -344,23 +345,6 @@ def _of_session(session: Session, schema: str | None) -> Target:
             "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
         ) from None
     return SqlalchemyTarget(connection, schema)
-
-
-def _refusal(using: object) -> str:
-    kind = type(using)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(using, Engine):
-        return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
-    if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
-        return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
-    if name.startswith("sqlalchemy.ext.asyncio"):
-        return f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…))"
-    if isinstance(using, psycopg.AsyncConnection):
-        return "outboxq is synchronous; enqueue on a psycopg.Connection"
-    return (
-        f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "
-        "connection or alias, or the context of a transactional task"
-    )
 
 
 def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], autocommit: str) -> None:

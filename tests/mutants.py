@@ -449,13 +449,13 @@ MUTANTS = (
     Mutant(
         "an error of PostgreSQL that passes is taken for one that stays",
         "outboxq/dialects/postgresql_errors.py",
-        (('"55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"', '"57P01", "25006"'),),
+        (('_OUTSIDE | {"55P03", "57014", "53300"}', '_OUTSIDE - {"57P02", "57P03"}'),),
         ("tests/dialects/test_patience.py",),
     ),
     Mutant(
         "a server that is silent is waited for for hours",
-        "outboxq/dialects/postgresql.py",
-        (("url.set(query={**_PATIENCE, **url.query})", "url"),),
+        "outboxq/dialects/postgresql_session.py",
+        (("{**_PATIENCE, **url.query, **_UNICODE}", "{**url.query, **_UNICODE}"),),
         ("tests/dialects/test_patience.py",),
     ),
     Mutant(

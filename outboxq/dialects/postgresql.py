@@ -18,7 +18,6 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
-    and_,
     bindparam,
     case,
     cast,
@@ -39,7 +38,7 @@ from ..statements import claim, keyed, reading, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
-from . import postgresql_encoding, postgresql_errors, postgresql_session
+from . import postgresql_encoding, postgresql_errors, postgresql_json, postgresql_session
 from .base import Begin, Dialect
 from .one_statement import OneStatement
 from .partitioning import Partitioning
@@ -97,15 +96,7 @@ class PostgresGrammar:
         return cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext  # type: ignore[no-any-return]
 
     def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
-        """Before PostgreSQL 16 nothing says it without an error. So: its strings are closed, what stands outside of them are
-        words of JSON, and as many brackets open as close. That finds what is cut, pasted into or no JSON at all.
-        """
-        flat = _FLAT_OBJECT if an_object else _FLAT
-        strings = literal_column(f"'{_STRING}'", Text)
-        outside = func.regexp_replace(text, strings, literal_column("'0'"), literal_column("'g'"), type_=Text)
-        shape = rf"^[[:space:]]*\{{{_WORDS}*\}}[[:space:]]*$" if an_object else f"^{_WORDS}+$"
-        nested = and_(_matches(outside, shape), _less(outside, "{[") == _less(outside, "}]"))
-        return case((_matches(text, flat), true()), else_=nested)
+        return postgresql_json.is_json(text, an_object=an_object)
 
     def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause:
         """Each column an array, or a single value where the rows are `alike` in it: neither side need take that apart."""
@@ -354,22 +345,6 @@ class PostgresDialect(Dialect):
 
     def hide_rows(self, error: BaseException) -> None:
         postgresql_errors.hide_rows(error)
-
-
-_STRING = r'"([^"\\]|\\.)*"'
-_WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
-_VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'
-_FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
-"""The usual forms of arguments and results, recognised in a third of the time."""
-
-
-def _matches(text: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
-    return text.op("~", return_type=Boolean())(literal_column(f"'{pattern}'", Text))
-
-
-def _less(text: ColumnElement[str], letters: str) -> ColumnElement[int]:
-    """Return the length of the text without these letters."""
-    return func.length(func.translate(text, literal_column(f"'{letters}'"), literal_column("''")), type_=Integer)
 
 
 def _best_first(pairs: FromClause) -> FromClause:

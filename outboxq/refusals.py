@@ -1,0 +1,24 @@
+"""Objects that are no transaction: what to pass instead of them."""
+
+from __future__ import annotations
+
+import psycopg
+from sqlalchemy import Engine
+
+
+def refusal(using: object) -> str:
+    """Return what to pass instead of an object in whose transaction nothing can be written."""
+    kind = type(using)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(using, Engine):
+        return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
+    if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
+        return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
+    if name.startswith("sqlalchemy.ext.asyncio"):
+        return f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…))"
+    if isinstance(using, psycopg.AsyncConnection):
+        return "outboxq is synchronous; enqueue on a psycopg.Connection"
+    return (
+        f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "
+        "connection or alias, or the context of a transactional task"
+    )
