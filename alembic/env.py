@@ -19,7 +19,6 @@ from outboxq.tables import metadata
 
 config = context.config
 schema: str | None = config.attributes.get("schema", context.get_x_argument(as_dictionary=True).get("schema"))
-config.attributes["schema"] = schema  # the trigger's channel has its name in it
 
 
 def configure(**where: Any) -> None:

@@ -60,11 +60,6 @@ class Dialect(ABC):
         self.schema = schema
 
     @property
-    def channel(self) -> str:
-        """Where the trigger notifies of the tables in our schema, if the database can."""
-        return f"task_ready_{self.schema}" if self.schema else "task_ready"
-
-    @property
     @abstractmethod
     def grammar(self) -> Grammar: ...
 

@@ -35,7 +35,7 @@ from sqlalchemy.engine import URL
 
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..errors import UnsupportedDatabase
-from ..statements import claim, keyed, sleeping
+from ..statements import channel, claim, keyed, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
@@ -257,16 +257,20 @@ class PostgresDialect(Dialect):
     def sleeping(self) -> Mapping[str, Prepared]:
         g, given = self._grammar, claim.given_queues(self._grammar)
         named, every = (given, given), (claim.every_queue(), keyed.every_queue())
+        entries = self._oid(task_outbox.name)
         statements: dict[str, Statement] = {
             "announce": sleeping.announce(g, *every, select(sleeping.ALL.label("queue"))),
             "announce_given": sleeping.announce(g, *named, select(given.c.queue)),
             "horizon": sleeping.horizon(),
             "look": sleeping.look(g, *every),
             "look_given": sleeping.look(g, *named),
-            "wake": sleeping.wake(g, given),
+            "wake": sleeping.wake(g, given, channel.name_of(entries)),
             "withdraw": sleeping.withdraw(g),
             "forget": sleeping.forget(),
             "forget_ended": sleeping.forget_ended(g),
+            "channel": channel.find(entries),
+            "channel_now": channel.find_again(),
+            "prove": channel.prove(),
         }
         return {name: self.prepare(statement) for name, statement in statements.items()}
 

@@ -62,7 +62,11 @@ class PostgresDistributor:
         self._deaf_poll = min(self._poll, POLL.total_seconds())
         self._bell = Bell()
         self._listener = Listener(
-            self._connect, store.dialect.channel, speak=self._speak, heard=self._heard, changed=self._bell.ring
+            self._connect,
+            store.dialect.statements.sleeping,
+            speak=self._speak,
+            heard=self._heard,
+            changed=self._bell.ring,
         )
         self._listens = notifications
         # Connections are made as its are, but none is in its pool. A URL that is none is refused here, not in the thread.

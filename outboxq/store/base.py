@@ -235,8 +235,7 @@ class Transactions:
         names = sorted(set(queues))
         if not names or (wake := target.dialect.statements.sleeping.get("wake")) is None:
             return
-        values = self._values(target, channel=target.dialect.channel)
-        wake.run(target.execute, values | self._named(target, names))
+        wake.run(target.execute, self._values(target) | self._named(target, names))
 
     def _forget_sleepers(self) -> None:
         """Delete what workers that were killed in their sleep have asked for; whoever enqueues would look at it for ever.

@@ -766,7 +766,7 @@ def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(pos
     heard, listens = [], threading.Event()
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),
-        "task_ready",
+        postgresql.store.dialect.statements.sleeping,
         heard=heard.append,
         changed=listens.set,
         ping_every=0.0005,
@@ -792,7 +792,10 @@ def test_it_says_that_it_listens_only_once_it_does(postgresql):
             postgresql.rows("SELECT pg_notify('task_ready', 'at once')")
 
     listener = Listener(
-        lambda: psycopg.connect(plain(postgresql.url)), "task_ready", heard=heard.append, changed=changed
+        lambda: psycopg.connect(plain(postgresql.url)),
+        postgresql.store.dialect.statements.sleeping,
+        heard=heard.append,
+        changed=changed,
     )
     listener.start()
     until(lambda: heard)
