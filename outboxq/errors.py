@@ -6,6 +6,7 @@
     ├── ConfigurationError        wrong set-up, raised before any row is written
     │   ├── UnsupportedDatabase   a dialect or a version outboxq does not run on
     │   ├── SchemaOutOfDate       our tables are missing or older than this code
+    │   ├── NotPermitted          the database role lacks a right
     │   └── InvalidTarget         ``using()`` was given something without a usable transaction (also a TypeError)
     ├── InvalidArgument           a value out of its range (also a ValueError)
     ├── InvalidCall               arguments that do not fit the task's signature (also a TypeError)
@@ -41,6 +42,10 @@ class UnsupportedDatabase(ConfigurationError):
 
 class SchemaOutOfDate(ConfigurationError):
     """The database lacks our tables, or has those of another release."""
+
+
+class NotPermitted(ConfigurationError):
+    """The database role lacks a right; the message names the role, the tables, and the command that grants what it needs."""
 
 
 class InvalidTarget(ConfigurationError, TypeError):

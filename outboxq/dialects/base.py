@@ -126,6 +126,14 @@ class Dialect(ABC):
         """The statements of `statements/sleeping.py`, by name; none where the database cannot notify."""
         return {}
 
+    def rights(self) -> Mapping[str, Prepared]:
+        """The question which rights a role lacks; none where the database has no roles."""
+        return {}
+
+    def is_denied(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether the database refuses because the role lacks a right."""
+        return False
+
     def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
         """What begins a transaction of our own on a connection that is in none; `info`: what SQLAlchemy remembers of that."""
         return (self.begin[begin],)

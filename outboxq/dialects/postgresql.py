@@ -39,7 +39,7 @@ from ..statements import channel, claim, keyed, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
-from . import postgresql_errors, postgresql_session
+from . import granting, postgresql_errors, postgresql_session
 from .base import Begin, Dialect
 from .one_statement import OneStatement
 from .partitioning import Partitioning
@@ -268,11 +268,13 @@ class PostgresDialect(Dialect):
             "withdraw": sleeping.withdraw(g),
             "forget": sleeping.forget(),
             "forget_ended": sleeping.forget_ended(g),
-            "channel": channel.find(entries),
-            "channel_now": channel.find_again(),
-            "prove": channel.prove(),
+            **channel.statements(entries),
         }
         return {name: self.prepare(statement) for name, statement in statements.items()}
+
+    def rights(self) -> Mapping[str, Prepared]:
+        found = granting.statements(granting.schema_of(self.schema, self._oid))
+        return {name: self.prepare(statement) for name, statement in found.items()}
 
     def pack(
         self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], alike: frozenset[str] = frozenset()
@@ -342,6 +344,9 @@ class PostgresDialect(Dialect):
 
     def is_locked_out(self, error: BaseException) -> bool:
         return postgresql_errors.is_locked_out(error)
+
+    def is_denied(self, error: BaseException) -> bool:
+        return postgresql_errors.is_denied(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
         return postgresql_errors.cannot_write_now(error)

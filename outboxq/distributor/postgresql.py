@@ -55,7 +55,9 @@ class PostgresDistributor:
         commits_of: Engine | None = None,  # noqa: ARG002 - the server tells of every commit
     ) -> None:
         self._store = store
-        self._sleeping = Sleeping(store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone)
+        self._sleeping = Sleeping(
+            store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone, works=True
+        )
         self._queues, self._event_types = queues, event_types
         self._worker_id = worker_id
         self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()

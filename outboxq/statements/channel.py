@@ -32,6 +32,7 @@ from sqlalchemy.dialects.postgresql import OID
 from ..column_types import Name
 from ..tables import task_outbox
 from .checks.parts import fires
+from .grammar import Statement
 
 SETTING = "outboxq.notify"
 """Of a transaction, a role or a database: `always`, `off`, or a proof."""
@@ -49,6 +50,11 @@ _word = bindparam("word", type_=Text, required=True)
 def name_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
     """Return the channel of the outbox with this oid, as the trigger names it; NULL: there is no such table."""
     return select(_name()).where(_lies(entries)).scalar_subquery()
+
+
+def statements(entries: ColumnElement[Any]) -> dict[str, Statement]:
+    """Return what a listener asks, by name; `entries`: the oid of the outbox that is ours."""
+    return {"channel": find(entries), "channel_now": find_again(), "prove": prove()}
 
 
 def find(entries: ColumnElement[Any]) -> Select[Any]:

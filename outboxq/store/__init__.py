@@ -11,6 +11,7 @@ from .enqueue import Enqueue, check
 from .explaining import Explaining, Explanation, Reason
 from .fanout import Fanout, check_subscription
 from .listing import Listing
+from .permissions import Permissions
 from .queues import Queues, QueueSettings
 from .reading import Look, Reading
 from .recovery import Lease, LeaseLook, Recovered, Recovering
@@ -32,6 +33,7 @@ __all__ = [
     "LiveWorker",
     "Look",
     "Percentiles",
+    "Permissions",
     "QueueSettings",
     "Reason",
     "Recovered",

@@ -23,7 +23,9 @@ from ..dialects import Begin, Dialect, dialect_for
 from ..engine import is_own, reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
 from ..payload import sanitize
+from ..privileges import Feature, Role, rights
 from ..target import SqlalchemyTarget, Target, target_of
+from .rights import complaint, lacks, needed_to_join
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -51,6 +53,7 @@ class Transactions:
         clock: Callable[[], datetime] | None = None,
         gone: threading.Event | None = None,
         hurried: bool = False,
+        works: bool = False,
     ) -> None:
         """`engine` None: only methods with ``using=`` work. `clock` replaces the database's clock, in tests.
 
@@ -63,6 +66,10 @@ class Transactions:
         self.gone = gone or threading.Event()
         self._hurried = hurried
         self._current = False
+        self._permitted: set[frozenset[Feature]] = set()
+        """For which enqueues the rights are known to be there: of the role that enqueued so first."""
+        self._works = works
+        """It is a worker's own."""
 
     @property
     def bound_engine(self) -> Engine:
@@ -81,8 +88,23 @@ class Transactions:
 
     def ensure_current(self) -> None:
         """Raise SchemaOutOfDate unless the database has the schema of this code."""
-        with self._transaction(Begin.READ) as target:
+        with self._naming_rights(), self._transaction(Begin.READ) as target:
             self._check_schema(target)
+
+    def ensure_permitted(self, role: Role) -> None:
+        """Raise NotPermitted unless the database role has the rights of such a role."""
+        with self._naming_rights(), self._transaction(Begin.READ) as target:
+            if lacking := lacks(target, rights(role)):
+                raise complaint(lacking, role)
+
+    @contextmanager
+    def _naming_rights(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if self.dialect.is_denied(error):
+                raise self._denied(error, Begin.READ) from error
+            raise
 
     def ensure_primary(self) -> None:
         """Raise ConfigurationError where the server takes no writes because it follows another."""
@@ -98,7 +120,7 @@ class Transactions:
         hurried = hurried and self.dialect.one_writer  # a server that is away is not to be run over
         if hurried:
             self.dialect.hurry(engine)
-        return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried)
+        return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried, works=True)
 
     def _reserve(self) -> Engine:
         return reserve(self.bound_engine)
@@ -111,20 +133,24 @@ class Transactions:
         begin: Begin = Begin.WRITE,
         done: Callable[[Target], T | None] = lambda _: None,
         gives_up: Callable[[BaseException], bool] | None = None,
+        enqueues: frozenset[Feature] | None = None,
     ) -> T:
         """Run `work` in the caller's transaction, or in one of our own, again where that may help and `gives_up` does not say
         that the caller knows better.
 
         A connection that is lost during COMMIT leaves open whether it happened. So before `work` is run again, `done` says
-        from the tables what it returned, had it been committed; None: it was not.
+        from the tables what it returned, had it been committed; None: it was not. `enqueues`: it is a producer's, with these
+        features. Raises NotPermitted for a right that is lacking: before `work`, or from the end of a transaction of our own.
         """
         if using is not None:
-            return work(self._joined(using))
+            return work(self._joined(using, enqueues))
         try:
             with self._transaction(begin) as target:
                 return work(target)
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
+        if self.dialect.is_denied(failed):
+            raise self._denied(failed, begin, enqueues) from failed
         for attempt in self._attempts(gives_up):
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
@@ -133,14 +159,37 @@ class Transactions:
                     return found if (found := done(target)) is not None else work(target)
         raise AssertionError("tenacity reraises the last error")
 
-    def _joined(self, using: object) -> Target:
-        """The caller's transaction, once it is known to be in our database and our tables to be there."""
+    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+        """The caller's transaction, once it is known to be in our database, our tables to be there and, where it `enqueues`,
+        its role to have the rights that takes: an error of the database would abort it.
+        """
         target = target_of(using, schema=self.schema)
         if self.engine is not None:
             self._check_database(target)
+        self._check_tables(target, enqueues)
+        return target
+
+    def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
+        """Raise NotPermitted or SchemaOutOfDate; costs nothing once both are known to hold."""
+        if enqueues is not None and enqueues not in self._permitted:
+            if lacking := lacks(target, needed_to_join(enqueues)):
+                raise complaint(lacking, Role.PRODUCER, enqueues)
+            self._permitted.add(enqueues)
         if not self._current:
             self._check_schema(target)
-        return target
+
+    def _denied(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> BaseException:
+        """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of."""
+        role = Role.PRODUCER if enqueues is not None else self._role(begin)
+        with suppress(Exception), self._transaction(Begin.READ) as target:
+            if lacking := lacks(target, rights(role, enqueues or ())):
+                return complaint(lacking, role, enqueues or ())
+        return error
+
+    def _role(self, begin: Begin) -> Role:
+        if self._works:
+            return Role.WORKER
+        return Role.VIEWER if begin in _READS else Role.OPERATOR
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
