@@ -65,14 +65,19 @@ class Right:
 def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
     """Return what a role needs, that on the schema first; `features` are those of a producer."""
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
-    columns: dict[tuple[Kind, str, Privilege], set[str]] = {}
+    named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
     for right in (*_ROLES[role], *(right for one in sorted(given) for right in _FEATURES[one])):
-        columns.setdefault((right.kind, right.name, right.privilege), set()).update(right.columns)
+        named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
     return (
         *_ON_SCHEMA[role],
         *(
-            Right(kind=kind, name=name, privilege=privilege, columns=tuple(sorted(named)))
-            for (kind, name, privilege), named in sorted(columns.items())
+            Right(
+                kind=kind,
+                name=name,
+                privilege=privilege,
+                columns=tuple(sorted({one for some in columns for one in some})) if all(columns) else (),
+            )
+            for (kind, name, privilege), columns in sorted(named.items())
         ),
     )
 

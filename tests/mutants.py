@@ -207,6 +207,24 @@ MUTANTS = (
         ("tests/faults/test_listener.py",),
     ),
     Mutant(
+        "a producer may read every column of a task",
+        "outboxq/privileges.py",
+        (('"INSERT; SELECT (id, position)"', '"INSERT; SELECT"'),),
+        ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
+        "rights are looked for only by the error of the database",
+        "outboxq/store/rights.py",
+        (("if enqueues is None or enqueues in self._permitted:", "if True:"),),
+        ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
+        "what could not be granted is taken for granted",
+        "outboxq/store/permissions.py",
+        (("if lacking := lacks(target, wanted, grantee=name):", "if lacking := lacks(target, ()):"),),
+        ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
         "a listener takes LISTEN for hearing",
         "outboxq/distributor/listener.py",
         (("if not self._hears(connection, word, self._patience / 2):", "if not connection:"),),

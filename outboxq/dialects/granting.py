@@ -18,6 +18,8 @@ from sqlalchemy import (
     column,
     func,
     literal_column,
+    null,
+    or_,
     select,
     table,
     true,
@@ -50,7 +52,7 @@ def grant(right: Right, schema: str, role: str) -> str:
     return text.as_string(None)
 
 
-def cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
+def _cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
     """Return the rows for `missing`: one for each column of a right, or for the right."""
     return [
         (right.kind.value, right.name, right.privilege.value, one) for right in rights for one in right.columns or ("",)
@@ -59,20 +61,22 @@ def cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
 
 def pack(rights: Sequence[Right]) -> dict[str, Any]:
     """Return the parameters of `missing`."""
-    given = cells(rights)
+    given = _cells(rights)
     return {f"right_{part}": [row[at] for row in given] for at, part in enumerate(_PARTS)}
 
 
-def statements(lies_in: ColumnElement[Any]) -> dict[str, Select[Any]]:
-    """Return what is asked about rights, by name; `lies_in`: the oid of the schema of our tables."""
+def statements(schema: str | None, oid: Callable[[str], ColumnElement[Any]]) -> dict[str, Select[Any]]:
+    """Return what is asked about rights, by name."""
     there: Select[Any] = (
         select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
     )
-    return {"missing": missing(lies_in), "role": there}
+    return {"missing": missing(schema_of(schema, oid), by_path=schema is None), "role": there}
 
 
-def missing(lies_in: ColumnElement[Any]) -> Select[Any]:
+def missing(lies_in: ColumnElement[Any], *, by_path: bool) -> Select[Any]:
     """Return those of the given rights that :grantee, or the present role, lacks in the schema with this oid, and who that is.
+
+    With them, where our statements find the tables `by_path`, those that lie in another schema which comes before: `hidden_by`.
 
     One row at least, with a NULL `name` where nothing is missing; no error whatever the role may or may not see.
     """
@@ -87,14 +91,23 @@ def missing(lies_in: ColumnElement[Any]) -> Select[Any]:
         (wanted.c.column == _word(""), func.has_table_privilege(who, _class.c.oid, wanted.c.privilege)),
         else_=func.has_column_privilege(who, _class.c.oid, wanted.c.column, wanted.c.privilege),
     )
+    other, there = _class.alias("other"), _namespace.alias("there")
+    seen = func.to_regclass(func.quote_ident(wanted.c.name)) if by_path else null()
+    hidden_by = (
+        select(there.c.nspname)
+        .where(other.c.oid == seen, there.c.oid == other.c.relnamespace, other.c.oid != _class.c.oid)
+        .correlate(wanted, _class)
+        .scalar_subquery()
+    )
     found = (
-        select(*(wanted.c[part] for part in _PARTS))
+        select(*(wanted.c[part] for part in _PARTS), hidden_by.label("hidden_by"))
         .select_from(wanted)
         .outerjoin(_class, and_(_class.c.relname == wanted.c.name, _class.c.relnamespace == place.c.oid))
-        .where(~may)
+        .where(or_(~may, hidden_by.is_not(None)))
     )
     lacks = found.correlate(place).lateral("lacks")
-    return select(who.label("role"), place.c.nspname.label("schema"), *(lacks.c[part] for part in _PARTS)).select_from(
+    cells = (lacks.c[part] for part in (*_PARTS, "hidden_by"))
+    return select(who.label("role"), place.c.nspname.label("schema"), *cells).select_from(
         place.outerjoin(lacks, true())
     )
 

@@ -273,7 +273,7 @@ class PostgresDialect(Dialect):
         return {name: self.prepare(statement) for name, statement in statements.items()}
 
     def rights(self) -> Mapping[str, Prepared]:
-        found = granting.statements(granting.schema_of(self.schema, self._oid))
+        found = granting.statements(self.schema, self._oid)
         return {name: self.prepare(statement) for name, statement in found.items()}
 
     def pack(

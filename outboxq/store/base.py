@@ -23,9 +23,9 @@ from ..dialects import Begin, Dialect, dialect_for
 from ..engine import is_own, reserve
 from ..errors import ConfigurationError, InvalidArgument, InvalidTarget, SchemaOutOfDate
 from ..payload import sanitize
-from ..privileges import Feature, Role, rights
+from ..privileges import Feature
 from ..target import SqlalchemyTarget, Target, target_of
-from .rights import complaint, lacks, needed_to_join
+from .rights import Permitted
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -42,7 +42,7 @@ REVISION = "0001"
 """The schema this code reads and writes."""
 
 
-class Transactions:
+class Transactions(Permitted):
     """What every part of the store stands on."""
 
     def __init__(
@@ -66,10 +66,7 @@ class Transactions:
         self.gone = gone or threading.Event()
         self._hurried = hurried
         self._current = False
-        self._permitted: set[frozenset[Feature]] = set()
-        """For which enqueues the rights are known to be there: of the role that enqueued so first."""
-        self._works = works
-        """It is a worker's own."""
+        super().__init__(works=works)
 
     @property
     def bound_engine(self) -> Engine:
@@ -90,21 +87,6 @@ class Transactions:
         """Raise SchemaOutOfDate unless the database has the schema of this code."""
         with self._naming_rights(), self._transaction(Begin.READ) as target:
             self._check_schema(target)
-
-    def ensure_permitted(self, role: Role) -> None:
-        """Raise NotPermitted unless the database role has the rights of such a role."""
-        with self._naming_rights(), self._transaction(Begin.READ) as target:
-            if lacking := lacks(target, rights(role)):
-                raise complaint(lacking, role)
-
-    @contextmanager
-    def _naming_rights(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            if self.dialect.is_denied(error):
-                raise self._denied(error, Begin.READ) from error
-            raise
 
     def ensure_primary(self) -> None:
         """Raise ConfigurationError where the server takes no writes because it follows another."""
@@ -146,6 +128,7 @@ class Transactions:
             return work(self._joined(using, enqueues))
         try:
             with self._transaction(begin) as target:
+                self._check_rights(target, enqueues)
                 return work(target)
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
@@ -170,26 +153,10 @@ class Transactions:
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted or SchemaOutOfDate; costs nothing once both are known to hold."""
-        if enqueues is not None and enqueues not in self._permitted:
-            if lacking := lacks(target, needed_to_join(enqueues)):
-                raise complaint(lacking, Role.PRODUCER, enqueues)
-            self._permitted.add(enqueues)
+        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate; costs nothing once both are known to hold."""
+        self._check_rights(target, enqueues)
         if not self._current:
             self._check_schema(target)
-
-    def _denied(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> BaseException:
-        """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of."""
-        role = Role.PRODUCER if enqueues is not None else self._role(begin)
-        with suppress(Exception), self._transaction(Begin.READ) as target:
-            if lacking := lacks(target, rights(role, enqueues or ())):
-                return complaint(lacking, role, enqueues or ())
-        return error
-
-    def _role(self, begin: Begin) -> Role:
-        if self._works:
-            return Role.WORKER
-        return Role.VIEWER if begin in _READS else Role.OPERATOR
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:

@@ -144,6 +144,8 @@ def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresq
 
 
 def test_an_enqueue_of_our_own_is_one_statement_and_no_more(postgresql):
+    """Once the rights were looked up."""
+    postgresql.frozen.enqueue(new())
     with statements(postgresql) as seen:
         postgresql.frozen.enqueue(new())
     assert len(seen) == 1

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, migrations
 from outboxq.cli import main
 from outboxq.engine import make_engine
-from outboxq.errors import InvalidArgument, NotPermitted, UnsupportedDatabase
+from outboxq.errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 from outboxq.privileges import Feature, Role, rights
 from outboxq.store import Permissions, Store
 from tests.roles.acts import new
@@ -50,7 +50,7 @@ class Place:
         return Store(engine, **options)
 
     def host_engine(self, role):
-        self.engines.append(create_engine(self.url_of(role)))
+        self.engines.append(create_engine(self.url if role is None else self.url_of(role)))
         return self.engines[-1]
 
     def close(self):
@@ -159,9 +159,10 @@ def test_sqlite_has_no_roles(sqlite):
 # Reading what others enqueued
 
 
-def test_a_producer_reads_nobodys_arguments_and_changes_none(made):
+@pytest.mark.parametrize("features", [[], list(Feature)])
+def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, features):
     name = made.role()
-    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name, list(Feature))
+    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name, features)
     made.store().enqueue(new())
     with psycopg.connect(plain(made.url_of(name)), autocommit=True) as connection:
         for statement in (
@@ -272,6 +273,26 @@ def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
     with pytest.raises(Exception, match="row-level security") as told:
         made.store(name).enqueue(new())
     assert not isinstance(told.value, NotPermitted)
+
+
+# Another table of the same name
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_table_of_a_tenant_takes_no_entry_of_ours(made, joined):
+    """It lies in a schema that the search_path names before; the execution would go to `public`."""
+    made.run("CREATE SCHEMA tenant; CREATE TABLE tenant.task_outbox (LIKE public.task_outbox INCLUDING ALL)")
+    made.run(f"ALTER DATABASE {make_url(made.url).database} SET search_path = tenant, public")
+    said = r"a table task_outbox in the schema 'tenant' before that of outboxq in 'public'; .* schema='public'"
+    with made.host_engine(None).begin() as connection:
+        with pytest.raises(ConfigurationError, match=said):
+            made.store().enqueue(new(), using=connection if joined else None)
+        assert connection.exec_driver_sql("SELECT count(*) FROM tenant.task_outbox").scalar_one() == 0
+        assert connection.exec_driver_sql("SELECT count(*) FROM task_executions").scalar_one() == 0
+        made.store(schema="public").enqueue(new(), using=connection if joined else None)
+    assert made.store(schema="public").verify() == []
+    with pytest.raises(ConfigurationError, match=said):
+        Outbox(made.store().bound_engine).worker().start()
 
 
 # A migrator
