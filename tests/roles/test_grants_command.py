@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from uuid import uuid4
 
@@ -251,6 +254,21 @@ def test_a_worker_without_rights_does_not_start(made):
     made.run(f"REVOKE DELETE ON task_leases FROM {name}")
     with pytest.raises(NotPermitted, match="DELETE task_leases"):
         outbox.worker().start()
+
+
+def test_the_worker_command_without_rights_ends_with_a_sentence_and_77(made):
+    name = made.role()
+    done = subprocess.run(
+        [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--burst"],
+        env={**os.environ, "OUTBOXQ_DATABASE_URL": made.url_of(name)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 77, done.stderr
+    assert re.search(COMMAND.format(role="worker", options="", name=name), done.stderr)
+    assert "Traceback" not in done.stderr
 
 
 def test_a_worker_whose_right_is_taken_away_says_which(made):
