@@ -19,7 +19,6 @@ from outboxq.tables import metadata
 
 config = context.config
 schema: str | None = config.attributes.get("schema", context.get_x_argument(as_dictionary=True).get("schema"))
-config.attributes["schema"] = schema  # the trigger's channel has its name in it
 
 
 def configure(**where: Any) -> None:
@@ -74,7 +73,9 @@ def inside_schema(connection: Connection) -> Iterator[None]:
         return
     before = connection.dialect.default_schema_name
     path = connection.exec_driver_sql("SHOW search_path").scalar_one()
-    connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    there = connection.exec_driver_sql("SELECT FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema})
+    if not there.rowcount:  # else it takes a right on the database, which who owns the schema need not have
+        connection.exec_driver_sql(f"CREATE SCHEMA {schema}")
     connection.exec_driver_sql(f"SET LOCAL search_path TO {schema}")
     connection.dialect.default_schema_name = schema
     try:

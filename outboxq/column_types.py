@@ -59,6 +59,15 @@ class Xid(UserDefinedType[int]):
         return "xid"
 
 
+class Name(UserDefinedType[str]):
+    """PostgreSQL's type of identifiers: what is longer than one may be is cut off."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "name"
+
+
 class Packed(TypeDecorator[Sequence[Any]]):
     """PostgreSQL's array of scalars, as the text that the server reads.
 

@@ -6,6 +6,7 @@
     ├── ConfigurationError        wrong set-up, raised before any row is written
     │   ├── UnsupportedDatabase   a dialect or a version outboxq does not run on
     │   ├── SchemaOutOfDate       our tables are missing, too old for this code, or admit only newer code
+    │   ├── NotPermitted          the database role lacks a right
     │   └── InvalidTarget         ``using()`` was given something without a usable transaction (also a TypeError)
     ├── InvalidArgument           a value out of its range (also a ValueError)
     ├── InvalidCall               arguments that do not fit the task's signature (also a TypeError)
@@ -48,6 +49,10 @@ class SchemaOutOfDate(ConfigurationError):
         super().__init__(message)
         self.code_is_older = code_is_older
         """Not the tables are to be upgraded, but the package: they are those of a later release."""
+
+
+class NotPermitted(ConfigurationError):
+    """The database role lacks a right; the message names the role, the tables, and the command that grants what it needs."""
 
 
 class InvalidTarget(ConfigurationError, TypeError):

@@ -27,6 +27,7 @@ from .handling import Handling
 from .host import Host
 from .maintenance import Held, Leases, Loop, Presence, partitions_pause
 from .model import duration
+from .privileges import Role
 from .recovery import Recovery
 from .signals import obeyed
 from .store import Store, queue_names
@@ -248,10 +249,11 @@ class Worker:
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate; ConfigurationError when started twice, in another process than it was made in, or on a standby.
+        Raises SchemaOutOfDate; NotPermitted; ConfigurationError when started twice, in another process than it was made in, or on a standby.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
+        self._application.ensure_permitted(Role.WORKER)
         self._application.ensure_current()
         self._application.ensure_primary()
         self._application.compile_ends()

@@ -207,6 +207,48 @@ MUTANTS = (
         ("tests/faults/test_listener.py",),
     ),
     Mutant(
+        "a producer may read every column of a task",
+        "outboxq/privileges.py",
+        (('"INSERT; SELECT (id, position)"', '"INSERT; SELECT"'),),
+        ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
+        "rights are looked for only by the error of the database",
+        "outboxq/store/rights.py",
+        (("if enqueues is None or enqueues in self._permitted:", "if True:"),),
+        ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
+        "what could not be granted is taken for granted",
+        "outboxq/store/permissions.py",
+        (("if lacking := lacks(target, wanted, grantee=name):", "if lacking := lacks(target, ()):"),),
+        ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
+        "a listener takes LISTEN for hearing",
+        "outboxq/distributor/listener.py",
+        (("if not self._hears(connection, word, self._patience / 2):", "if not connection:"),),
+        ("tests/dialects/test_channel.py",),
+    ),
+    Mutant(
+        "a listener goes on where the outbox no longer is",
+        "outboxq/distributor/listener.py",
+        (('if still != [{"channel": self._channel}]:', "if not still:"),),
+        ("tests/dialects/test_channel.py",),
+    ),
+    Mutant(
+        "the trigger looks for sleepers where the tables were made",
+        "alembic/versions/0001_tables.py",
+        (("ELSIF TG_TABLE_SCHEMA OPERATOR(pg_catalog.=) %1$L THEN", "ELSIF true THEN"),),
+        ("tests/dialects/test_channel.py",),
+    ),
+    Mutant(
+        "what frees work notifies another channel than the trigger",
+        "outboxq/statements/sleeping.py",
+        (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
+        ("tests/dialects/test_channel.py",),
+    ),
+    Mutant(
         "a listener says that it listens before LISTEN is in force",
         "outboxq/distributor/listener.py",
         (

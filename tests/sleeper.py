@@ -101,7 +101,7 @@ class Sleeper:
         # Notifications come in the order of their commits: what was sent before this one has been heard when it is.
         store, word = self.distributor._store, SENTINEL + uuid4().hex
         with store.bound_engine.connect() as connection:
-            connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (store.dialect.channel, word))
+            connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (self.distributor._listener._channel, word))
         until(lambda: word in self._sentinels)
         return self.rings == self._rings_before and not result.done()
 

@@ -299,31 +299,58 @@ def _trigger() -> None:
     transaction that has notified cannot be prepared (two-phase commit). The function is VOLATILE, so that its look at the
     sleepers is newer than the insert; the proof rests on that.
     """
-    # In whichever schema the tables are made. The body names every schema, operators too, for the caller's search_path is not
-    # to be trusted; to SET one for the function would cost each enqueue more than a look at the sleepers.
+    # The channel is named after the schema that the table is in now, which `statements/sleeping.py` looks up for its part.
+    # The body names every schema, operators too, for the caller's search_path is not to be trusted; to SET one for the
+    # function would cost each enqueue more than a look at the sleepers. Where the tables are no longer in the schema that they
+    # were made in, the sleepers are looked for anew each time, and notified of every queue.
     # That look comes first: mostly nobody sleeps, and to ask for which queues takes three times as long.
+    # A listener proves that it hears us by an insert of no rows that says `proof` and a word; it hears that word.
     op.execute(
         """
         DO $do$ BEGIN EXECUTE format($create$
         CREATE FUNCTION outboxq_notify() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
         DECLARE
             notify pg_catalog.text := pg_catalog.current_setting('outboxq.notify', true);
-            always boolean := coalesce(notify OPERATOR(pg_catalog.=) 'always', false)
+            proves boolean := coalesce(notify OPERATOR(pg_catalog.^@) 'proof ', false);
+            always boolean := proves OR coalesce(notify OPERATOR(pg_catalog.=) 'always', false)
                 OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed';
+            channel pg_catalog.text;
         BEGIN
-            IF notify OPERATOR(pg_catalog.=) 'off' OR NOT always AND NOT EXISTS (
-                SELECT FROM %1$I.sleeping_workers AS sleeper
-                WHERE sleeper.wakes_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
-            ) THEN
+            IF notify OPERATOR(pg_catalog.=) 'off' THEN
                 RETURN NULL;
+            ELSIF always THEN
+                NULL;
+            ELSIF TG_TABLE_SCHEMA OPERATOR(pg_catalog.=) %1$L THEN
+                IF NOT EXISTS (
+                    SELECT FROM %1$I.sleeping_workers AS sleeper
+                    WHERE sleeper.wakes_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+                ) THEN
+                    RETURN NULL;
+                END IF;
+            ELSE
+                EXECUTE pg_catalog.format(
+                    'SELECT EXISTS (SELECT FROM %%I.sleeping_workers AS sleeper '
+                    'WHERE sleeper.wakes_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())', TG_TABLE_SCHEMA
+                ) INTO always;
+                IF NOT always THEN
+                    RETURN NULL;
+                END IF;
             END IF;
-            PERFORM pg_catalog.pg_notify(TG_ARGV[0], due.queue)
-            FROM (SELECT queue, pg_catalog.min(available_at) AS available_at FROM inserted GROUP BY queue) AS due
-            WHERE always OR EXISTS (
-                SELECT FROM %1$I.sleeping_workers AS sleeper
-                WHERE sleeper.queue OPERATOR(pg_catalog.=) ANY (ARRAY[due.queue, ''])
-                AND sleeper.wakes_at OPERATOR(pg_catalog.>) greatest(due.available_at, pg_catalog.clock_timestamp())
-            );
+            channel := CASE WHEN TG_TABLE_SCHEMA OPERATOR(pg_catalog.=) 'public' THEN 'task_ready'
+                ELSE pg_catalog.concat('task_ready_', TG_TABLE_SCHEMA)::pg_catalog.name END;
+            IF proves THEN
+                PERFORM pg_catalog.pg_notify(channel, notify);
+            ELSIF always THEN
+                PERFORM pg_catalog.pg_notify(channel, due.queue) FROM (SELECT DISTINCT queue FROM inserted) AS due;
+            ELSE
+                PERFORM pg_catalog.pg_notify(channel, due.queue)
+                FROM (SELECT queue, pg_catalog.min(available_at) AS available_at FROM inserted GROUP BY queue) AS due
+                WHERE EXISTS (
+                    SELECT FROM %1$I.sleeping_workers AS sleeper
+                    WHERE sleeper.queue OPERATOR(pg_catalog.=) ANY (ARRAY[due.queue, ''])
+                    AND sleeper.wakes_at OPERATOR(pg_catalog.>) greatest(due.available_at, pg_catalog.clock_timestamp())
+                );
+            END IF;
             RETURN NULL;
         END
         $$
@@ -331,11 +358,9 @@ def _trigger() -> None:
         """
     )
     op.execute("REVOKE ALL ON FUNCTION outboxq_notify() FROM PUBLIC")
-    schema = context.config.attributes.get("schema")
-    channel = f"task_ready_{schema}" if schema else "task_ready"
     op.execute(
         "CREATE TRIGGER task_outbox_notify AFTER INSERT ON task_outbox REFERENCING NEW TABLE AS inserted "
-        f"FOR EACH STATEMENT EXECUTE FUNCTION outboxq_notify('{channel}')"
+        "FOR EACH STATEMENT EXECUTE FUNCTION outboxq_notify()"
     )
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..dialects import damaged, is_damaged
+from ..dialects import damaged, dialect_for, is_damaged
 from ..engine import EMBEDDED, make_engine
-from ..errors import OutboxqError, SchemaOutOfDate, TaskNotFound
+from ..errors import NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..migrations import upgrade
 from ..store import Store
 
@@ -35,6 +35,7 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_UNREACHABLE = 69
+EXIT_PERMISSION = 77
 
 
 take_key_back = click.option(
@@ -96,6 +97,8 @@ def speaking_plainly() -> Iterator[None]:
         yield
     except SchemaOutOfDate as error:
         fail(str(error), EXIT_SCHEMA)
+    except NotPermitted as error:
+        fail(str(error), EXIT_PERMISSION)
     except TaskNotFound as error:
         fail(str(error), EXIT_NOT_FOUND)
     except OutboxqError as error:
@@ -103,6 +106,11 @@ def speaking_plainly() -> Iterator[None]:
     except DBAPIError as error:
         if is_damaged(error):
             fail(damaged(error), EXIT_UNREACHABLE)
+        if dialect_for("postgresql").is_denied(error):
+            fail(
+                f"the database does not permit it: {error.orig}; outboxq grants --help says what a role needs",
+                EXIT_PERMISSION,
+            )
         connecting = error.statement is None
         if not (connecting or error.connection_invalidated or isinstance(error, OperationalError)):
             raise

@@ -12,6 +12,7 @@ from ..revisions import is_newer, left_alone
 from ..store import Store
 from .console import EXIT_USAGE, database_options, fail, speaking_plainly
 from .failed import failed
+from .grants import grants
 from .history import cleanup_events, partition
 from .loading import load, names_module
 from .queues import queue
@@ -82,7 +83,7 @@ def _upgrade_app(app: str) -> None:
     click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)
 
 
-for command in (worker, status, task, failed, queue, partition, cleanup_events):
+for command in (worker, status, task, failed, queue, partition, cleanup_events, grants):
     main.add_command(command)
 main.add_command(cleanup_events, "prune")
 

@@ -23,7 +23,7 @@ import click
 from sqlalchemy.engine import URL
 
 from ..engine import make_engine, parse_url
-from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
+from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..forks import CAN_FORK
 from ..outbox import Outbox
 from ..signals import unignored
@@ -47,6 +47,7 @@ Exit codes:
    2  wrong usage: an option, APP, or how the outbox is set up
    4  the database has no outboxq tables, or those of a release that this one cannot work with
   69  the database cannot be reached, or its file is damaged
+  77  the database role lacks a right
 """
 
 log = logging.getLogger("outboxq.worker")
@@ -280,7 +281,7 @@ def _run(
             finally:
                 if outbox.store.engine is not None:
                     outbox.store.engine.dispose()
-        except SchemaOutOfDate:
+        except (SchemaOutOfDate, NotPermitted):
             raise
         except (ConfigurationError, InvalidArgument) as error:
             fail(str(error), EXIT_USAGE)

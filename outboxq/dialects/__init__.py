@@ -66,6 +66,6 @@ def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Diale
 
 
 def check_schema_name(schema: str | None) -> None:
-    """Raises ConfigurationError for a schema that would need quoting; it becomes part of SQL and of the channel's name."""
+    """Raises ConfigurationError for a schema that would need quoting; it becomes part of SQL and of a channel's name."""
     if schema is not None and not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema):
         raise ConfigurationError(f"schema {schema!r} is not a plain lower-case name of at most 48 letters, digits or _")

@@ -62,11 +62,6 @@ class Dialect(ABC):
         self.schema = schema
 
     @property
-    def channel(self) -> str:
-        """Where the trigger notifies of the tables in our schema, if the database can."""
-        return f"task_ready_{self.schema}" if self.schema else "task_ready"
-
-    @property
     @abstractmethod
     def grammar(self) -> Grammar: ...
 
@@ -164,6 +159,14 @@ class Dialect(ABC):
     def sleeping(self) -> Mapping[str, Prepared]:
         """The statements of `statements/sleeping.py`, by name; none where the database cannot notify."""
         return {}
+
+    def rights(self) -> Mapping[str, Prepared]:
+        """The question which rights a role lacks; none where the database has no roles."""
+        return {}
+
+    def is_denied(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether the database refuses because the role lacks a right."""
+        return False
 
     def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
         """What begins a transaction of our own on a connection that is in none; `info`: what SQLAlchemy remembers of that."""

@@ -34,11 +34,11 @@ from sqlalchemy.engine import URL
 
 from ..column_types import Instant, Packed, Xid, Xid8
 from ..errors import UnsupportedDatabase
-from ..statements import claim, keyed, reading, sleeping
+from ..statements import channel, claim, keyed, reading, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
-from . import postgresql_encoding, postgresql_errors, postgresql_json, postgresql_session
+from . import granting, postgresql_encoding, postgresql_errors, postgresql_json, postgresql_session
 from .base import Begin, Dialect
 from .one_statement import OneStatement
 from .partitioning import Partitioning
@@ -239,18 +239,24 @@ class PostgresDialect(Dialect):
     def sleeping(self) -> Mapping[str, Prepared]:
         g, given = self._grammar, claim.given_queues(self._grammar)
         named, every = (given, given), (claim.every_queue(), keyed.every_queue())
+        entries = self._oid(task_outbox.name)
         statements: dict[str, Statement] = {
             "announce": sleeping.announce(g, *every, select(sleeping.ALL.label("queue"))),
             "announce_given": sleeping.announce(g, *named, select(given.c.queue)),
             "horizon": sleeping.horizon(),
             "look": sleeping.look(g, *every),
             "look_given": sleeping.look(g, *named),
-            "wake": sleeping.wake(g, given),
+            "wake": sleeping.wake(g, given, channel.name_of(entries)),
             "withdraw": sleeping.withdraw(g),
             "forget": sleeping.forget(),
             "forget_ended": sleeping.forget_ended(g),
+            **channel.statements(entries),
         }
         return {name: self.prepare(statement) for name, statement in statements.items()}
+
+    def rights(self) -> Mapping[str, Prepared]:
+        found = granting.statements(self.schema, self._oid)
+        return {name: self.prepare(statement) for name, statement in found.items()}
 
     def pack(
         self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], alike: frozenset[str] = frozenset()
@@ -333,6 +339,9 @@ class PostgresDialect(Dialect):
 
     def is_locked_out(self, error: BaseException) -> bool:
         return postgresql_errors.is_locked_out(error)
+
+    def is_denied(self, error: BaseException) -> bool:
+        return postgresql_errors.is_denied(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
         return postgresql_errors.cannot_write_now(error)

@@ -1,4 +1,4 @@
-"""The errors of PostgreSQL by what helps against them: another try, patience with a lock, or room on the disk."""
+"""The errors of PostgreSQL by what helps against them: another try, patience with a lock, room on the disk, or a right."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _OUTSIDE = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "57P04", "57P
 _TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
 _READ_ONLY, _NOT_SUPPORTED = "25006", "0A000"
+_INSUFFICIENT_PRIVILEGE = "42501"
 _NO_CONNECTION = "08"
 _OF_VALUES = ("22", "23")
 """Errors of what a statement was given: a value that is none of its type, a row that a constraint refuses."""
@@ -37,6 +38,11 @@ def is_transient(error: BaseException) -> bool:
 def is_locked_out(error: BaseException) -> bool:
     """Return whether a row stayed locked for longer than `lock_timeout`."""
     return isinstance(error, DBAPIError) and _state(error) == _LOCK_NOT_AVAILABLE
+
+
+def is_denied(error: BaseException) -> bool:
+    """Return whether the role lacks a right, or a policy of its rows forbids what it does."""
+    return _state(error) == _INSUFFICIENT_PRIVILEGE
 
 
 def cannot_write_now(error: BaseException) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
@@ -16,7 +17,10 @@ from uuid import uuid4
 import psycopg
 import tenacity
 from psycopg import sql
+from psycopg.rows import tuple_row
 
+from ..dialects import Prepared, Row
+from ..statements.channel import PROOF
 from .base import Health
 
 log = logging.getLogger("outboxq.distributor")
@@ -30,19 +34,25 @@ _STEADY = 5.0
 """Who has listened for so long tries again at once."""
 _NOT_YET = "not connected yet"
 _AWAY = (psycopg.Error, OSError)
+_IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
+"""Of whoever begins to listen; no queue's name."""
 
 
 class NotForwarded(Exception):
     """Notifications do not reach this connection: something between us and the server shares its connections out."""
 
 
+class Silent(Exception):
+    """There is nothing to be heard: no outbox, or no trigger that speaks of it."""
+
+
 class Listener(threading.Thread):
-    """LISTENs on one channel; `heard(queue)` is called for each notification, `changed()` when listening begins or ends."""
+    """LISTENs to the trigger; `heard(queue)` is called for each notification, `changed()` when listening begins or ends."""
 
     def __init__(
         self,
         connect: Callable[[], psycopg.Connection[Any]],
-        channel: str,
+        statements: Mapping[str, Prepared],
         *,
         speak: Callable[[], psycopg.Connection[Any]] | None = None,
         heard: Callable[[str], None],
@@ -55,7 +65,11 @@ class Listener(threading.Thread):
         """How often listening began; who saw another number has missed what was said in between."""
         self._connect = connect
         self._speak = speak or connect
-        self._channel = channel
+        self._statements = statements
+        """Of `statements/channel.py`."""
+        self._outbox: int | None = None
+        """The oid of the outbox, which keeps it wherever it is moved."""
+        self._channel = ""
         self._heard = heard
         self._changed = changed
         self._ping_every = ping_every
@@ -117,26 +131,44 @@ class Listener(threading.Thread):
         with self._watchdog():
             connection.rollback()
             connection.autocommit = True  # inside a transaction nothing is delivered
-            connection.execute(_listen_to(self._channel))
             self._prove(connection)
 
     def _prove(self, connection: psycopg.Connection[Any]) -> None:
-        """What the worker's database says must reach this connection.
+        """What the trigger says in the worker's database must reach this connection.
 
-        Through a pooler it may not, although LISTEN succeeds; nor where it leads to another database.
+        Through a pooler it may not, although LISTEN succeeds; nor where it leads to another database. The trigger is that of
+        the outbox which the worker's own connections find.
         """
-        own = f"outboxq_{uuid4().hex}"
-        connection.execute(_listen_to(own))
+        word = f"{PROOF}{uuid4().hex}"
         with self._speak() as other:
-            other.autocommit = True
-            other.execute("SELECT pg_notify(%s, '')", [own])
-        if not self._hears(connection, own, self._patience / 2):
+            other.rollback()
+            other.autocommit, other.read_only = False, False  # whatever is the role's default
+            self._find(other)
+            connection.execute(_listen_to(self._channel))
+            self._run(other, "prove", word=word)
+        if not self._hears(connection, word, self._patience / 2):
             connection.execute("SELECT 1")  # fails where the peer is silent: that is no pooler, and passes
-            if not self._hears(connection, own, 0):
+            if not self._hears(connection, word, 0):
                 raise NotForwarded
 
-    def _hears(self, connection: psycopg.Connection[Any], channel: str, seconds: float) -> bool:
-        return any(notice.channel == channel for notice in connection.notifies(timeout=seconds))
+    def _find(self, connection: psycopg.Connection[Any]) -> None:
+        found = self._run(connection, "channel")
+        if not found:
+            raise Silent("this worker's database has no outbox")
+        if not found[0]["fires"]:
+            raise Silent("the trigger task_outbox_notify is missing or switched off; outboxq verify finds that too")
+        self._outbox, self._channel = found[0]["outbox"], found[0]["channel"]
+
+    def _hears(self, connection: psycopg.Connection[Any], word: str, seconds: float) -> bool:
+        return any(notice.payload == word for notice in connection.notifies(timeout=seconds))
+
+    def _run(self, connection: psycopg.Connection[Any], name: str, **values: Any) -> list[Row]:
+        def execute(text: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+            with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+                cursor.execute(text.encode(), parameters, prepare=False)
+                return cursor.fetchall() if cursor.description else []
+
+        return self._statements[name].run(execute, values)
 
     def _listen(self) -> None:
         connection = self._connection
@@ -149,10 +181,12 @@ class Listener(threading.Thread):
         log.debug("listening on %s", self._channel)
         while not self._gone.is_set():
             for notice in connection.notifies(timeout=self._ping_every):
-                if notice.channel == self._channel:
+                if not _IS_PROOF.fullmatch(notice.payload):
                     self._heard(notice.payload)
             with self._watchdog():
-                connection.execute("SELECT 1")
+                still = self._run(connection, "channel_now", outbox=self._outbox)
+            if still != [{"channel": self._channel}]:
+                raise Silent("the outbox was moved or dropped")
 
     def _lose(self, error: str) -> None:
         """Told once for each outage, not for each attempt."""

@@ -55,14 +55,20 @@ class PostgresDistributor:
         commits_of: Engine | None = None,  # noqa: ARG002 - the server tells of every commit
     ) -> None:
         self._store = store
-        self._sleeping = Sleeping(store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone)
+        self._sleeping = Sleeping(
+            store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone, works=True
+        )
         self._queues, self._event_types = queues, event_types
         self._worker_id = worker_id
         self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()
         self._deaf_poll = min(self._poll, POLL.total_seconds())
         self._bell = Bell()
         self._listener = Listener(
-            self._connect, store.dialect.channel, speak=self._speak, heard=self._heard, changed=self._bell.ring
+            self._connect,
+            store.dialect.statements.sleeping,
+            speak=self._speak,
+            heard=self._heard,
+            changed=self._bell.ring,
         )
         self._listens = notifications
         # Connections are made as its are, but none is in its pool. A URL that is none is refused here, not in the thread.

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Delete,
     Double,
     FromClause,
@@ -36,7 +37,6 @@ ALL = literal_column("''", Text)
 
 _longest = bindparam("longest_seconds", type_=Double, required=True)
 _horizon = bindparam("horizon", type_=BigInteger, required=True)
-_channel = bindparam("channel", type_=Text, required=True)
 
 
 def announce(g: Grammar, plain: FromClause, with_keys: FromClause, rows: Select[Any]) -> Insert:
@@ -73,7 +73,7 @@ def look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
     )
 
 
-def wake(g: Grammar, queues: FromClause) -> Select[Any]:
+def wake(g: Grammar, queues: FromClause, channel: ColumnElement[str]) -> Select[Any]:
     """Notify of these queues where somebody sleeps: for what makes work claimable without an insert, whose trigger this mirrors.
 
     To be run after what it tells of was written, so that the transaction has its id before it looks at the sleepers.
@@ -84,7 +84,7 @@ def wake(g: Grammar, queues: FromClause) -> Select[Any]:
         or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
     )
     level = func.current_setting(literal_column("'transaction_isolation'"), type_=Text)
-    return select(func.pg_notify(_channel, queues.c.queue).label("told")).where(
+    return select(func.pg_notify(channel, queues.c.queue).label("told")).where(
         notify.is_distinct_from(literal_column("'off'")),
         or_(
             notify == literal_column("'always'"),

@@ -12,6 +12,7 @@ from .explaining import Explaining, Explanation, Reason
 from .fanout import Fanout, check_subscription
 from .interruptions import Interruptions
 from .listing import Listing
+from .permissions import Permissions
 from .queues import Queues, QueueSettings
 from .reading import Look, Reading
 from .recovery import Lease, LeaseLook, Recovered, Recovering
@@ -33,6 +34,7 @@ __all__ = [
     "LiveWorker",
     "Look",
     "Percentiles",
+    "Permissions",
     "QueueSettings",
     "Reason",
     "Recovered",

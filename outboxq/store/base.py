@@ -25,8 +25,10 @@ from ..engine import is_own, reserve
 from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
 from ..failure_log import say, sentence
 from ..payload import sanitize
+from ..privileges import Feature
 from ..revisions import ensure_fit
 from ..target import SqlalchemyTarget, Target, target_of
+from .rights import Permitted
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -42,7 +44,7 @@ _PATIENCE = 30.0
 _READS = {Begin.READ, Begin.SNAPSHOT}
 
 
-class Transactions:
+class Transactions(Permitted):
     """What every part of the store stands on."""
 
     def __init__(
@@ -53,6 +55,7 @@ class Transactions:
         clock: Callable[[], datetime] | None = None,
         gone: threading.Event | None = None,
         hurried: bool = False,
+        works: bool = False,
     ) -> None:
         """`engine` None: only methods with ``using=`` work. `clock` replaces the database's clock, in tests.
 
@@ -66,6 +69,7 @@ class Transactions:
         self._hurried = hurried
         self._current = self._is_readable = False
         self._file: OpenFile | None = None
+        super().__init__(works=works)
 
     @property
     def bound_engine(self) -> Engine:
@@ -84,7 +88,7 @@ class Transactions:
 
     def ensure_current(self) -> None:
         """Raise SchemaOutOfDate unless the database has a schema that this code runs on and that admits it."""
-        with self._transaction(Begin.READ) as target:
+        with self._naming_rights(), self._transaction(Begin.READ) as target:
             self._check_schema(target)
 
     def ensure_primary(self) -> None:
@@ -118,7 +122,7 @@ class Transactions:
         hurried = hurried and self.dialect.one_writer  # a server that is away is not to be run over
         if hurried:
             self.dialect.hurry(engine)
-        return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried)
+        return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried, works=True)
 
     def _reserve(self) -> Engine:
         return reserve(self.bound_engine)
@@ -131,15 +135,17 @@ class Transactions:
         begin: Begin = Begin.WRITE,
         done: Callable[[Target], T | None] = lambda _: None,
         gives_up: Callable[[BaseException], bool] | None = None,
+        enqueues: frozenset[Feature] | None = None,
     ) -> T:
         """Run `work` in the caller's transaction, or in one of our own, again where that may help and `gives_up` does not say
         that the caller knows better.
 
         A connection that is lost during COMMIT leaves open whether it happened. So before `work` is run again, `done` says
-        from the tables what it returned, had it been committed; None: it was not.
+        from the tables what it returned, had it been committed; None: it was not. `enqueues`: it is a producer's, with these
+        features. Raises NotPermitted for a right that is lacking: before `work`, or from the end of a transaction of our own.
         """
         if using is not None:
-            joined = self._joined(using)
+            joined = self._joined(using, enqueues)
             try:
                 return work(joined)
             except Exception as error:
@@ -148,9 +154,12 @@ class Transactions:
         began = time.monotonic()
         try:
             with self._transaction(begin) as target:
+                self._check_rights(target, enqueues)
                 return work(target)
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
+        if self.dialect.is_denied(failed):
+            raise self._denied(failed, begin, enqueues) from failed
         if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
             raise failed  # SQLite itself has waited that long for its one lock
         for attempt in self._attempts(gives_up):
@@ -161,14 +170,21 @@ class Transactions:
                     return found if (found := done(target)) is not None else work(target)
         raise AssertionError("tenacity reraises the last error")
 
-    def _joined(self, using: object) -> Target:
-        """The caller's transaction, once it is known to be in our database and our tables to be there."""
+    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+        """The caller's transaction, once it is known to be in our database, our tables to be there and, where it `enqueues`,
+        its role to have the rights that takes: an error of the database would abort it.
+        """
         target = target_of(using, schema=self.schema)
         if self.engine is not None:
             self._check_database(target)
+        self._check_tables(target, enqueues)
+        return target
+
+    def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
+        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate; costs nothing once both are known to hold."""
+        self._check_rights(target, enqueues)
         if not self._current:
             self._check_schema(target)
-        return target
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
@@ -271,8 +287,7 @@ class Transactions:
         names = sorted(set(queues))
         if not names or (wake := target.dialect.statements.sleeping.get("wake")) is None:
             return
-        values = self._values(target, channel=target.dialect.channel)
-        wake.run(target.execute, values | self._named(target, names))
+        wake.run(target.execute, self._values(target) | self._named(target, names))
 
     def _forget_sleepers(self) -> None:
         """Delete what workers that were killed in their sleep have asked for; whoever enqueues would look at it for ever.

@@ -11,11 +11,15 @@ from uuid import UUID
 from ..dialects import Begin
 from ..errors import InvalidArgument
 from ..model import LONGEST, Handle, NewTask, OnConflict, OnDeadLetter
+from ..privileges import Feature
 from ..target import Target
 from .base import aware
 from .idempotency import Idempotency
 from .rows import row
 
+_PLAIN = frozenset[Feature]()
+_KEYED = frozenset({Feature.IDEMPOTENCY})
+_REPLACING = frozenset({Feature.IDEMPOTENCY, Feature.REPLACE})
 _NOTHING = timedelta(0)
 _MICROSECOND = timedelta(microseconds=1)
 MAX_NAME = 200
@@ -60,6 +64,7 @@ class Enqueue(Idempotency):
             using=using,
             begin=Begin.INSERT if one else Begin.WRITE,
             done=lambda target: self._enqueued(target, tasks),
+            enqueues=_features(tasks),
         )
 
     def _enqueue(self, target: Target, tasks: Sequence[NewTask], *, joined: bool) -> list[Handle]:
@@ -73,6 +78,12 @@ class Enqueue(Idempotency):
         may_raise = any(task.on_conflict is OnConflict.RAISE for task in tasks)
         with target.atomic(savepoint=joined and may_raise and len(tasks) > 1):
             return self._enqueue_keyed(target, tasks)
+
+
+def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
+    if not any(task.idempotency_key is not None for task in tasks):
+        return _PLAIN
+    return _REPLACING if any(task.on_conflict is OnConflict.REPLACE for task in tasks) else _KEYED
 
 
 def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case a field

@@ -11,6 +11,7 @@ from uuid import UUID
 from ..dialects import Begin, Row
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter
+from ..privileges import Feature
 from ..statements.fanout import SUBSCRIBERS
 from ..subscriptions import Emitted, NewEvent, Subscription, check_event_type, check_pattern
 from ..target import Target
@@ -18,6 +19,8 @@ from ..uuid7 import FAMILY, uuid7
 from .enqueue import check
 from .idempotency import Idempotency
 
+_EMITS = frozenset({Feature.EMIT})
+_EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
 MOST_SUBSCRIBERS = FAMILY
 """Their tasks' ids are counted up from the event's."""
 
@@ -36,7 +39,10 @@ class Fanout(Idempotency):
         """
         _check(event)
         return self._run(
-            lambda target: self._emit(target, event), using=using, done=lambda target: self._emitted(target, event)
+            lambda target: self._emit(target, event),
+            using=using,
+            done=lambda target: self._emitted(target, event),
+            enqueues=_EMITS if event.idempotency_key is None else _EMITS_KEYED,
         )
 
     def subscribe(

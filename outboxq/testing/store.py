@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from ..dialects import Begin, Dialect
 from ..errors import ConfigurationError, InvalidTarget
 from ..model import Handle, NewTask, Outcome
+from ..privileges import Feature
 from ..store import Store
 from ..store.units import Unit
 from ..subscriptions import Emitted, NewEvent
@@ -84,8 +85,8 @@ class HeldStore(ToldStore):
         """A test is told of it at once."""
         return False
 
-    def _joined(self, using: object) -> Target:
-        target = super()._joined(using)
+    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+        target = super()._joined(using, enqueues)
         ours = self._room.target()
         if getattr(target, "connection", None) is getattr(ours, "connection", self):
             return target

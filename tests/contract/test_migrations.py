@@ -781,8 +781,3 @@ def test_threads_may_upgrade_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(migrations.upgrade, urls))
     assert [migrations.current(url) for url in urls] == ["0001"] * 4
-
-
-def test_the_alembic_commands_schema_is_in_the_name_of_the_channel(alembic):
-    said = alembic("-x", "url=postgresql+psycopg://x/y", "-x", "schema=elsewhere", "upgrade", "head", "--sql")
-    assert "outboxq_notify('task_ready_elsewhere')" in said

@@ -15,6 +15,8 @@ from sqlalchemy.exc import IntegrityError
 
 from outboxq import migrations
 from outboxq.model import EventType, NewTask, Outcome
+from outboxq.privileges import Role
+from outboxq.store import Permissions
 from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 
@@ -417,13 +419,11 @@ def test_a_transaction_that_notified_cannot_be_prepared(postgresql, postgresql_u
     assert postgresql.counts() == (0, 0, 0)
 
 
-def test_the_trigger_speaks_for_a_role_that_may_only_insert(postgresql, postgresql_url):
+def test_the_trigger_speaks_for_a_role_that_may_only_enqueue(postgresql, postgresql_url):
     """The function is granted to nobody: a trigger needs no EXECUTE."""
     role = f"outboxq_{uuid4().hex[:12]}"
-    postgresql.run(f"CREATE ROLE {role}; GRANT INSERT ON ALL TABLES IN SCHEMA public TO {role};")
-    postgresql.run(
-        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}; GRANT USAGE ON SEQUENCE task_position TO {role}"
-    )
+    postgresql.run(f"CREATE ROLE {role}")
+    Permissions(postgresql.engine).grant(Role.PRODUCER, role)
     try:
         with ear(postgresql_url) as heard:
             with postgresql.host_engine().begin() as connection:

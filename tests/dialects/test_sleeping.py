@@ -18,7 +18,8 @@ from outboxq import migrations
 from outboxq.distributor import create_work_distributor
 from outboxq.distributor.listener import Listener
 from outboxq.model import EventType, NewTask, Outcome
-from outboxq.store import Sleeping, Store
+from outboxq.privileges import Role
+from outboxq.store import Permissions, Sleeping, Store
 from outboxq.target import target_of
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
@@ -259,23 +260,16 @@ def test_a_role_or_a_database_may_say_whether_it_notifies(postgresql, sleeping, 
     assert heard() == expected
 
 
-def test_whoever_enqueues_needs_to_read_who_sleeps_and_to_write_what_it_writes(postgresql, sleeping, heard):
+def test_a_role_that_may_only_enqueue_wakes_sleepers(postgresql, sleeping, heard):
     role = f"outboxq_{uuid4().hex[:12]}"
-    postgresql.run(
-        f"CREATE ROLE {role}; "
-        f"GRANT INSERT ON task_outbox, task_executions, execution_events TO {role}; "
-        f"GRANT SELECT ON sleeping_workers, outboxq_alembic_version TO {role}; GRANT USAGE ON SEQUENCE task_position TO {role}"
-    )
+    postgresql.run(f"CREATE ROLE {role}")
+    Permissions(postgresql.engine).grant(Role.PRODUCER, role)
     sleeping.announce(uuid4(), None, MINUTE)
     try:
         with postgresql.host_engine().begin() as connection:
             connection.exec_driver_sql(f"SET LOCAL ROLE {role}")
-            connection.exec_driver_sql(
-                "INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at) "
-                "VALUES (gen_random_uuid(), 'mail', 0, nextval('task_position'), clock_timestamp(), clock_timestamp())"
-            )
+            postgresql.store.enqueue(new(queue="mail"), using=connection)
         assert heard() == ["mail"]
-        postgresql.run("DELETE FROM task_outbox")
     finally:
         postgresql.run(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
@@ -766,7 +760,7 @@ def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(pos
     heard, listens = [], threading.Event()
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),
-        "task_ready",
+        postgresql.store.dialect.statements.sleeping,
         heard=heard.append,
         changed=listens.set,
         ping_every=0.0005,
@@ -792,7 +786,10 @@ def test_it_says_that_it_listens_only_once_it_does(postgresql):
             postgresql.rows("SELECT pg_notify('task_ready', 'at once')")
 
     listener = Listener(
-        lambda: psycopg.connect(plain(postgresql.url)), "task_ready", heard=heard.append, changed=changed
+        lambda: psycopg.connect(plain(postgresql.url)),
+        postgresql.store.dialect.statements.sleeping,
+        heard=heard.append,
+        changed=changed,
     )
     listener.start()
     until(lambda: heard)

@@ -99,14 +99,15 @@ def calls(database: Database, n: int) -> dict[str, Callable[..., object]]:
 @pytest.mark.parametrize("n", SIZES)
 def test_every_call_is_one_statement_on_postgresql(postgresql, n):
     """But for one: a claim that finds nothing asks for tasks with keys and limits too."""
-    cost(postgresql, lambda using: postgresql.frozen.enqueue(new(priority=-1), using=using))
+    for fields in ({}, {"idempotency_key": "k"}):  # its rights are looked up once for each kind of enqueue
+        cost(postgresql, lambda using: postgresql.frozen.enqueue(new(priority=-1, **fields), using=using))  # noqa: B023
     counted = {name: len(cost(postgresql, call)) for name, call in calls(postgresql, n).items()}
     assert counted == {**dict.fromkeys(counted, 1), "claim, nothing left": 2}
 
 
-def test_a_lone_enqueue_is_one_statement_once_the_schema_was_looked_up(postgresql):
+def test_a_lone_enqueue_is_one_statement_once_the_schema_and_the_rights_were_looked_up(postgresql):
     enqueue = lambda using: postgresql.frozen.enqueue(new(), using=using)  # noqa: E731
-    assert len(cost(postgresql, enqueue)) == 3
+    assert len(cost(postgresql, enqueue)) == 4
     for _ in range(3):
         assert len(cost(postgresql, enqueue)) == 1
 
@@ -143,6 +144,8 @@ def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresq
 
 
 def test_an_enqueue_of_our_own_is_one_statement_and_no_more(postgresql):
+    """Once the rights were looked up."""
+    postgresql.frozen.enqueue(new())
     with statements(postgresql) as seen:
         postgresql.frozen.enqueue(new())
     assert len(seen) == 1

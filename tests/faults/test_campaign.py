@@ -11,9 +11,12 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.engine import make_url
 
 from outboxq import migrations
 from outboxq.model import MAX_RECOVERIES, EventType
+from outboxq.privileges import Role
+from outboxq.store import Permissions
 from tests import postgres
 from tests.conftest import DATABASES, Database
 from tests.faults.blows import LEASE
@@ -98,12 +101,27 @@ def campaign(request, database, fork, volume, tmp_path):
             disk = FileLimits(writer, tmp_path)
         print(f"\n{database.name}: OUTBOXQ_SEED={seed}; the full disk is {disk.how}")
         ground = Ground(database=database, server=server, writer=writer, disk=disk)
-        campaign = Campaign(ground, fork, tmp_path, plan, seed=seed)
+        campaign = Campaign(ground, fork if server is None else as_roles(database, fork), tmp_path, plan, seed=seed)
         if isinstance(disk, FileLimits):
             disk.pids = campaign.pids
         return campaign
 
     return make
+
+
+def as_roles(database, fork):
+    """Fork workers and producers that log in as roles with the least rights, and no more on the application's tables either."""
+    urls = {}
+    for role, table in ((Role.WORKER, "effects"), (Role.PRODUCER, "orders")):
+        name = f"campaign_{role}"
+        database.run(f"CREATE ROLE {name} LOGIN; GRANT SELECT, INSERT ON {table} TO {name}")
+        Permissions(database.engine).grant(role, name)
+        urls[role.value] = make_url(database.url).set(username=name).render_as_string(hide_password=False)
+
+    def fork_one(kind="worker", **options):
+        return fork(kind, url=urls[kind], **options)
+
+    return fork_one
 
 
 def survive(campaign, effects, orders):
@@ -170,6 +188,7 @@ def survive(campaign, effects, orders):
         tuple(done[kind] for kind in ("kill", "stop", "woken", "outage", "stuck", "full")) == planned, "not as planned"
     )
     hold(any(word in logs for word in FULL), "no worker has met the full disk")
+    hold("permission denied" not in logs and "NotPermitted" not in logs, "a role lacked a right")
     hold(done["producers killed"] > 0, "no producer was killed")
     hold(vain and transactional and events[EventType.RESET] > 0, "nothing was rolled back, transactional or recovered")
     if complaints:

@@ -17,6 +17,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
 from outboxq import migrations
+from outboxq.dialects import dialect_for
 from outboxq.distributor import create_work_distributor
 from outboxq.distributor import listener as module
 from outboxq.distributor.listener import Listener
@@ -35,6 +36,7 @@ from tests.waiting import PROMPTLY, until
 DEAF = 0.5
 """How often it polls while it does not listen."""
 MINUTE = timedelta(minutes=1)
+SPOKEN = dialect_for("postgresql").statements.sleeping
 QUICK = {"_ping_every": 0.1, "_patience": 0.5}
 
 
@@ -252,7 +254,7 @@ def test_it_tries_ever_more_seldom(monkeypatch, error):
         tried.append(time.monotonic())
         raise error
 
-    listener = Listener(refused, "task_ready", heard=lambda _: None, changed=lambda: None)
+    listener = Listener(refused, SPOKEN, heard=lambda _: None, changed=lambda: None)
     listener.start()
     until(lambda: len(tried) == 4)
     pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
@@ -273,9 +275,7 @@ def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(pos
             listened.append(time.monotonic())
             postgresql.rows(f"SELECT pg_terminate_backend({listener._connection.info.backend_pid})")
 
-    listener = Listener(
-        lambda: psycopg.connect(plain(postgresql.url)), "task_ready", heard=lambda _: None, changed=changed
-    )
+    listener = Listener(lambda: psycopg.connect(plain(postgresql.url)), SPOKEN, heard=lambda _: None, changed=changed)
     listener.start()
     until(lambda: len(listened) == 4)
     listener.close()
@@ -391,7 +391,7 @@ def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgr
             proxy.pause()
         return psycopg.connect(plain(postgresql.url if len(opened) == 2 else proxy.url))
 
-    listener = Listener(connect, "task_ready", heard=lambda _: None, changed=lambda: None, patience=0.5)
+    listener = Listener(connect, SPOKEN, heard=lambda _: None, changed=lambda: None, patience=0.5)
     listener.start()
     until(lambda: len(opened) == 3 or not listener.is_alive())
     proxy.resume()

@@ -13,6 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from ...engine import reserve
 from ...errors import InvalidTarget, SchemaOutOfDate
+from ...privileges import Feature
 from ...store import Store
 from ...target import DjangoTarget, Target, target_of
 from .engine import engine_of
@@ -50,11 +51,10 @@ class DjangoStore(Store):
     def _reserve(self) -> Engine:
         return super()._reserve() if self.alias is None else reserve(engine_of(self.alias))
 
-    def _joined(self, using: object) -> Target:
+    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         target = target_of(using, schema=self.schema)
         self._check_database(target)
-        if not self._current:
-            self._check_schema(target)
+        self._check_tables(target, enqueues)
         return target
 
     def _check_database(self, target: Target) -> None:

@@ -23,6 +23,10 @@ class Checked(NamedTuple):
 
 class Keeping(Catalogue):
     @cached_property
+    def rights(self) -> Mapping[str, Prepared]:
+        return self._dialect.rights()
+
+    @cached_property
     def checks(self) -> Mapping[str, Checked]:
         return {
             name: Checked({name: check.meaning, **check.also}, self._dialect.prepare(check.broken(self._g)))

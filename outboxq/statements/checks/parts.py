@@ -83,16 +83,20 @@ def missing_from_postgresql(oid: Oid) -> Select[Any]:
             or_(_index.c.indisunique, ~expected.c.is_unique),
         )
     )
-    fires = select(_trigger.c.tgname).where(
-        _trigger.c.tgrelid == oid(task_outbox.name),
+    missing = union_all(
+        select(expected.c.name.label("id")).where(~found.exists()),
+        select(literal_column(f"'{NOTIFY}'", Text)).where(~fires(oid(task_outbox.name)).exists()),
+    )
+    return select(missing.subquery("missing"))
+
+
+def fires(entries: ColumnElement[Any]) -> Select[Any]:
+    """One row if an insert into the outbox with this oid fires the trigger."""
+    return select(_trigger.c.tgname).where(
+        _trigger.c.tgrelid == entries,
         _trigger.c.tgname == literal_column(f"'{NOTIFY}'", Text),
         _trigger.c.tgenabled.in_([literal_column(f"'{one}'", Text) for one in "OA"]),
     )
-    missing = union_all(
-        select(expected.c.name.label("id")).where(~found.exists()),
-        select(literal_column(f"'{NOTIFY}'", Text)).where(~fires.exists()),
-    )
-    return select(missing.subquery("missing"))
 
 
 def set_back_in_sqlite() -> Select[Any]:

@@ -1,0 +1,127 @@
+"""GRANT in the words of PostgreSQL, and the question which rights the present role lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from psycopg import sql
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    column,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    table,
+    true,
+)
+
+from ..column_types import Packed
+from ..privileges import Kind, Right
+from ..tables import VERSION_TABLE
+
+_class = table("pg_class", column("oid"), column("relname", Text), column("relnamespace"), schema="pg_catalog")
+_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
+_roles = table("pg_roles", column("rolname", Text), schema="pg_catalog")
+_PARTS = ("kind", "name", "privilege", "column")
+_grantee = bindparam("grantee", None, type_=Text)
+
+
+def grant(right: Right, schema: str, role: str) -> str:
+    """Return the statement that grants the right on what lies in `schema`, every identifier in quotes."""
+    where = {
+        Kind.SCHEMA: sql.SQL("SCHEMA {}").format(sql.Identifier(schema)),
+        Kind.SEQUENCE: sql.SQL("SEQUENCE {}").format(sql.Identifier(schema, right.name)),
+        Kind.TABLE: sql.SQL("TABLE {}").format(sql.Identifier(schema, right.name)),
+    }[right.kind]
+    columns = sql.SQL(", ").join(map(sql.Identifier, right.columns))
+    text = sql.SQL("GRANT {} ON {} TO {}").format(
+        sql.SQL(right.privilege.value) + (sql.SQL(" ({})").format(columns) if right.columns else sql.SQL("")),
+        where,
+        sql.Identifier(role),
+    )
+    return text.as_string(None)
+
+
+def _cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
+    """Return the rows for `missing`: one for each column of a right, or for the right."""
+    return [
+        (right.kind.value, right.name, right.privilege.value, one) for right in rights for one in right.columns or ("",)
+    ]
+
+
+def pack(rights: Sequence[Right]) -> dict[str, Any]:
+    """Return the parameters of `missing`."""
+    given = _cells(rights)
+    return {f"right_{part}": [row[at] for row in given] for at, part in enumerate(_PARTS)}
+
+
+def statements(schema: str | None, oid: Callable[[str], ColumnElement[Any]]) -> dict[str, Select[Any]]:
+    """Return what is asked about rights, by name."""
+    there: Select[Any] = (
+        select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
+    )
+    return {"missing": missing(schema_of(schema, oid), by_path=schema is None), "role": there}
+
+
+def missing(lies_in: ColumnElement[Any], *, by_path: bool) -> Select[Any]:
+    """Return those of the given rights that :grantee, or the present role, lacks in the schema with this oid, and who that is.
+
+    With them, where our statements find the tables `by_path`, those that lie in another schema which comes before: `hidden_by`.
+
+    One row at least, with a NULL `name` where nothing is missing; no error whatever the role may or may not see.
+    """
+    arrays = [bindparam(f"right_{part}", type_=Packed(Text()), required=True) for part in _PARTS]
+    wanted = func.unnest(*arrays).table_valued(*(column(part, Text) for part in _PARTS)).render_derived(name="wanted")
+    who = func.coalesce(_grantee, func.current_user(), type_=Text)
+    place = select(_namespace.c.oid, _namespace.c.nspname).where(_namespace.c.oid == lies_in).subquery("place")
+    may = case(
+        (wanted.c.kind == _word(Kind.SCHEMA), func.has_schema_privilege(who, place.c.oid, wanted.c.privilege)),
+        (_class.c.oid.is_(None), literal_column("true", Boolean)),  # no such table: that is another complaint
+        (wanted.c.kind == _word(Kind.SEQUENCE), func.has_sequence_privilege(who, _class.c.oid, wanted.c.privilege)),
+        (wanted.c.column == _word(""), func.has_table_privilege(who, _class.c.oid, wanted.c.privilege)),
+        else_=func.has_column_privilege(who, _class.c.oid, wanted.c.column, wanted.c.privilege),
+    )
+    other, there = _class.alias("other"), _namespace.alias("there")
+    seen = func.to_regclass(func.quote_ident(wanted.c.name)) if by_path else null()
+    hidden_by = (
+        select(there.c.nspname)
+        .where(other.c.oid == seen, there.c.oid == other.c.relnamespace, other.c.oid != _class.c.oid)
+        .correlate(wanted, _class)
+        .scalar_subquery()
+    )
+    found = (
+        select(*(wanted.c[part] for part in _PARTS), hidden_by.label("hidden_by"))
+        .select_from(wanted)
+        .outerjoin(_class, and_(_class.c.relname == wanted.c.name, _class.c.relnamespace == place.c.oid))
+        .where(or_(~may, hidden_by.is_not(None)))
+    )
+    lacks = found.correlate(place).lateral("lacks")
+    cells = (lacks.c[part] for part in (*_PARTS, "hidden_by"))
+    return select(who.label("role"), place.c.nspname.label("schema"), *cells).select_from(
+        place.outerjoin(lacks, true())
+    )
+
+
+def schema_of(named: str | None, oid: Callable[[str], ColumnElement[Any]]) -> ColumnElement[Any]:
+    """Return the oid of our schema: that of its name, or the one in which the search path finds our tables, or would make
+    them.
+    """
+    if named is not None:
+        return select(_namespace.c.oid).where(_namespace.c.nspname == _word(named)).scalar_subquery()
+    found = select(_class.c.relnamespace).where(_class.c.oid == oid(VERSION_TABLE)).scalar_subquery()
+    made = select(_namespace.c.oid).where(_namespace.c.nspname == cast(func.current_schema(), Text)).scalar_subquery()
+    return func.coalesce(found, made)
+
+
+def _word(text: str) -> ColumnElement[str]:
+    return literal_column(f"'{text}'", Text)

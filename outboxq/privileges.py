@@ -1,0 +1,187 @@
+"""The rights that each kind of role needs on PostgreSQL, and no more.
+
+A producer is given columns where it reads or changes what others have enqueued: their arguments it can neither read nor
+change. The table is proved by tests that run as these roles, once with all of the rights and once without each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a database role is to do."""
+
+    PRODUCER = "producer"
+    """Enqueues."""
+    WORKER = "worker"
+    """Runs tasks; if its tasks enqueue, it is a producer too."""
+    VIEWER = "viewer"
+    """Looks: `status`, `task list`, `verify`."""
+    OPERATOR = "operator"
+    """Looks and changes: `task cancel`, `failed redrive`, `queue pause`, `prune`, `verify --repair`."""
+    MIGRATOR = "migrator"
+    """Makes and upgrades the tables, which it owns then."""
+
+
+class Feature(StrEnum):
+    """What only some producers do."""
+
+    EMIT = "emit"
+    IDEMPOTENCY = "idempotency"
+    REPLACE = "replace"
+    """Replaces the task that has the idempotency key (`on_conflict="replace"`); IDEMPOTENCY comes with it."""
+
+
+class Privilege(StrEnum):
+    SELECT = "SELECT"
+    INSERT = "INSERT"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    USAGE = "USAGE"
+    CREATE = "CREATE"
+
+
+class Kind(StrEnum):
+    TABLE = "TABLE"
+    SEQUENCE = "SEQUENCE"
+    SCHEMA = "SCHEMA"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Right:
+    """One privilege on one table, sequence or schema."""
+
+    kind: Kind = Kind.TABLE
+    name: str = ""
+    """Without its schema; "" for the schema itself."""
+    privilege: Privilege
+    columns: tuple[str, ...] = ()
+    """Only these; none: all of them."""
+
+
+def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
+    """Return what a role needs, that on the schema first; `features` are those of a producer."""
+    given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
+    named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
+    for right in (*_ROLES[role], *(right for one in sorted(given) for right in _FEATURES[one])):
+        named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
+    return (
+        *_ON_SCHEMA[role],
+        *(
+            Right(
+                kind=kind,
+                name=name,
+                privilege=privilege,
+                columns=tuple(sorted({one for some in columns for one in some})) if all(columns) else (),
+            )
+            for (kind, name, privilege), columns in sorted(named.items())
+        ),
+    )
+
+
+def _on(name: str, privileges: str) -> tuple[Right, ...]:
+    """The rights on a table, written as in a GRANT: ``SELECT (id, status), INSERT``."""
+    found = []
+    for part in privileges.replace(")", "").split("; "):
+        privilege, _, columns = part.partition(" (")
+        found.append(
+            Right(
+                name=name,
+                privilege=Privilege(privilege),
+                columns=tuple(columns.split(", ")) if columns else (),
+            )
+        )
+    return tuple(found)
+
+
+_USE = (Right(kind=Kind.SCHEMA, privilege=Privilege.USAGE),)
+_VERSION = _on("outboxq_alembic_version", "SELECT")
+_DRAWS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.USAGE),)
+_COUNTS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.SELECT),)
+_SLEEPERS = _on("sleeping_workers", "SELECT (queue, wakes_at)")
+_TABLES = (
+    "dead_letters",
+    "execution_events",
+    "idempotency_keys",
+    "partition_claims",
+    "queue_settings",
+    "sleeping_workers",
+    "task_executions",
+    "task_leases",
+    "task_outbox",
+    "task_subscriptions",
+    "workers",
+)
+_READABLE = tuple(right for name in _TABLES if name != "sleeping_workers" for right in _on(name, "SELECT"))
+_EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"
+
+_ON_SCHEMA = {
+    **dict.fromkeys(Role, _USE),
+    Role.MIGRATOR: (*_USE, Right(kind=Kind.SCHEMA, privilege=Privilege.CREATE)),
+}
+_ROLES = {
+    Role.PRODUCER: (
+        *_VERSION,
+        *_on("task_executions", "INSERT; SELECT (id, position)"),
+        *_on("execution_events", "INSERT"),
+        *_on("task_outbox", "INSERT; SELECT (task_execution_id, partition_key, position, available_at, expires_at)"),
+        *_SLEEPERS,
+        *_DRAWS,
+    ),
+    Role.WORKER: (
+        *_VERSION,
+        *_on("dead_letters", "INSERT"),
+        *_on("execution_events", "SELECT; INSERT"),
+        *_on("partition_claims", _EVERYTHING),
+        *_on("queue_settings", "SELECT; UPDATE"),
+        *_on("sleeping_workers", _EVERYTHING),
+        *_on("task_executions", "SELECT; UPDATE"),
+        *_on("task_leases", _EVERYTHING),
+        *_on("task_outbox", _EVERYTHING),
+        *_on("task_subscriptions", _EVERYTHING),
+        *_on("workers", _EVERYTHING),
+    ),
+    Role.VIEWER: (*_VERSION, *_READABLE, *_COUNTS),
+    Role.OPERATOR: (
+        *_VERSION,
+        *(right for name in _TABLES for right in _on(name, _EVERYTHING)),
+        *_DRAWS,
+        *_COUNTS,
+        Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.UPDATE),
+    ),
+    Role.MIGRATOR: (),
+}
+_FEATURES = {
+    Feature.EMIT: (
+        *_on("task_subscriptions", "SELECT"),
+        *_on("task_executions", "SELECT (pipeline_execution_id, task_name)"),
+    ),
+    Feature.IDEMPOTENCY: (
+        *_on("idempotency_keys", "INSERT"),
+        *_on("idempotency_keys", "SELECT (scope, key, task_execution_id, expires_at, until_finished)"),
+        *_on("idempotency_keys", "UPDATE (task_execution_id, expires_at, until_finished, created_at)"),
+        *_on("task_executions", "SELECT (status)"),
+        *_on("dead_letters", "SELECT (task_execution_id); UPDATE (lost_key)"),
+    ),
+    Feature.REPLACE: (
+        *_on(
+            "task_executions",
+            "SELECT (attempt, event_type, expires_at, on_dead_letter, partition_key, pipeline_execution_id, priority, "
+            "queue, recovery_attempts, task_name)",
+        ),
+        *_on(
+            "task_executions",
+            "UPDATE (args, attempt, event_type, expires_at, headers, lease_seconds, max_attempts, on_dead_letter, "
+            "partition_key, priority, queue, recovery_attempts, retry_at, timeout_seconds, updated_at)",
+        ),
+        *_on(
+            "execution_events",
+            "SELECT (created_at, event_data, event_type, lease_token, pipeline_execution_id, sequence_num, "
+            "task_execution_id, worker_id)",
+        ),
+        *_on("task_outbox", "DELETE; SELECT (queue); UPDATE (created_at)"),  # the last one allows FOR UPDATE
+    ),
+}

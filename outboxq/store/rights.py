@@ -1,0 +1,114 @@
+"""The rights that a database role lacks, and the sentence that says so."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+
+from ..dialects import Begin, Dialect, Row
+from ..dialects.granting import pack
+from ..errors import ConfigurationError, NotPermitted
+from ..privileges import Feature, Kind, Privilege, Right, Role, rights
+from ..target import Target
+
+_MOST = 3
+"""So many rights are named in a sentence."""
+
+
+class Permitted(ABC):
+    """What knows whether the database role has the rights that it needs."""
+
+    def __init__(self, *, works: bool) -> None:
+        """`works`: it is a worker's own."""
+        self._works = works
+        self._permitted: set[frozenset[Feature]] = set()
+        """For which enqueues the rights are known to be there: of the role that enqueued so first."""
+
+    @property
+    @abstractmethod
+    def dialect(self) -> Dialect: ...
+
+    @abstractmethod
+    def _transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
+
+    def ensure_permitted(self, role: Role) -> None:
+        """Raise NotPermitted unless the database role has the rights of such a role."""
+        with self._naming_rights(), self._transaction(Begin.READ) as target:
+            if lacking := lacks(target, rights(role)):
+                raise complaint(lacking, role)
+
+    @contextmanager
+    def _naming_rights(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if self.dialect.is_denied(error):
+                raise self._denied(error, Begin.READ) from error
+            raise
+
+    def _check_rights(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
+        if enqueues is None or enqueues in self._permitted:
+            return
+        if lacking := lacks(target, needed_to_join(enqueues)):
+            raise complaint(lacking, Role.PRODUCER, enqueues)
+        self._permitted.add(enqueues)
+
+    def _denied(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> BaseException:
+        """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of."""
+        role = Role.PRODUCER if enqueues is not None else self._role(begin)
+        with suppress(Exception), self._transaction(Begin.READ) as target:
+            if lacking := lacks(target, rights(role, enqueues or ())):
+                return complaint(lacking, role, enqueues or ())
+        return error
+
+    def _role(self, begin: Begin) -> Role:
+        if self._works:
+            return Role.WORKER
+        return Role.VIEWER if begin in {Begin.READ, Begin.SNAPSHOT} else Role.OPERATOR
+
+
+def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
+    """Return a row for each of the rights that the role of the transaction, or `grantee`, lacks. It raises nothing."""
+    if (missing := target.dialect.statements.rights.get("missing")) is None:
+        return []
+    values = {"grantee": grantee, **pack(tuple(wanted))}
+    return [row for row in missing.run(target.execute, values) if row["kind"] is not None]
+
+
+def needed_to_join(features: Collection[Feature]) -> list[Right]:
+    """Return what a producer needs in a caller's transaction.
+
+    A plain one reads the tasks only where its own transaction is run again, and in the SQL function.
+    """
+    return [
+        right
+        for right in rights(Role.PRODUCER, features)
+        if features or (right.name, right.privilege) != ("task_executions", Privilege.SELECT)
+    ]
+
+
+def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
+    """Return the error that says who lacks what, and which command grants it; or which table hides one of ours."""
+    if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
+        return ConfigurationError(
+            f"the search_path finds a table {hidden['name']} in the schema {hidden['hidden_by']!r} before that of outboxq in "
+            f"{hidden['schema']!r}; say where outboxq's tables lie: schema={hidden['schema']!r} (in commands: --schema)"
+        )
+    who, schema = lacking[0]["role"], lacking[0]["schema"]
+    options = "".join(f" --with {feature}" for feature in sorted(features))
+    return NotPermitted(
+        f"the database role {who!r} may not {listed(lacking)} in the schema {schema!r}, which a {role} needs; let the owner of the "
+        f"tables run: outboxq grants --role {role}{options} {shlex.quote(who)} --apply"
+    )
+
+
+def listed(lacking: list[Row]) -> str:
+    named = list(dict.fromkeys(_named(row) for row in lacking))
+    more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
+    return ", ".join(named[:_MOST]) + more
+
+
+def _named(row: Row) -> str:
+    return f"{row['privilege']} the schema" if row["kind"] == Kind.SCHEMA else f"{row['privilege']} {row['name']}"

@@ -1,0 +1,59 @@
+"""The table of rights on the page about roles is that of the code. To write it anew: python -m tests.docs.test_roles_page"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from outboxq.privileges import Feature, Kind, Role, rights
+
+PAGE = Path(__file__).parents[2] / "docs" / "roles.md"
+BEGIN, END = "<!-- rights -->\n", "<!-- /rights -->"
+COLUMNS = {
+    "producer": (Role.PRODUCER, set()),
+    "… `emit`": (Role.PRODUCER, {Feature.EMIT}),
+    "… `idempotency`": (Role.PRODUCER, {Feature.IDEMPOTENCY}),
+    "… `replace`": (Role.PRODUCER, {Feature.REPLACE}),
+    "worker": (Role.WORKER, set()),
+    "viewer": (Role.VIEWER, set()),
+    "operator": (Role.OPERATOR, set()),
+}
+
+
+def table() -> str:
+    lines = ["| role | on | rights |", "|---|---|---|"]
+    plain = set(_cells(Role.PRODUCER, set()).items())
+    keyed = set(_cells(Role.PRODUCER, {Feature.IDEMPOTENCY}).items())
+    for title, (role, features) in COLUMNS.items():
+        cells = _cells(role, features)
+        known = plain if features else set()
+        known = keyed if Feature.REPLACE in features else known
+        lines += [f"| {title} | `{name}` | {words} |" for name, words in cells.items() if (name, words) not in known]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(role: Role, features: set[Feature]) -> dict[str, str]:
+    cells: dict[str, list[str]] = {}
+    for right in rights(role, features):
+        if right.kind is not Kind.SCHEMA:
+            columns = f" ({', '.join(right.columns)})" if right.columns else ""
+            cells.setdefault(right.name, []).append(f"{right.privilege}{columns}")
+    return {name: ", ".join(words) for name, words in cells.items()}
+
+
+def test_the_page_has_the_rights_that_are_granted():
+    text = PAGE.read_text()
+    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table()
+
+
+def test_no_right_of_a_producer_lays_open_what_others_enqueued():
+    closed = {"args", "headers", "result", "last_error"}
+    for right in rights(Role.PRODUCER, set(Feature)):
+        if right.privilege == "SELECT" and right.name in {"task_executions", "dead_letters"}:
+            assert right.columns, "some columns only"
+            assert not closed & set(right.columns)
+            assert "exception" not in right.columns
+
+
+if __name__ == "__main__":
+    said = PAGE.read_text()
+    PAGE.write_text(said[: said.index(BEGIN) + len(BEGIN)] + table() + said[said.index(END) :])

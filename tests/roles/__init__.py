@@ -1,0 +1,1 @@
+"""What roles do on PostgreSQL, each operation by itself."""

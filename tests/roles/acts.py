@@ -1,0 +1,476 @@
+"""What the roles do, each act by itself: once with all of a role's rights it must succeed, and without each right one must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+from outboxq import Outbox
+from outboxq.dialects import Begin
+from outboxq.engine import make_engine
+from outboxq.errors import DuplicateTask
+from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
+from outboxq.privileges import Feature, Role
+from outboxq.retry import RetryPolicy
+from outboxq.store import Sleeping, Store
+from outboxq.subscriptions import NewEvent, Subscription
+from outboxq.uuid7 import family, uuid7
+from tests.waiting import until
+
+HOUR = timedelta(hours=1)
+SOON = timedelta(microseconds=1)
+
+
+@dataclass
+class Stage:
+    """A database, its owner's store, and the store and the URL of the role that acts."""
+
+    owner: Store
+    url: str
+    """The role's."""
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.engine = make_engine(self.url)
+        self.store = Store(self.engine)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def clear(self) -> None:
+        """Leave nothing of the last act."""
+        with self.owner.bound_engine.connect() as connection, connection.begin():
+            connection.exec_driver_sql(
+                "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
+                "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers"
+            )
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        engine = create_engine(self.url)
+        with Session(engine) as session, session.begin():
+            yield session
+        engine.dispose()
+
+    @contextmanager
+    def psycopg(self) -> Iterator[psycopg.Connection[Any]]:
+        url = make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+        with psycopg.connect(url) as connection:
+            yield connection
+
+    def claimed(self, **fields: Any) -> Claim:
+        """A task that the role's worker has claimed, with the owner's rights."""
+        self.owner.enqueue(new(**fields))
+        [claim] = self.owner.claim_ready_task(1, worker_id=uuid4(), says_begin=True)
+        return claim
+
+    def failed(self, **fields: Any) -> Claim:
+        claim = self.claimed(**fields)
+        self.owner.fail(claim, "E")
+        return claim
+
+
+def new(**fields: Any) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": '{"secret": 1}', **fields})
+
+
+def event(**fields: Any) -> NewEvent:
+    return NewEvent(**{"id": family(), "event_type": "order.paid", **fields})
+
+
+def subscription(name: str = "tests.work") -> Subscription:
+    return Subscription(event_type="order.*", task_name=name, parameter="payload")
+
+
+Act = Callable[[Stage], object]
+
+
+# A producer
+
+
+def enqueues(stage: Stage) -> None:
+    stage.store.enqueue(new())
+    stage.store.enqueue_many([new(partition_key="k"), new(queue="mail", delay=HOUR, expires_in=2 * HOUR)])
+
+
+def enqueues_in_a_session(stage: Stage) -> None:
+    with stage.session() as session:
+        stage.store.enqueue(new(partition_key="k"), using=session)
+
+
+def enqueues_by_psycopg(stage: Stage) -> None:
+    with stage.psycopg() as connection:
+        stage.store.enqueue(new(), using=connection)
+
+
+def enqueues_while_a_worker_sleeps(stage: Stage) -> None:
+    Sleeping(stage.owner.bound_engine).announce(uuid4(), None, HOUR)
+    stage.store.enqueue(new())
+
+
+def enqueues_though_an_answer_was_lost(stage: Stage) -> None:
+    task = new()
+    stage.store.enqueue(task)
+    with stage.store._transaction(Begin.WRITE) as target:
+        [handle] = stage.store._enqueued(target, [task]) or []
+        assert handle.created
+
+
+def enqueues_from_sql(stage: Stage) -> None:
+    with stage.psycopg() as connection:
+        connection.execute("SELECT outboxq_enqueue('tests.work', partition_key => 'k')")
+
+
+def emits(stage: Stage) -> None:
+    stage.store.emit(event())
+    stage.owner.subscribe([subscription()])
+    said = event(partition_key="k")
+    stage.store.emit(said)
+    with stage.session() as session:
+        stage.store.emit(event(), using=session)
+    with stage.store._transaction(Begin.WRITE) as target:
+        assert stage.store._emitted(target, said)
+
+
+def enqueues_with_a_key(stage: Stage) -> None:
+    for on_conflict in (OnConflict.RETURN, OnConflict.SKIP):
+        for span in (None, HOUR, SOON):
+            for _ in range(2):
+                stage.store.enqueue(
+                    new(idempotency_key=f"{on_conflict} {span}", on_conflict=on_conflict, unique_for=span)
+                )
+    with stage.session() as session:
+        stage.store.enqueue_many([new(idempotency_key="a"), new(idempotency_key="b"), new()], using=session)
+
+
+def enqueues_with_a_key_that_is_taken(stage: Stage) -> None:
+    stage.store.enqueue(new(idempotency_key="k"))
+    try:
+        stage.store.enqueue(new(idempotency_key="k", on_conflict=OnConflict.RAISE))
+    except DuplicateTask:
+        return
+    raise AssertionError("the key was taken")
+
+
+def takes_the_key_of_what_has_ended(stage: Stage) -> None:
+    keyed = {"idempotency_key": "k", "unique_until_finished": True}
+    stage.owner.complete(stage.claimed(**keyed))
+    assert stage.store.enqueue(new(**keyed)).created
+
+
+def takes_the_key_of_a_dead_letter(stage: Stage) -> None:
+    keyed = {"idempotency_key": "k", "unique_until_finished": True}
+    stage.failed(**keyed)
+    assert stage.store.enqueue(new(**keyed)).created
+
+
+def takes_a_key_though_an_answer_was_lost(stage: Stage) -> None:
+    task, other = new(idempotency_key="k"), new(idempotency_key="k")
+    stage.store.enqueue(task)
+    with stage.store._transaction(Begin.WRITE) as target:
+        assert stage.store._enqueued(target, [task])
+        stage.store._enqueued(target, [other])
+
+
+def enqueues_with_a_key_from_sql(stage: Stage) -> None:
+    keyed = {"idempotency_key": "k", "unique_until_finished": True}
+    stage.failed(**keyed)
+    with stage.psycopg() as connection:
+        for _ in range(2):
+            connection.execute(
+                "SELECT outboxq_enqueue('tests.work', idempotency_key => 'k', unique_until_finished => true)"
+            )
+
+
+def emits_with_a_key(stage: Stage) -> None:
+    stage.owner.subscribe([subscription()])
+    said = event(idempotency_key="k")
+    stage.store.emit(said)
+    stage.store.emit(event(idempotency_key="k"))
+    with stage.store._transaction(Begin.WRITE) as target:
+        assert stage.store._emitted(target, said)
+
+
+def replaces(stage: Stage) -> None:
+    for key, fields in (("a", {}), ("b", {"partition_key": "p"}), ("c", {"expires_in": HOUR, "headers": "{}"})):
+        stage.store.enqueue(new(idempotency_key=key, **fields))
+        handle = stage.store.enqueue(
+            new(idempotency_key=key, on_conflict=OnConflict.REPLACE, args='{"n": 2}', delay=HOUR, **fields)
+        )
+        assert handle.replaced
+    stage.claimed(idempotency_key="d", task_name="other", queue="d", on_conflict=OnConflict.REPLACE)
+    stage.store.enqueue(new(idempotency_key="d", task_name="other", on_conflict=OnConflict.REPLACE))
+
+
+def replaces_in_a_session(stage: Stage) -> None:
+    stage.store.enqueue(new(idempotency_key="a", partition_key="p"))
+    with stage.session() as session:
+        stage.store.enqueue(new(idempotency_key="a", on_conflict=OnConflict.REPLACE, partition_key="q"), using=session)
+
+
+def replaces_though_an_answer_was_lost(stage: Stage) -> None:
+    stage.store.enqueue(new(idempotency_key="a"))
+    task = new(idempotency_key="a", on_conflict=OnConflict.REPLACE)
+    stage.store.enqueue(task)
+    with stage.store._transaction(Begin.WRITE) as target:
+        [handle] = stage.store._enqueued(target, [task]) or []
+        assert handle.replaced
+
+
+# A worker
+
+
+def works(stage: Stage) -> None:
+    """A whole worker, whose tasks end in every way."""
+    outbox = Outbox(stage.engine)
+    tried = []
+
+    @outbox.task(name="ok", subscribe="order.*")
+    def ok(payload: object = None) -> int:
+        return 1
+
+    @outbox.task(name="bad", retry=RetryPolicy.never())
+    def bad() -> None:
+        raise ValueError("no")
+
+    @outbox.task(name="again", retry=RetryPolicy(max_attempts=2, wait=lambda _: 0))
+    def again() -> None:
+        tried.append(1)
+        if len(tried) < 2:
+            raise ValueError("once more")
+
+    @outbox.task(name="unit", transactional=True)
+    def unit() -> None: ...
+
+    for name in ("ok", "bad", "again", "unit"):
+        stage.owner.enqueue(new(task_name=name, args="{}", partition_key=None if name == "ok" else name))
+    stage.owner.enqueue(new(task_name="stranger"))
+    worker = outbox.worker(concurrency=2)
+    worker.start(burst=True)
+    until(lambda: worker._claimer is not None and not worker._claimer.is_alive())
+    assert worker.stop()
+    assert worker.is_healthy
+    assert {task.status.value for task in stage.owner.tasks()} >= {"Completed", "Failed"}
+
+
+def listens(stage: Stage) -> None:
+    sleeping, me = Sleeping(stage.engine), uuid4()
+    for queues in (None, ["mail"]):
+        sleeping.announce(me, queues, HOUR)
+        sleeping.announce(me, queues, HOUR)
+        sleeping.look(sleeping.horizon(), queues)
+    sleeping.withdraw(me)
+    sleeping.forget(me)
+    stage.store._forget_sleepers()
+    with sleeping._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
+        sleeping.dialect.statements.sleeping["forget_ended"].run(target.execute, sleeping._values(target))
+
+
+def hears(stage: Stage) -> None:
+    statements = stage.store.dialect.statements.sleeping
+    with stage.store._transaction(Begin.WRITE) as target:
+        assert statements["channel"].run(target.execute, {})
+        statements["prove"].run(target.execute, {"word": "proof 0"})
+
+
+def claims(stage: Stage) -> None:
+    for fields in ({}, {"partition_key": "k"}, {"partition_key": "k"}, {"expires_in": SOON}, {"queue": "b"}):
+        stage.owner.enqueue(new(**fields))
+    me = uuid4()
+    assert stage.store.claim_ready_task(10, worker_id=me, says_begin=True)
+    stage.store.claim_ready_task(10, worker_id=me, queues=["b"], event_types=["order.*"])
+
+
+def claims_from_limited_queues(stage: Stage) -> None:
+    stage.owner.limit("default", concurrency=5, rate=(10, HOUR))
+    stage.owner.order("fair", fair=True)
+    for fields in ({}, {"partition_key": "k"}, {"queue": "fair", "partition_key": "k"}):
+        stage.owner.enqueue(new(**fields))
+    for claim in stage.store.claim_ready_task(10, worker_id=uuid4()):
+        stage.store.complete(claim)
+
+
+def ends(stage: Stage) -> None:
+    for fields in ({}, {"partition_key": "k"}, {"partition_key": "h", "on_dead_letter": OnDeadLetter.HOLD}):
+        claim = stage.claimed(**fields)
+        assert stage.store.begin(claim)
+        assert stage.store.heartbeat([claim])
+        stage.store.complete(claim, "1")
+        stage.store.fail(stage.claimed(**fields), "E")
+        stage.owner.redrive_all()
+        stage.owner.claim_ready_task(9, worker_id=uuid4())
+    for kind in (EventType.RETRY_SCHEDULED, EventType.SNOOZED, EventType.RELEASED):
+        stage.store.finish([Outcome(claim=stage.claimed(partition_key=str(kind)), event_type=kind, delay=HOUR)])
+    stage.store.finish([Outcome(claim=stage.claimed(), event_type=EventType.CANCELLED)])
+    stage.store.finish_unlocked([Outcome(claim=stage.claimed(), event_type=EventType.COMPLETED)])
+    with stage.store._transaction(Begin.WRITE) as target:
+        stage.store._has_ended(target, Outcome(claim=claim, event_type=EventType.COMPLETED))
+
+
+def recovers(stage: Stage) -> None:
+    for _ in range(2):
+        stage.claimed(lease=SOON, partition_key=uuid4().hex)
+    stage.store.expired_leases()
+    stage.store.outlasting_leases()
+    assert stage.store.recover()
+    stage.owner.claim_ready_task(2, worker_id=uuid4())
+    stage.store.recover(limit=5)
+    stage.store.due_again(stage.owner.now())
+    stage.claimed(lease=SOON, task_name="gone")
+    stage.store.recover(max_recoveries=0)
+
+
+def tells_of_itself(stage: Stage) -> None:
+    me = uuid4()
+    for _ in range(2):
+        stage.store.register(me, label="w", concurrency=1, task_names=["a"], unknown_tasks=[("default", "b")])
+    stage.store.seen(me, unknown_tasks=[("default", "tests.work")])
+    stage.store.unregister(me)
+
+
+def meets_strangers(stage: Stage) -> None:
+    claim = stage.claimed(task_name="stranger")
+    stage.store.unknown_runs([claim])
+    stage.owner.register(uuid4(), label="w", concurrency=1, task_names=[], unknown_tasks=[("default", "stranger")])
+    stage.store.release(claim, delay=HOUR, reason="unknown")
+    stage.store.make_known_due(["stranger"])
+
+
+def subscribes(stage: Stage) -> None:
+    stage.store.subscribe([subscription()])
+    stage.store.subscribe([], tasks=["tests.work"])
+
+
+def starts(stage: Stage) -> None:
+    stage.store.ensure_current()
+    stage.store.ensure_primary()
+    stage.store.make_partitions()
+
+
+# A viewer
+
+
+def looks(stage: Stage) -> None:
+    claim = stage.failed(idempotency_key="k", partition_key="p")
+    store = stage.store
+    store.ensure_current()
+    store.get(claim.id)
+    store.history(claim.id)
+    store.attempts(claim.id)
+    store.explain(claim.id)
+    store.tasks()
+    store.dead_letters()
+    store.queue_settings()
+    store.subscriptions()
+    store.stats()
+    store.workers()
+    store.tail()
+    store.tail_from_now()
+    store.get_ready_for_retry()
+    store.next_available_at()
+
+
+def verifies(stage: Stage) -> None:
+    assert stage.store.verify() == []
+    with stage.owner.bound_engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("SELECT setval('task_position', 10)")
+    stage.owner.enqueue(new())
+    with stage.owner.bound_engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("SELECT setval('task_position', 1)")
+    try:
+        assert stage.store.verify(), "a counter that was set back is seen"
+    finally:
+        with stage.owner.bound_engine.connect() as connection, connection.begin():
+            connection.exec_driver_sql("SELECT setval('task_position', 1000000)")
+
+
+# An operator
+
+
+def looks_after_tasks(stage: Stage) -> None:
+    store, owner = stage.store, stage.owner
+    ids = [owner.enqueue(new(partition_key=key, delay=HOUR)).id for key in (None, None, None, "a", "b")]
+    store.cancel(ids[0], reason="r")
+    store.run_now(ids[1])
+    store.set_priority(ids[2], 5)
+    store.schedule_retry(ids[3], owner.now() + HOUR, 2)
+    store.cancel(ids[4])
+    store.cancel(stage.claimed(queue="c").id, force=True)
+    for _ in range(2):
+        store.redrive(stage.failed(queue="q", idempotency_key=uuid4().hex, unique_until_finished=True).id)
+    store.discard(stage.failed(queue="d").id)
+    stage.failed(queue="e", partition_key="e")
+    store.redrive_all()
+    stage.failed(queue="f", partition_key="f")
+    store.discard_all()
+
+
+def looks_after_queues(stage: Stage) -> None:
+    stage.store.pause("default")
+    stage.store.resume("default")
+    stage.store.limit("default", concurrency=3)
+    stage.store.order("default", fair=True)
+    stage.store.subscribe([subscription()])
+    stage.store.subscribe([], tasks=["tests.work"])
+
+
+def prunes(stage: Stage) -> None:
+    stage.owner.complete(stage.claimed(idempotency_key="k"))
+    stage.failed(idempotency_key="f", partition_key="p")
+    stage.store.prune(older_than=timedelta(0))
+
+
+def repairs(stage: Stage) -> None:
+    stage.store.verify(repair=True)
+
+
+ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
+    (Role.PRODUCER, frozenset()): (
+        enqueues,
+        enqueues_in_a_session,
+        enqueues_by_psycopg,
+        enqueues_while_a_worker_sleeps,
+        enqueues_though_an_answer_was_lost,
+        enqueues_from_sql,
+    ),
+    (Role.PRODUCER, frozenset({Feature.EMIT})): (emits,),
+    (Role.PRODUCER, frozenset({Feature.IDEMPOTENCY})): (
+        enqueues_with_a_key,
+        enqueues_with_a_key_that_is_taken,
+        takes_the_key_of_what_has_ended,
+        takes_the_key_of_a_dead_letter,
+        takes_a_key_though_an_answer_was_lost,
+        enqueues_with_a_key_from_sql,
+    ),
+    (Role.PRODUCER, frozenset({Feature.EMIT, Feature.IDEMPOTENCY})): (emits_with_a_key,),
+    (Role.PRODUCER, frozenset({Feature.IDEMPOTENCY, Feature.REPLACE})): (
+        replaces,
+        replaces_in_a_session,
+        replaces_though_an_answer_was_lost,
+    ),
+    (Role.WORKER, frozenset()): (
+        starts,
+        hears,
+        listens,
+        claims,
+        claims_from_limited_queues,
+        ends,
+        recovers,
+        tells_of_itself,
+        meets_strangers,
+        subscribes,
+        works,
+    ),
+    (Role.VIEWER, frozenset()): (looks, verifies),
+    (Role.OPERATOR, frozenset()): (looks, verifies, looks_after_tasks, looks_after_queues, prunes, repairs),
+}
+"""By the role, and the features that the acts need."""

@@ -1,0 +1,345 @@
+"""PostgreSQL: `outboxq grants` prints or grants what a role needs, and a lack of rights is told in a sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from uuid import uuid4
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from psycopg import sql
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+from outboxq import Outbox, migrations
+from outboxq.cli import main
+from outboxq.engine import make_engine
+from outboxq.errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
+from outboxq.privileges import Feature, Role, rights
+from outboxq.store import Permissions, Store
+from tests.roles.acts import new
+
+ODD = ['a"; DROP TABLE task_outbox; --', "a b", "UPPER", "é%s %(x)s", "o'clock"]
+
+
+class Place:
+    def __init__(self, cluster):
+        self.cluster, self.url = cluster, cluster.create_database()
+        self.roles, self.engines = [], []
+
+    def run(self, statement):
+        with psycopg.connect(plain(self.url), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def role(self, name=None):
+        name = name or f"outboxq_{uuid4().hex[:12]}"
+        self.roles.append(name)
+        self.run(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
+        return name
+
+    def url_of(self, role):
+        return make_url(self.url).set(username=role).render_as_string(hide_password=False)
+
+    def store(self, role=None, **options):
+        engine = make_engine(self.url if role is None else self.url_of(role))
+        self.engines.append(engine)
+        return Store(engine, **options)
+
+    def host_engine(self, role):
+        self.engines.append(create_engine(self.url if role is None else self.url_of(role)))
+        return self.engines[-1]
+
+    def close(self):
+        for engine in self.engines:
+            engine.dispose()
+        self.cluster.drop_database(self.url)
+        with psycopg.connect(plain(self.cluster.url), autocommit=True) as connection:
+            for role in self.roles:
+                connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+@pytest.fixture
+def place(cluster):
+    place = Place(cluster)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def made(place):
+    migrations.upgrade(place.url)
+    return place
+
+
+def plain(url):
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def outboxq(*arguments):
+    return CliRunner().invoke(main, [str(one) for one in arguments], catch_exceptions=True)
+
+
+def granted(place, role):
+    found = place.run(f"SELECT count(*) FROM information_schema.column_privileges WHERE grantee = '{role}'")
+    return found[0][0]
+
+
+@pytest.mark.parametrize("role", Role)
+def test_what_is_printed_is_what_is_granted(made, role):
+    printed, applied = made.role(), made.role()
+    said = outboxq("grants", "--role", role, printed, "--url", made.url)
+    assert said.exit_code == 0, said.output
+    assert granted(made, printed) == 0, "it only prints"
+    made.run(said.stdout)
+    done = outboxq("grants", "--role", role, "--apply", applied, "--url", made.url)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == said.stdout.replace(printed, applied)
+    assert granted(made, printed) == granted(made, applied)
+    for name in (printed, applied):
+        made.store(name).ensure_permitted(role) if role is not Role.PRODUCER else made.store(name).enqueue(new())
+
+
+def test_a_producers_features_are_granted_with_it(made):
+    name = made.role()
+    said = outboxq("grants", "--role", "producer", "--with", "replace", "--with", "emit", name, "--url", made.url)
+    assert len(said.stdout.splitlines()) == len(rights(Role.PRODUCER, set(Feature)))
+    with pytest.raises(InvalidArgument, match="only a producer has features"):
+        Permissions(made.store().bound_engine).grants(Role.WORKER, name, [Feature.EMIT])
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_name_of_a_role_is_data(made, name):
+    made.role(name)
+    done = outboxq("grants", "--role", "worker", "--apply", name, "--url", made.url)
+    assert done.exit_code == 0, done.output
+    made.store(name).ensure_permitted(Role.WORKER)
+
+
+@pytest.mark.parametrize("schema", ["jobs", None])
+def test_the_schema_is_the_one_in_which_the_tables_lie(place, schema):
+    migrations.upgrade(place.url, schema="jobs")
+    place.run(f"ALTER DATABASE {make_url(place.url).database} SET search_path = jobs")
+    name = place.role()
+    options = ["--schema", schema] if schema else []
+    done = outboxq("grants", "--role", "worker", "--apply", name, "--url", place.url, *options)
+    assert done.exit_code == 0, done.output
+    assert 'ON SCHEMA "jobs"' in done.stdout
+    place.store(name, schema=schema).ensure_permitted(Role.WORKER)
+
+
+def test_what_cannot_be_granted_is_an_error_and_grants_nothing(made):
+    """PostgreSQL only warns of it."""
+    weak, name = made.role(), made.role()
+    outboxq("grants", "--role", "operator", "--apply", weak, "--url", made.url)
+    done = outboxq("grants", "--role", "worker", "--apply", name, "--url", made.url_of(weak))
+    assert done.exit_code == 77
+    assert "nothing was granted" in done.stderr
+    assert granted(made, name) == 0
+
+
+def test_a_role_that_is_not_there_is_told_in_a_sentence(made):
+    done = outboxq("grants", "--role", "worker", "--apply", "nobody_here", "--url", made.url)
+    assert done.exit_code == 1
+    assert "there is no database role 'nobody_here'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_sqlite_has_no_roles(sqlite):
+    done = outboxq("grants", "--role", "worker", "me", "--url", sqlite.url)
+    assert done.exit_code == 1
+    assert "SQLite has no roles" in done.stderr
+    with pytest.raises(UnsupportedDatabase):
+        Permissions(sqlite.engine).grants(Role.WORKER, "me")
+
+
+# Reading what others enqueued
+
+
+@pytest.mark.parametrize("features", [[], list(Feature)])
+def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, features):
+    name = made.role()
+    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name, features)
+    made.store().enqueue(new())
+    with psycopg.connect(plain(made.url_of(name)), autocommit=True) as connection:
+        for statement in (
+            "SELECT args FROM task_executions",
+            "SELECT result FROM task_executions",
+            "SELECT last_error FROM task_executions",
+            "SELECT headers FROM task_executions",
+            "SELECT * FROM task_executions",
+            "SELECT exception FROM dead_letters",
+            "UPDATE task_executions SET status = 'Completed'",
+            "UPDATE task_executions SET task_name = 'other'",
+            "DELETE FROM task_executions",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+
+
+# Sentences
+
+
+COMMAND = r"outboxq grants --role {role}{options} {name} --apply"
+
+
+def test_who_may_not_enqueue_is_told_before_the_callers_transaction_is_aborted(made):
+    name = made.role()
+    store = made.store(name)
+    for features, task in (("", new()), (" --with idempotency", new(idempotency_key="k"))):
+        with Session(made.host_engine(name)) as session, session.begin():
+            with pytest.raises(
+                NotPermitted, match=COMMAND.format(role="producer", options=features, name=name)
+            ) as told:
+                store.enqueue(task, using=session)
+            assert repr(name) in str(told.value)
+            assert session.connection().exec_driver_sql("SELECT 1").scalar_one() == 1, "the transaction goes on"
+        Permissions(made.store().bound_engine).grant(Role.PRODUCER, name)
+    with Session(made.host_engine(name)) as session, session.begin():
+        store.enqueue(new(), using=session)
+
+
+def test_who_may_not_enqueue_is_told_what_is_lacking_alone(made):
+    name = made.role()
+    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name)
+    made.run(f"REVOKE INSERT ON task_outbox FROM {name}")
+    with pytest.raises(NotPermitted) as told:
+        made.store(name).enqueue(new())
+    assert f"the database role '{name}' may not INSERT task_outbox in the schema 'public'" in str(told.value)
+    with made.host_engine(name).begin() as connection, pytest.raises(NotPermitted):
+        made.store(name).enqueue(new(), using=connection)
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        (("status",), "viewer"),
+        (("task", "list"), "viewer"),
+        (("verify",), "viewer"),
+        (("queue", "pause", "default"), "viewer"),
+    ],
+)
+def test_a_command_without_rights_says_what_is_lacking(made, command, role):
+    name = made.role()
+    done = outboxq(*command, "--url", made.url_of(name))
+    assert done.exit_code == 77, done.output
+    assert re.search(COMMAND.format(role=role, options="", name=name), done.stderr)
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_viewer_that_would_change_something_is_told_what_an_operator_is(made):
+    name = made.role()
+    outboxq("grants", "--role", "viewer", "--apply", name, "--url", made.url)
+    task = made.store().enqueue(new())
+    done = outboxq("task", "cancel", task.id, "--url", made.url_of(name))
+    assert done.exit_code == 77
+    assert re.search(COMMAND.format(role="operator", options="", name=name), done.stderr)
+    outboxq("grants", "--role", "operator", "--apply", name, "--url", made.url)
+    assert outboxq("task", "cancel", task.id, "--url", made.url_of(name)).exit_code == 0
+
+
+def test_a_worker_without_rights_does_not_start(made):
+    name = made.role()
+    outbox = Outbox(made.store(name).bound_engine)
+    with pytest.raises(NotPermitted, match=COMMAND.format(role="worker", options="", name=name)):
+        outbox.worker().start()
+    Permissions(made.store().bound_engine).grant(Role.WORKER, name)
+    made.run(f"REVOKE DELETE ON task_leases FROM {name}")
+    with pytest.raises(NotPermitted, match="DELETE task_leases"):
+        outbox.worker().start()
+
+
+def test_the_worker_command_without_rights_ends_with_a_sentence_and_77(made):
+    name = made.role()
+    done = subprocess.run(
+        [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--burst"],
+        env={**os.environ, "OUTBOXQ_DATABASE_URL": made.url_of(name)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 77, done.stderr
+    assert re.search(COMMAND.format(role="worker", options="", name=name), done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_whose_right_is_taken_away_says_which(made):
+    name = made.role()
+    Permissions(made.store().bound_engine).grant(Role.WORKER, name)
+    made.run(f"REVOKE UPDATE ON task_executions FROM {name}")
+    store = made.store(name)
+    reserved = store.reserved(threading.Event())
+    made.engines.append(reserved.bound_engine)
+    made.store().enqueue(new())
+    with pytest.raises(NotPermitted, match="may not UPDATE task_executions .*--role worker"):
+        reserved.claim_ready_task(1, worker_id=uuid4())
+
+
+def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
+    """There is no right to be granted."""
+    name = made.role()
+    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name)
+    made.run("ALTER TABLE task_outbox ENABLE ROW LEVEL SECURITY")
+    with pytest.raises(Exception, match="row-level security") as told:
+        made.store(name).enqueue(new())
+    assert not isinstance(told.value, NotPermitted)
+
+
+# Another table of the same name
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_table_of_a_tenant_takes_no_entry_of_ours(made, joined):
+    """It lies in a schema that the search_path names before; the execution would go to `public`."""
+    made.run("CREATE SCHEMA tenant; CREATE TABLE tenant.task_outbox (LIKE public.task_outbox INCLUDING ALL)")
+    made.run(f"ALTER DATABASE {make_url(made.url).database} SET search_path = tenant, public")
+    said = r"a table task_outbox in the schema 'tenant' before that of outboxq in 'public'; .* schema='public'"
+    with made.host_engine(None).begin() as connection:
+        with pytest.raises(ConfigurationError, match=said):
+            made.store().enqueue(new(), using=connection if joined else None)
+        assert connection.exec_driver_sql("SELECT count(*) FROM tenant.task_outbox").scalar_one() == 0
+        assert connection.exec_driver_sql("SELECT count(*) FROM task_executions").scalar_one() == 0
+        made.store(schema="public").enqueue(new(), using=connection if joined else None)
+    assert made.store(schema="public").verify() == []
+    with pytest.raises(ConfigurationError, match=said):
+        Outbox(made.store().bound_engine).worker().start()
+
+
+# A migrator
+
+
+def test_a_role_that_owns_only_the_schema_makes_the_tables_there(place):
+    name = place.role()
+    place.run(f"CREATE SCHEMA jobs AUTHORIZATION {name}")
+    done = outboxq("upgrade", place.url_of(name), "--schema", "jobs")
+    assert done.exit_code == 0, done.output
+    place.store(name, schema="jobs").ensure_current()
+    assert outboxq("upgrade", place.url_of(name), "--schema", "jobs").exit_code == 0
+
+
+@pytest.mark.parametrize("schema", ["jobs", "public"])
+def test_a_migrator_makes_and_removes_the_tables_with_the_rights_it_is_granted(place, schema):
+    name = place.role()
+    place.run("CREATE SCHEMA jobs")
+    refused = outboxq("upgrade", place.url_of(name), "--schema", schema)
+    assert refused.exit_code == 77, refused.output
+    assert "Traceback" not in refused.stderr
+    done = outboxq("grants", "--role", "migrator", "--apply", name, "--url", place.url, "--schema", schema)
+    assert done.exit_code == 0, done.output
+    assert outboxq("upgrade", place.url_of(name), "--schema", schema).exit_code == 0
+    migrations.downgrade(place.url_of(name), "base", schema=schema)
+
+
+def test_a_schema_that_is_missing_is_made_by_who_may(place):
+    assert outboxq("upgrade", place.url, "--schema", "jobs").exit_code == 0
+    done = outboxq("grants", "--role", "migrator", "--apply", place.role(), "--url", place.url, "--schema", "nowhere")
+    assert done.exit_code == 1
+    assert "there is no schema 'nowhere'" in done.stderr

@@ -1,0 +1,152 @@
+"""PostgreSQL: each role can do its part with the rights that `outboxq grants` gives it, and not without any of them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from contextlib import contextmanager
+from dataclasses import replace
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from outboxq import migrations
+from outboxq.dialects.granting import grant
+from outboxq.engine import make_engine
+from outboxq.errors import NotPermitted
+from outboxq.privileges import Feature, Kind, Right, Role, rights
+from outboxq.store import Permissions, Store
+from tests.roles.acts import ACTS, Stage
+
+
+@pytest.fixture(scope="module")
+def url(cluster):
+    url = cluster.create_database()
+    migrations.upgrade(url)
+    yield url
+    cluster.drop_database(url)
+
+
+def plain(url):
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="module")
+def owner(url):
+    with psycopg.connect(plain(url), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def role(owner):
+    name = f"outboxq_{uuid4().hex[:12]}"
+    owner.execute(f"CREATE ROLE {name} LOGIN")
+    yield name
+    owner.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@pytest.fixture
+def stage(url, role):
+    engine = make_engine(url)
+    stage = Stage(Store(engine), make_url(url).set(username=role).render_as_string(hide_password=False))
+    stage.clear()
+    yield stage
+    stage.close()
+    stage.clear()
+    engine.dispose()
+
+
+def acts(role, features):
+    """All that such a role does; of the more features, the more."""
+    return [act for (one, needs), found in ACTS.items() if one is role and needs <= features for act in found]
+
+
+FEATURES = [frozenset(some) for n in range(4) for some in itertools.combinations(Feature, n)]
+KINDS = [(Role.PRODUCER, features) for features in FEATURES] + [
+    (role, frozenset()) for role in (Role.WORKER, Role.VIEWER, Role.OPERATOR)
+]
+CASES = [(role, features, act) for (role, features), found in ACTS.items() for act in found]
+
+
+def name_of(value):
+    return getattr(value, "__name__", None) or (
+        str(value) if isinstance(value, Role) else "+".join(sorted(value)) or "plain"
+    )
+
+
+@pytest.mark.parametrize(("kind", "features", "act"), CASES, ids=name_of)
+def test_a_role_does_its_part_with_the_rights_it_is_granted(stage, role, kind, features, act):
+    Permissions(stage.owner.bound_engine).grant(kind, role, features)
+    act(stage)
+
+
+MINIMAL = [
+    frozenset(),
+    *(frozenset({one}) for one in (Feature.EMIT, Feature.IDEMPOTENCY)),
+    frozenset({Feature.IDEMPOTENCY, Feature.REPLACE}),
+]
+NEEDED = [
+    (kind, features, right)
+    for kind, features in KINDS
+    if kind is not Role.OPERATOR  # has what any command could need
+    and (kind is not Role.PRODUCER or features in MINIMAL)
+    for right in rights(kind, features)
+    if right.kind is not Kind.SCHEMA  # everybody may use `public`
+    and (not features or right not in rights(kind, features - {max(features)}))
+]
+
+
+@contextmanager
+def quiet():
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def is_refused(error):
+    causes = [error]
+    while (error := error.__cause__ or error.__context__) is not None:
+        causes.append(error)
+    return any(
+        isinstance(one, NotPermitted | psycopg.errors.InsufficientPrivilege)
+        or (isinstance(one, DBAPIError) and getattr(one.orig, "sqlstate", None) == "42501")
+        for one in causes
+    ) or (isinstance(causes[0], AssertionError) and "is seen" in str(causes[0]))
+
+
+def words(value):
+    return f"{value.privilege}-{value.name}" if isinstance(value, Right) else name_of(value)
+
+
+@pytest.mark.parametrize(("kind", "features", "right"), NEEDED, ids=words)
+def test_without_any_one_right_something_fails(stage, role, owner, kind, features, right):
+    """Column by column. Found out by the acts alone: what looks at the rights beforehand is left out."""
+    for one in rights(kind, features):
+        owner.execute(grant(one, "public", role))
+    for column in right.columns or (None,):
+        part = replace(right, columns=(column,) if column else ())
+        statement = grant(part, "public", role)
+        owner.execute(statement.replace("GRANT", "REVOKE", 1).replace(" TO ", " FROM "))
+        with quiet():
+            assert any(refused(stage, act) for act in reversed(acts(kind, features))), f"{part} is not needed"
+        owner.execute(statement)
+
+
+def refused(stage, act):
+    stage.clear()
+    stage.store = Store(stage.engine)
+    stage.store._permitted.update(FEATURES)
+    try:
+        act(stage)
+    except Exception as error:
+        if not is_refused(error):
+            raise
+        return True
+    finally:
+        stage.engine.dispose()
+    return False
