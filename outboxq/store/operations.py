@@ -38,8 +38,9 @@ class Operations(Regaining):
         Raises TaskNotFound; InvalidTransition on Completed and Cancelled; DuplicateTask; InvalidArgument for a naive time or an
         attempt below 1.
         """
-        aware(retry_at, "retry_at")
-        if type(new_attempt) is not int or not 1 <= new_attempt <= 2**31 - 1:
+        if not 1970 <= aware(retry_at, "retry_at").year <= 9000:
+            raise InvalidArgument(f"retry_at must be in the years 1970 to 9000, not {retry_at}")
+        if type(new_attempt) is not int or not 1 <= new_attempt < 2**31 - 1:
             raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
         row = (task_id, EventType.RETRY_SCHEDULED, TaskStatus.READY, new_attempt, retry_at, None)
         allowed = frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED})
