@@ -104,6 +104,9 @@ class UnreadableInstant(datetime):
         self.stored = str(stored)
         return self
 
+    def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:
+        return _unreadable, (self.stored, self.year > 1)
+
     def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:  # noqa: ARG002
         return self.stored
 
@@ -112,6 +115,10 @@ class UnreadableInstant(datetime):
 
     def __str__(self) -> str:
         return self.stored
+
+
+def _unreadable(stored: str, is_late: bool) -> UnreadableInstant:
+    return UnreadableInstant.of(stored, is_late=is_late)
 
 
 class UnreadableId(str):

@@ -18,11 +18,11 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction
-from sqlalchemy.exc import DBAPIError, UnboundExecutionError
+from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from .context import TaskContext
-from .dialects import Begin, Dialect, dialect_for, real_path
+from .dialects import Begin, Dialect, dialect_for, read_again, real_path
 from .errors import InvalidTarget
 from .tables import task_executions
 
@@ -123,7 +123,16 @@ class SqlalchemyTarget(Target):
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():
             result = self.connection.exec_driver_sql(sql, dict(parameters))
-            return result.all() if result.returns_rows else []  # type: ignore[return-value]  # a Row is a tuple
+            if not result.returns_rows:
+                return []
+            cursor: Any = result.cursor
+            found = getattr(cursor, "pgresult", None)
+            try:
+                return result.all()  # type: ignore[return-value]  # a Row is a tuple
+            except DataError:
+                if found is None:
+                    raise
+                return read_again(cursor, found)
         raw: Any = self._raw()
         try:
             if isinstance(raw, sqlite3.Connection):
@@ -131,7 +140,14 @@ class SqlalchemyTarget(Target):
             text, names = _numbered(sql)
             with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
                 cursor.execute(text, [parameters[name] for name in names])
-                return cursor.fetchall() if cursor.description else []
+                if not cursor.description:
+                    return []
+                try:
+                    return list(cursor.fetchall())
+                except psycopg.DataError:
+                    return read_again(
+                        cursor, cursor.pgresult
+                    )  # such an instant must not cost its neighbours their claim
         except (psycopg.Error, sqlite3.Error) as error:
             raise self._as_sqlalchemys(error, sql, raw) from error
 

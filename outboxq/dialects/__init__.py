@@ -10,6 +10,7 @@ from ..errors import ConfigurationError, UnsupportedDatabase
 from .base import Begin, Dialect
 from .catalogue import Statements
 from .plan import Plan
+from .postgresql_reading import read_again
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
 
@@ -23,6 +24,7 @@ __all__ = [
     "Statements",
     "check_schema_name",
     "dialect_for",
+    "read_again",
     "real_path",
 ]
 

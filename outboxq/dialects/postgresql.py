@@ -75,8 +75,15 @@ class PostgresGrammar:
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
         return moment + seconds * literal_column("interval '1 second'")
 
+    def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
+        return and_(moment >= _EARLIEST, moment < _LATEST)
+
+    def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:  # noqa: ARG002 - its type says so
+        return true()
+
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
-        return cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
+        micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
+        return case((and_(func.isfinite(earlier), func.isfinite(later)), micros))
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         if text is None and len(pairs) == 1:
@@ -342,7 +349,11 @@ class PostgresDialect(Dialect):
     def cannot_write_now(self, error: BaseException) -> bool:
         return postgresql_errors.cannot_write_now(error)
 
+    def is_bad_value(self, error: BaseException) -> bool:
+        return postgresql_errors.is_bad_value(error)
 
+
+_EARLIEST, _LATEST = (literal_column(f"'{year}-01-01 00:00:00+00'", Instant) for year in (1970, 9001))
 _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
 _VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'

@@ -8,6 +8,7 @@ from sqlalchemy.exc import DBAPIError
 _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "25006", "53300"})
 _LOCK_NOT_AVAILABLE = "55P03"
 _NO_CONNECTION = "08"
+_DATA = "22"
 _NO_ROOM = ("53", "58")
 """Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
 
@@ -30,6 +31,11 @@ def is_locked_out(error: BaseException) -> bool:
 def cannot_write_now(error: BaseException) -> bool:
     """Return whether the server has no room, no memory, or a disk that fails."""
     return _state(error).startswith(_NO_ROOM) and not is_transient(error)
+
+
+def is_bad_value(error: BaseException) -> bool:
+    """Return whether the server could not compute with a value: out of range, or not what it should be."""
+    return _state(error).startswith(_DATA)
 
 
 def _state(error: BaseException) -> str:

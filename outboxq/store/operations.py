@@ -14,6 +14,7 @@ from ..model import EventType, TaskStatus
 from ..target import Target
 from ..uuid7 import uuid7
 from .base import aware, event_data, identifier
+from .reading import data_of
 from .regaining import Regaining
 
 _LOOKS = 10
@@ -185,7 +186,7 @@ def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
     """Whether this very request has been committed."""
     history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
-    return any(json.loads(event["event_data"] or "{}").get("request") == request for event in history)
+    return any(data_of(event["event_data"]).get("request") == request for event in history)
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:
