@@ -12,9 +12,7 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
-    Double,
     Identity,
     Index,
     Integer,
@@ -28,7 +26,8 @@ from sqlalchemy import (
     Uuid,
 )
 
-from .column_types import BigId, Instant, Status, Xid8
+from . import bounds
+from .column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
 from .model import EventType
 
 metadata = MetaData(
@@ -65,27 +64,27 @@ class TaskExecutionsColumns(TypedColumns):
     queue = Column(Text, nullable=False)
     event_type = Column(Text)
     partition_key = Column(Text)
-    position = Column(BigInteger, nullable=False)
+    position = Column(Number, nullable=False)
     priority = Column(SmallInteger, nullable=False)
     args = Column(Text, nullable=False)  # text, not jsonb: nobody queries it, and parsing it costs a fifth of a claim
     headers = Column(Text)
     status = Column(Status, nullable=False)
-    attempt = Column(Integer, nullable=False)
-    max_attempts = Column(Integer)
-    recovery_attempts = Column(Integer, nullable=False)
-    lease_seconds = Column(Double, nullable=False)
-    timeout_seconds = Column(Double)
-    lease_token = Column(BigInteger, nullable=False)
+    attempt = Column(Attempts, nullable=False)
+    max_attempts = Column(Attempts)
+    recovery_attempts = Column(Recoveries, nullable=False)
+    lease_seconds = Column(Seconds, nullable=False)
+    timeout_seconds = Column(Seconds)
+    lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid)
-    cancel_requested_at = Column(Instant)
+    cancel_requested_at = Column(BoundedInstant)
     on_dead_letter = Column(Text, nullable=False)
-    expires_at = Column(Instant)
-    retry_at = Column(Instant)
-    first_started_at = Column(Instant)
-    started_at = Column(Instant)
-    completed_at = Column(Instant)
-    created_at = Column(Instant, nullable=False)
-    updated_at = Column(Instant, nullable=False)
+    expires_at = Column(BoundedInstant)
+    retry_at = Column(BoundedInstant)
+    first_started_at = Column(BoundedInstant)
+    started_at = Column(BoundedInstant)
+    completed_at = Column(BoundedInstant)
+    created_at = Column(BoundedInstant, nullable=False)
+    updated_at = Column(BoundedInstant, nullable=False)
     last_error = Column(Text)
     result = Column(Text)
 
@@ -94,17 +93,7 @@ task_executions = Table(
     "task_executions",
     metadata,
     TaskExecutionsColumns,
-    CheckConstraint("priority BETWEEN -100 AND 100", name="priority"),
-    CheckConstraint("attempt >= 1", name="attempt"),
-    CheckConstraint("max_attempts >= 1", name="max_attempts"),
-    CheckConstraint("recovery_attempts >= 0 AND lease_token >= 0", name="counters"),
-    CheckConstraint("lease_seconds > 0", name="lease_seconds"),
-    CheckConstraint("timeout_seconds > 0", name="timeout_seconds"),
-    CheckConstraint("on_dead_letter IN ('release', 'hold')", name="on_dead_letter"),
-    CheckConstraint("(status = 'Running') = (worker_id IS NOT NULL)", name="running_has_worker"),
-    CheckConstraint(
-        "(status IN ('Completed', 'Failed', 'Cancelled')) = (completed_at IS NOT NULL)", name="ended_has_completed_at"
-    ),
+    *bounds.of("task_executions"),
     # Half a page of room for the versions that claim and completion leave behind: a batch updates whole pages at once, and at
     # 70 only 49 % of the updates of a drain at batch 100 stay heap-only, at 50 it is 90 % (and 17 % less WAL).
     postgresql_with={"fillfactor": 50},
@@ -125,17 +114,18 @@ class TaskOutboxColumns(TypedColumns):
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
     partition_key = Column(Text)
-    position = Column(BigInteger, nullable=False)
+    position = Column(Number, nullable=False)
     event_type = Column(Text)
-    available_at = Column(Instant, nullable=False)
-    expires_at = Column(Instant)
-    created_at = Column(Instant, nullable=False)
+    available_at = Column(BoundedInstant, nullable=False)
+    expires_at = Column(BoundedInstant)
+    created_at = Column(BoundedInstant, nullable=False)
 
 
 task_outbox = Table(
     "task_outbox",
     metadata,
     TaskOutboxColumns,
+    *bounds.of("task_outbox"),
     sqlite_autoincrement=True,
     postgresql_with=_RESTLESS,
 )
@@ -179,9 +169,9 @@ class TaskLeasesColumns(TypedColumns):
 
     task_execution_id = Column(Uuid, primary_key=True)
     queue = Column(Text, nullable=False)  # to count what runs against the queue's limit
-    lease_token = Column(BigInteger, nullable=False)
+    lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid, nullable=False)
-    lease_expires_at = Column(Instant, nullable=False)
+    lease_expires_at = Column(BoundedInstant, nullable=False)
     begun = Column(Boolean)  # False: its handler has not begun, so a death of its worker says nothing of it
 
 
@@ -189,6 +179,7 @@ task_leases = Table(
     "task_leases",
     metadata,
     TaskLeasesColumns,
+    *bounds.of("task_leases"),
     postgresql_with={"fillfactor": 50, **_RESTLESS},
 )
 
@@ -201,7 +192,7 @@ class ExecutionEventsColumns(TypedColumns):
     event_data = Column(Text)
     worker_id = Column(Uuid)
     lease_token = Column(BigInteger)
-    created_at = Column(Instant, nullable=False)
+    created_at = Column(BoundedInstant, nullable=False)
     # The writing transaction, so that a reader of the log can stop before the oldest one still open: identity order is
     # not commit order. Filled by a default that the PostgreSQL migration sets; NULL on SQLite, whose commits are serial.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
@@ -252,7 +243,7 @@ class DeadLettersColumns(TypedColumns):
     event_type = Column(Text)
     partition_key = Column(Text)
     exception = Column(Text)  # module and name of its class; NULL: abandoned, or failed by hand
-    failed_at = Column(Instant, nullable=False)
+    failed_at = Column(BoundedInstant, nullable=False)
     lost_key = Column(Text)  # its idempotency key, which another task took over; NULL: it has it still, or had none
 
 
@@ -268,9 +259,9 @@ class IdempotencyKeysColumns(TypedColumns):
     scope = Column(Text, primary_key=True)  # the task's name
     key = Column(Text, primary_key=True)
     task_execution_id = Column(Uuid, nullable=False)
-    expires_at = Column(Instant)  # from then on it is free
+    expires_at = Column(BoundedInstant)  # from then on it is free
     until_finished = Column(Boolean, nullable=False)  # it is free once the task has ended
-    created_at = Column(Instant, nullable=False)
+    created_at = Column(BoundedInstant, nullable=False)
 
 
 idempotency_keys = Table(
@@ -303,9 +294,9 @@ class TaskSubscriptionsColumns(TypedColumns):
     parameter = Column(Text, nullable=False)  # the name under which the task takes the payload
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
-    max_attempts = Column(Integer)
-    lease_seconds = Column(Double, nullable=False)
-    timeout_seconds = Column(Double)
+    max_attempts = Column(Attempts)
+    lease_seconds = Column(Seconds, nullable=False)
+    timeout_seconds = Column(Seconds)
     on_dead_letter = Column(Text, nullable=False)
 
 
@@ -314,16 +305,16 @@ task_subscriptions = Table("task_subscriptions", metadata, TaskSubscriptionsColu
 
 class QueueSettingsColumns(TypedColumns):
     queue = Column(Text, primary_key=True)
-    paused_at = Column(Instant)
+    paused_at = Column(BoundedInstant)
     concurrency_limit = Column(Integer)
     rate_limit = Column(Integer)
-    rate_seconds = Column(Double)
-    rate_full_at = Column(Instant)  # when the bucket of starts is full again
+    rate_seconds = Column(Seconds)
+    rate_full_at = Column(BoundedInstant)  # when the bucket of starts is full again
     fair = Column(Boolean, nullable=False)  # keys take turns; False: the one due the longest is next
-    updated_at = Column(Instant, nullable=False)
+    updated_at = Column(BoundedInstant, nullable=False)
 
 
-queue_settings = Table("queue_settings", metadata, QueueSettingsColumns)
+queue_settings = Table("queue_settings", metadata, QueueSettingsColumns, *bounds.of("queue_settings"))
 
 
 class WorkersColumns(TypedColumns):
@@ -336,8 +327,8 @@ class WorkersColumns(TypedColumns):
     concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
     unknown_tasks = Column(Text)  # JSON array of [queue, task name]: met lately and not known; NULL: none
-    started_at = Column(Instant, nullable=False)
-    last_seen_at = Column(Instant, nullable=False)
+    started_at = Column(BoundedInstant, nullable=False)
+    last_seen_at = Column(BoundedInstant, nullable=False)
 
 
 workers = Table("workers", metadata, WorkersColumns)

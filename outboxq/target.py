@@ -18,13 +18,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from sqlalchemy import Connection, TwoPhaseTransaction
-from sqlalchemy.exc import DBAPIError, UnboundExecutionError
+from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from .context import TaskContext
-from .dialects import Begin, Dialect, dialect_for, real_path
+from .dialects import Begin, Dialect, dialect_for, read_again
 from .errors import InvalidTarget
 from .refusals import refusal
+from .sqlite_connection import begins_by_itself, fetch, file_of
 from .tables import task_executions
 
 Rows = list[tuple[Any, ...]]
@@ -141,15 +142,31 @@ class SqlalchemyTarget(Target):
                 error.hide_parameters = True
                 self.dialect.hide_rows(error)
                 raise
-            return result.all() if result.returns_rows else []  # type: ignore[return-value]  # a Row is a tuple
+            if not result.returns_rows:
+                return []
+            cursor: Any = result.cursor
+            found = getattr(cursor, "pgresult", None)
+            try:
+                return result.all()  # type: ignore[return-value]  # a Row is a tuple
+            except DataError:
+                if found is None:
+                    raise
+                return read_again(cursor, found)
         raw: Any = self._raw()
         try:
             if isinstance(raw, sqlite3.Connection):
-                return _fetch(raw, sql, parameters)
+                return fetch(raw, sql, parameters)
             text, names = _numbered(sql)
             with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
                 cursor.execute(text, [parameters[name] for name in names])
-                return cursor.fetchall() if cursor.description else []
+                if not cursor.description:
+                    return []
+                try:
+                    return list(cursor.fetchall())
+                except psycopg.DataError:
+                    return read_again(
+                        cursor, cursor.pgresult
+                    )  # such an instant must not cost its neighbours their claim
         except (psycopg.Error, sqlite3.Error) as error:
             raise self._as_sqlalchemys(error, sql, raw) from error
 
@@ -169,7 +186,7 @@ class SqlalchemyTarget(Target):
     def _check_sqlite(self, raw: sqlite3.Connection) -> None:
         if not self.connection.in_transaction():
             self.execute("SELECT 1", {})  # begins, as SQLAlchemy would with the caller's first statement
-        if _begins_by_itself(raw):
+        if begins_by_itself(raw):
             ours = "outboxq_begins" in self.connection.get_execution_options()  # a transactional task's: begun by hand
             if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(
@@ -263,12 +280,12 @@ class SqliteTarget(Target):
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return _fetch(self.connection, sql, parameters)
+        return fetch(self.connection, sql, parameters)
 
     def check(self) -> None:
         if self.connection.in_transaction:
             return
-        if not _begins_by_itself(self.connection):
+        if not begins_by_itself(self.connection):
             raise InvalidTarget(
                 "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
                 'execute("BEGIN IMMEDIATE") first'
@@ -276,7 +293,7 @@ class SqliteTarget(Target):
         self.execute("BEGIN IMMEDIATE", {})
 
     def database(self) -> str | None:
-        return _sqlite_file(self.connection)
+        return file_of(self.connection)
 
     def _raw(self) -> object:
         return self.connection
@@ -354,35 +371,10 @@ def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], 
         )
 
 
-def _begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Whether the driver opens transactions (its default mode) rather than the user or SQLAlchemy's begin event."""
-    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
-    return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
-
-
 def _database_of(raw: object) -> str | None:
     if isinstance(raw, sqlite3.Connection):
-        return _sqlite_file(raw)
+        return file_of(raw)
     return raw.info.dbname if isinstance(raw, PSYCOPG) else None
-
-
-def _sqlite_file(raw: sqlite3.Connection) -> str | None:
-    for _, name, file in _fetch(raw, "PRAGMA database_list", {}):
-        if name == "main":
-            return real_path(file) if file else None
-    return None
-
-
-def _fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> Rows:
-    """Rows in the driver's own types, whatever the caller's connection makes of rows and texts."""
-    cursor = raw.cursor()
-    cursor.row_factory = None
-    text_factory, raw.text_factory = raw.text_factory, str
-    try:
-        return cursor.execute(sql, parameters).fetchall()
-    finally:
-        raw.text_factory = text_factory
-        cursor.close()
 
 
 def _django_connection(alias: str) -> Any:

@@ -44,6 +44,27 @@ MUTANTS = (
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
+        "a claim that fails at one row fails for all",
+        "outboxq/store/claiming.py",
+        ((" or not self._set_aside(worker_id)", ""), ("not self._may_be_a_row(error)", "True")),
+        ("tests/contract/test_hostile_rows.py",),
+    ),
+    Mutant(
+        "an instant that psycopg cannot read costs the whole claim",
+        "outboxq/target.py",
+        (("                except psycopg.DataError:\n", "                except ZeroDivisionError:\n"),),
+        ("tests/contract/test_hostile_rows.py",),
+    ),
+    Mutant(
+        "the database takes an endless lease",
+        "alembic/versions/0001_tables.py",
+        (
+            ("VALUE > 0 AND VALUE <= 3200000000", "VALUE > 0"),
+            ('"> 0", "3200000000", "lease_seconds"', '"> 0", "9e999", "lease_seconds"'),
+        ),
+        ("tests/contract/test_schema.py",),
+    ),
+    Mutant(
         "IN (… LIMIT) instead of a list evaluated once",
         "outboxq/dialects/postgresql.py",
         (

@@ -10,6 +10,7 @@ from ..errors import ConfigurationError, UnsupportedDatabase
 from .base import Begin, Dialect
 from .catalogue import Statements
 from .plan import Plan
+from .postgresql_reading import read_again
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
 from .sqlite_file import OpenFile, damaged, is_damaged
@@ -27,6 +28,7 @@ __all__ = [
     "damaged",
     "dialect_for",
     "is_damaged",
+    "read_again",
     "real_path",
 ]
 

@@ -153,6 +153,10 @@ class Dialect(ABC):
         )
 
     @abstractmethod
+    def is_bad_value(self, error: BaseException) -> bool:
+        """Return whether a value of a row cannot be computed with, or the tables refuse it: the error is that row's own."""
+
+    @abstractmethod
     def own_url(self, url: URL) -> URL:
         """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
 

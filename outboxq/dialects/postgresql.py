@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
     cast,
@@ -65,8 +66,15 @@ class PostgresGrammar:
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
         return moment + seconds * literal_column("interval '1 second'")
 
+    def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
+        return and_(moment >= _EARLIEST, moment < _LATEST)
+
+    def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:  # noqa: ARG002 - its type says so
+        return true()
+
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
-        return cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
+        micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
+        return case((and_(func.isfinite(earlier), func.isfinite(later)), micros))
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         if text is None and len(pairs) == 1:
@@ -352,8 +360,14 @@ class PostgresDialect(Dialect):
     def is_spoilt(self, raw: Any) -> bool:
         return postgresql_session.is_spoilt(raw)
 
+    def is_bad_value(self, error: BaseException) -> bool:
+        return postgresql_errors.is_bad_value(error)
+
     def hide_rows(self, error: BaseException) -> None:
         postgresql_errors.hide_rows(error)
+
+
+_EARLIEST, _LATEST = (literal_column(f"'{year}-01-01 00:00:00+00'", Instant) for year in (1970, 9001))
 
 
 def _best_first(pairs: FromClause) -> FromClause:

@@ -16,6 +16,7 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _NO_CONNECTION = "08"
 _OF_VALUES = ("22", "23")
 """Errors of what a statement was given: a value that is none of its type, a row that a constraint refuses."""
+_DATA = "22"
 _NO_ROOM = ("53", "58")
 """Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
 
@@ -112,6 +113,11 @@ def hide_rows(error: BaseException) -> None:
         for one in around:
             if one is not None and one.args:
                 one.args = (str(one.args[0]).partition("\n")[0], *one.args[1:])
+
+
+def is_bad_value(error: BaseException) -> bool:
+    """Return whether the server could not compute with a value: out of range, or not what it should be."""
+    return _state(error).startswith(_DATA)
 
 
 def _state(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from sqlalchemy import (
+    Boolean,
     ColumnElement,
     Engine,
     FromClause,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
     cast,
@@ -24,6 +26,8 @@ from sqlalchemy import (
     false,
     func,
     literal_column,
+    not_,
+    or_,
     select,
     table,
     true,
@@ -31,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
@@ -61,6 +65,17 @@ class SqliteGrammar:
         )
         fraction = func.printf(".%06d+00:00", micros % literal_column("1000000"), type_=Text)
         return type_coerce(whole + fraction, Instant)
+
+    def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
+        said = type_coerce(moment, Text)
+        form = said.op("GLOB", return_type=Boolean())(literal_column("'????-??-??T??:??:??.??????+00:00'"))
+        real = or_(said.is_(None), func.julianday(said).is_not(None))
+        return and_(form, real, said >= literal_column("'1970'"), said < literal_column("'9001'"))
+
+    def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
+        said = type_coerce(identity, Text)
+        digits = said.op("GLOB", return_type=Boolean())(literal_column("'*[^0-9a-f]*'"))
+        return and_(func.length(said) == literal_column("32"), not_(digits))
 
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         return _micros(later) - _micros(earlier)
@@ -307,7 +322,20 @@ class SqliteDialect(Dialect):
         # handler's, whichever of its files it wrote to.
         return True
 
+    def is_bad_value(self, error: BaseException) -> bool:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        return sqlite_file.code(error) in {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR} and any(
+            part in str(cause) for part in _OF_OURS
+        )
 
+
+_OF_OURS = (
+    "NOT NULL constraint failed: task_",
+    "CHECK constraint failed: ck_task_",
+    "malformed JSON",
+    "integer overflow",
+)
+"""What a value that cannot be computed with ends as: NULL, or a number that is too large."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}

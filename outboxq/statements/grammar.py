@@ -74,6 +74,14 @@ class Grammar(Protocol):
 
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]: ...
 
+    def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
+        """The stored instant is one that the tables take; NULL for none."""
+        ...
+
+    def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
+        """The stored id is one of ours."""
+        ...
+
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         """Whole microseconds from one instant to the other, exactly."""
         ...

@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, FromClause, Select, Text, bindparam, case, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    FromClause,
+    Select,
+    Text,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from ..column_types import BigId, Instant
 from ..model import STATUS_AFTER, EventType, TaskStatus
@@ -102,13 +115,14 @@ def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
     names = ["queue", "task_name"] if by_task else ["queue"]
     ended = _is(event, {*COMPLETED, *FAILED})
     started_at = func.coalesce(execution.first_started_at, event.created_at)  # of one that was replaced since: unknown
+    nothing = literal_column("0", BigInteger)  # of one whose times cannot be subtracted
     happened = (
         select(
             *(execution[name] for name in names),
             event.event_type,
             case((ended, 1), else_=0).label("ended"),
-            g.between(execution.created_at, started_at).label("to_start"),
-            g.between(execution.created_at, event.created_at).label("to_complete"),
+            func.coalesce(g.between(execution.created_at, started_at), nothing).label("to_start"),
+            func.coalesce(g.between(execution.created_at, event.created_at), nothing).label("to_complete"),
         )
         .join_from(execution_events, task_executions, execution.id == event.task_execution_id)
         .where(

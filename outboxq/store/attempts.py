@@ -17,7 +17,7 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """Of the attempt; one that a dying worker or a snooze cut short is made again under the same number."""
+    """Of the attempt (0: its event does not say); one that a dying worker or a snooze cut short is made again under the same number."""
     lease_token: int
     worker_id: UUID | None
     started_at: datetime
@@ -49,7 +49,7 @@ def _attempts(events: Iterable[ExecutionEvent]) -> list[Attempt]:
             continue
         if event.event_type is EventType.CLAIMED:
             found[token] = Attempt(
-                number=data["attempt"], lease_token=token, worker_id=event.worker_id, started_at=event.created_at
+                number=data.get("attempt", 0), lease_token=token, worker_id=event.worker_id, started_at=event.created_at
             )
         elif token in found:
             found[token] = replace(

@@ -13,6 +13,7 @@ from ..errors import InvalidArgument
 from ..failure_log import say
 from ..model import Claim, duration
 from ..target import Target
+from .aside import Aside
 from .base import identifier, positive, queue_names
 from .keys import Keys, started
 from .passed import Passed
@@ -27,7 +28,7 @@ class Part(Protocol):
     def __call__(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found: ...
 
 
-class Claiming(Keys):
+class Claiming(Aside, Keys):
     _others_first = False
     """Tasks without a key took all of the last claim, and there may be others."""
     _may_be_more = False
@@ -78,19 +79,38 @@ class Claiming(Keys):
             values = self._values(target, **options) | self._scope(target, queues, event_types)
             return claim(target, room, values | {"queue": queue, "start": start}, scoped=scoped)
 
+        while True:
+            try:
+                rows = self._claimed(limit, part, queues, event_types, hinted=bool(start), using=using)
+                break
+            except Exception as error:
+                # One row may be what fails all; without it there are the others to be had.
+                if using is not None or not self._may_be_a_row(error) or not self._set_aside(worker_id):
+                    raise
+        self._may_be_more = 1 < len(rows) == limit  # of one, it says little
+        claims = [_claim(row, worker_id) for row in sorted(rows, key=_order)]
+        return self._usable(claims, using)
+
+    def _claimed(
+        self,
+        limit: int,
+        part: Callable[[Target, Part, int], Found],
+        queues: Sequence[str] | None,
+        event_types: Sequence[str] | None,
+        *,
+        hinted: bool,
+        using: object,
+    ) -> list[Row]:
         looks = using is None and self.dialect.reads_before_writing and not self._may_be_more
         if looks and not self._any_due(queues, event_types):
             return []
         if using is None and self.dialect.one_statement:
-            rows = self._claim_in_parts(limit, part, hinted=bool(start))
-        else:
-            rows = self._run(
-                lambda target: self._claim(limit, lambda claim, room, _: part(target, claim, room)),
-                using=using,
-                begin=Begin.ASYNCHRONOUS,
-            )
-        self._may_be_more = 1 < len(rows) == limit  # of one, it says little
-        return [_claim(row, worker_id) for row in sorted(rows, key=_order)]
+            return self._claim_in_parts(limit, part, hinted=hinted)
+        return self._run(
+            lambda target: self._claim(limit, lambda claim, room, _: part(target, claim, room)),
+            using=using,
+            begin=Begin.ASYNCHRONOUS,
+        )
 
     def _claim_in_parts(self, limit: int, part: Callable[[Target, Part, int], Found], *, hinted: bool) -> list[Row]:
         """Each in a transaction of its own: most claims are one statement then. (One by a hint may need a second.)

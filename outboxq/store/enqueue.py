@@ -111,7 +111,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         )
     if type(task.priority) is not int or not -100 <= task.priority <= 100:
         raise InvalidArgument(f"priority of {_named(task, what)} must be a whole number from -100 to 100")
-    if task.max_attempts is not None and (type(task.max_attempts) is not int or not 1 <= task.max_attempts < 2**31):
+    if task.max_attempts is not None and (type(task.max_attempts) is not int or not 1 <= task.max_attempts < 2**31 - 1):
         raise InvalidArgument(f"max_attempts of {_named(task, what)} must be a whole number of at least 1")
     if not _is_span(task.lease, _MICROSECOND):
         raise _bad_span("lease", task, what)

@@ -14,6 +14,7 @@ from ..model import EventType, TaskStatus
 from ..target import Target
 from ..uuid7 import uuid7
 from .base import aware, event_data, identifier
+from .reading import data_of
 from .regaining import Regaining
 
 _LOOKS = 10
@@ -38,8 +39,9 @@ class Operations(Regaining):
         Raises TaskNotFound; InvalidTransition on Completed and Cancelled; DuplicateTask; InvalidArgument for a naive time or an
         attempt below 1.
         """
-        aware(retry_at, "retry_at")
-        if type(new_attempt) is not int or not 1 <= new_attempt <= 2**31 - 1:
+        if not 1970 <= aware(retry_at, "retry_at").year <= 9000:
+            raise InvalidArgument(f"retry_at must be in the years 1970 to 9000, not {retry_at}")
+        if type(new_attempt) is not int or not 1 <= new_attempt < 2**31 - 1:
             raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
         row = (task_id, EventType.RETRY_SCHEDULED, TaskStatus.READY, new_attempt, retry_at, None)
         allowed = frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED})
@@ -184,7 +186,7 @@ def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
     """Whether this very request has been committed."""
     history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
-    return any(json.loads(event["event_data"] or "{}").get("request") == request for event in history)
+    return any(data_of(event["event_data"]).get("request") == request for event in history)
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:

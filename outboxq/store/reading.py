@@ -117,5 +117,14 @@ def execution_of(row: dict[str, Any]) -> TaskExecution:
 
 
 def event_of(row: dict[str, Any]) -> ExecutionEvent:
-    data = json.loads(row["event_data"]) if row["event_data"] else {}
-    return ExecutionEvent(**{**row, "event_type": event_type_of(row["event_type"]), "event_data": data})
+    kind, data = event_type_of(row["event_type"]), data_of(row["event_data"])
+    return ExecutionEvent(**{**row, "event_type": kind, "event_data": data})
+
+
+def data_of(text: str | None) -> dict[str, Any]:
+    """Return what an event says; text that is no JSON object, which outboxq does not write, comes under ``unreadable``."""
+    try:
+        data = json.loads(text or "{}")
+    except ValueError:
+        data = None
+    return data if isinstance(data, dict) else {"unreadable": text}

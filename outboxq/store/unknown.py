@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from ..statements.unknown import HOLDING
 from ..target import Target
 from .base import Transactions
 from .operations import freed
+from .reading import data_of
 from .registry import live_workers, read_names, takes
 
 _PAGE = 500
@@ -109,7 +109,7 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
     for row in target.dialect.statements.releases_as_unknown.run(target.execute, packed):
-        data = json.loads(row["event_data"])
+        data = data_of(row["event_data"])
         since = data.get("since")
         found[row["id"]] = (data.get("times", 1), row["created_at"] if since is None else datetime.fromisoformat(since))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -44,17 +44,35 @@ class Verification(Transactions):
         return [self._repair(violation, using) for violation in broken] if repair else broken
 
     def _broken(self, using: object) -> list[Violation]:
-        def work(target: Target) -> list[Violation]:
-            found = []
-            for check in target.dialect.statements.checks.values():
-                rows = check.query.run(target.execute, self._values(target))
-                for name, meaning in check.meanings.items():
-                    if ids := [row["id"] for row in rows if row.get(name, True)]:
-                        examples = tuple(ids[:_EXAMPLES])
-                        found.append(Violation(name=name, meaning=meaning, count=len(ids), examples=examples))
+        """Ask every check; where a row cannot be read at all, once more, each by itself: then the others answer still."""
+
+        def work(target: Target, *, apart: bool) -> list[Violation]:
+            found: list[Violation] = []
+            for name, check in target.dialect.statements.checks.items():
+                try:
+                    with target.atomic(savepoint=apart):
+                        rows = check.query.run(target.execute, self._values(target))
+                except Exception as error:
+                    if not apart or not self._is_unreadable(error):
+                        raise
+                    found.append(_unanswered(name, error))
+                    continue
+                found += _found(check.meanings, rows)
             return found
 
-        return self._run(work, using=using, begin=Begin.SNAPSHOT)
+        def together(target: Target) -> list[Violation]:
+            with target.atomic(savepoint=using is not None):
+                return work(target, apart=False)
+
+        try:
+            return self._run(together, using=using, begin=Begin.SNAPSHOT)
+        except Exception as error:
+            if not self._is_unreadable(error):
+                raise
+        return self._run(lambda target: work(target, apart=True), using=using, begin=Begin.SNAPSHOT)
+
+    def _is_unreadable(self, error: Exception) -> bool:
+        return self.dialect.is_bad_value(error)
 
     def _repair(self, violation: Violation, using: object) -> Violation:
         def work(target: Target) -> list[Row] | None:
@@ -78,3 +96,17 @@ class Verification(Transactions):
             examples=violation.examples,
             repaired=len(rows),
         )
+
+
+def _found(meanings: Mapping[str, str], rows: Sequence[Row]) -> list[Violation]:
+    found = []
+    for name, meaning in meanings.items():
+        if ids := [row["id"] for row in rows if row.get(name, True)]:
+            found.append(Violation(name=name, meaning=meaning, count=len(ids), examples=tuple(ids[:_EXAMPLES])))
+    return found
+
+
+def _unanswered(name: str, error: Exception) -> Violation:
+    cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+    meaning = f"this could not be checked, since the database cannot read a row: {cause}"
+    return Violation(name=name, meaning=meaning, count=1, examples=())

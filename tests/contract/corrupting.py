@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from outboxq.model import OnDeadLetter
 from tests.contract import helpers
+from tests.contract.planting import run_or_plant
 
 LATER = "2030-06-01T00:00:00.000000+00:00"
 NOW = "2030-01-01T12:00:00.000000+00:00"
@@ -104,7 +105,7 @@ def corrupt(database, state, statements):
     task_id = state(database) if state else uuid4()
     assert database.store.verify() == []
     for statement in statements:
-        database.run((statement + only_this_task(statement)).format(id=task_id.hex))
+        run_or_plant(database, (statement + only_this_task(statement)).format(id=task_id.hex))
     return task_id
 
 

@@ -99,7 +99,8 @@ def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database,
     assert found.get_pk_constraint(table)["name"] == (None if counted else f"pk_{table}")
     declared = metadata.tables[table]
     names = {c["name"] for c in found.get_check_constraints(table)}
-    assert names == {c.name for c in declared.constraints if c.__visit_name__.endswith("check_constraint")}
+    checks = [c for c in declared.constraints if c.__visit_name__.endswith("check_constraint")]
+    assert names == {c.name for c in checks if c._ddl_if is None or c._ddl_if.dialect == database.name}
     assert all(name.startswith(f"ck_{table}_") for name in names)
     unique = {c["name"] for c in found.get_unique_constraints(table)}
     assert unique == ({f"uq_{table}_task_execution_id"} if table in {"task_outbox", "partition_claims"} else set())
@@ -180,6 +181,54 @@ def test_the_database_refuses_an_impossible_execution(database, change):
     database.add()
     with pytest.raises(IntegrityError):
         database.run(f"UPDATE task_executions SET {change}")
+
+
+BOUNDED = {
+    "task_executions": {
+        "lease_seconds": "inf 1e308 1e12 nan",
+        "timeout_seconds": "inf 1e12 nan -1",
+        "lease_token": "9223372036854775807",
+        "position": "9223372036854775807 -1",
+        "attempt": "2147483647",
+        "recovery_attempts": "2147483647",
+        "created_at": "infinity -infinity 1969-12-31T00:00:00.000000+00:00 9001-01-01T00:00:00.000000+00:00",
+        "expires_at": "infinity -infinity",
+        "first_started_at": "infinity",
+        "queue": "''",
+        "task_name": "''",
+        "partition_key": "''",
+    },
+    "task_outbox": {
+        "available_at": "infinity -infinity 9001-01-01T00:00:00.000000+00:00",
+        "priority": "101 -101",
+        "queue": "''",
+        "partition_key": "''",
+    },
+}
+SQLITES_OWN = {
+    "task_executions": {
+        "created_at": ("", "never", "9999-99-99Tzz", "2030-01-01 12:00:00"),
+        "id": ("no hex", "A" * 32, "z" * 32, "01900000-0000-7000-8000-000000000000"),
+    },
+    "task_outbox": {"available_at": ("2999-01-01 00:00:00", "")},
+}
+
+
+@pytest.mark.parametrize(("table", "column"), [(table, column) for table in BOUNDED for column in BOUNDED[table]])
+def test_the_database_refuses_what_a_claim_cannot_compute_with(database, table, column):
+    database.add()
+    for value in BOUNDED[table][column].split():
+        said = "9e999" if (value, database.name) == ("inf", "sqlite") else f"'{value.strip(chr(39))}'"
+        with pytest.raises(IntegrityError):
+            database.run(f"UPDATE {table} SET {column} = {said}")
+
+
+@pytest.mark.parametrize(("table", "column"), [(table, name) for table in SQLITES_OWN for name in SQLITES_OWN[table]])
+def test_sqlite_refuses_text_that_is_no_instant_or_id_of_ours(sqlite, table, column):
+    sqlite.add()
+    for value in SQLITES_OWN[table][column]:
+        with pytest.raises(IntegrityError):
+            sqlite.run(f"UPDATE {table} SET {column} = '{value}'")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sqlalchemy import CTE
 
-from ...statements import claim, clock, ends, interruptions, keyed, limits, reading, recovery, unknown, waiting
+from ...statements import aside, claim, clock, ends, interruptions, keyed, limits, reading, recovery, unknown, waiting
 from ...statements.grammar import Statement
 from ..plan import Plan
 from ..prepared import Prepared
@@ -163,6 +163,22 @@ class Working(Catalogue):
     @cached_property
     def delayed_entries(self) -> Prepared:
         return self._dialect.prepare(unknown.delayed(self._g))
+
+    @cached_property
+    def due_entries(self) -> Prepared:
+        return self._dialect.prepare(aside.due_entries(self._g))
+
+    @cached_property
+    def claim_entries(self) -> Plan:
+        return self._compile(aside.claim_entries(self._g))
+
+    @cached_property
+    def set_aside(self) -> Plan:
+        return self._compile(aside.set_aside(self._g))
+
+    @cached_property
+    def forget_entry(self) -> Prepared:
+        return self._dialect.prepare(aside.forget_entry())
 
     def _claim(self, name: str, take: Callable[[], Statement]) -> Plan:
         return self._compile(claim.claim(self._g, name, lambda _: take()))

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, Select, and_, case, cast, func, literal_column, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Double,
+    Integer,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from ...model import LONGEST, EventType, OnDeadLetter
-from ...tables import execution_events, queue_settings, task_leases
+from ...tables import execution_events, queue_settings, task_leases, task_outbox
 from ..grammar import Grammar, word
 from .check import EVENT, EXECUTION, Check, broken_ones
 
@@ -28,12 +42,19 @@ def checks() -> Mapping[str, Check]:
             meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
             broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
+        "entry_out_of_bounds": Check(
+            meaning="an outbox entry says what the tables do not take (a due time, a priority, an empty queue or key), so it was "
+            "written past their CHECKs",
+            broken=_entry_out_of_bounds,
+        ),
         "args_not_an_object": Check(
             meaning="a task's arguments are no JSON object, so no worker can read them",
             broken=_impossible,
             also={
                 "result_not_json": "a task's result is no JSON",
                 "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
+                "task_out_of_bounds": "a task says what the tables do not take (an instant, an id, a counter or an empty name), so it "
+                "was written past their CHECKs; no worker runs it",
                 "hold_without_key": "a task is to hold its partition key when it fails, but has none",
             },
         ),
@@ -98,6 +119,37 @@ def _impossible(g: Grammar) -> Select[Any]:
             "args_not_an_object": ~g.is_json(EXECUTION.args, an_object=True),
             "result_not_json": and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
             "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
+            "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *_ids_wrong(g)),
             "hold_without_key": holds_nothing(),
         },
     )
+
+
+def _entry_out_of_bounds(g: Grammar) -> Select[Any]:
+    entry = task_outbox.c
+    wrong = (*_out_of_bounds(g, entry, ("available_at", "expires_at")), ~entry.priority.between(*_PRIORITIES))
+    return select(entry.task_execution_id.label("id")).where(or_(*wrong))
+
+
+def _out_of_bounds(g: Grammar, row: Any, instants: Sequence[str]) -> list[ColumnElement[bool]]:
+    empty = literal_column("''", Text)
+    return [~g.is_instant(row[name]) for name in instants] + [row.queue == empty, row.partition_key == empty]
+
+
+def _counts_wrong() -> list[ColumnElement[bool]]:
+    none, most = literal_column("0", Integer), literal_column("1000000000000000000", BigInteger)
+    counted = literal_column("2147483646", Integer)
+    return [
+        EXECUTION.lease_seconds <= none,
+        EXECUTION.timeout_seconds <= none,
+        *(or_(EXECUTION[name] < none, EXECUTION[name] > counted) for name in ("attempt", "recovery_attempts")),
+        *(or_(EXECUTION[name] < none, EXECUTION[name] > most) for name in ("lease_token", "position")),
+    ]
+
+
+def _ids_wrong(g: Grammar) -> list[ColumnElement[bool]]:
+    return [~g.is_id(EXECUTION.id), ~g.is_id(EXECUTION.pipeline_execution_id)]
+
+
+_PRIORITIES = literal_column("-100", Integer), literal_column("100", Integer)
+_INSTANTS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")

@@ -25,10 +25,13 @@ ORDER BY happened.to_start) AS start_rank, row_number() OVER (PARTITION BY happe
 ORDER BY happened.to_complete) AS complete_rank
 FROM (SELECT task_executions.queue AS queue, task_executions.task_name AS task_name, execution_events.event_type AS
     event_type, CASE WHEN (execution_events.event_type IN ('task_abandoned', 'task_completed', 'task_failed')) THEN
-    %(param_13)s::INTEGER ELSE %(param_14)s::INTEGER END AS ended, CAST(EXTRACT(epoch FROM
-    coalesce(task_executions.first_started_at, execution_events.created_at) - task_executions.created_at) *
-    %(param_15)s::INTEGER AS BIGINT) AS to_start, CAST(EXTRACT(epoch FROM execution_events.created_at -
-    task_executions.created_at) * %(param_16)s::INTEGER AS BIGINT) AS to_complete
+    %(param_13)s::INTEGER ELSE %(param_14)s::INTEGER END AS ended, coalesce(CASE WHEN
+    (isfinite(task_executions.created_at) AND isfinite(coalesce(task_executions.first_started_at,
+    execution_events.created_at))) THEN CAST(EXTRACT(epoch FROM coalesce(task_executions.first_started_at,
+    execution_events.created_at) - task_executions.created_at) * %(param_15)s::INTEGER AS BIGINT) END, 0) AS to_start,
+    coalesce(CASE WHEN (isfinite(task_executions.created_at) AND isfinite(execution_events.created_at)) THEN
+    CAST(EXTRACT(epoch FROM execution_events.created_at - task_executions.created_at) * %(param_16)s::INTEGER AS BIGINT)
+    END, 0) AS to_complete
 FROM execution_events JOIN task_executions ON task_executions.id = execution_events.task_execution_id
 WHERE execution_events.sequence_num >= %(first)s::BIGINT AND execution_events.created_at >= %(since)s::TIMESTAMP WITH
     TIME ZONE AND execution_events.event_type IN ('task_abandoned', 'task_cancelled', 'task_completed',

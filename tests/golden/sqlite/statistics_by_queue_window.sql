@@ -21,15 +21,15 @@ ORDER BY happened.to_start) AS start_rank, row_number() OVER (PARTITION BY happe
 ORDER BY happened.to_complete) AS complete_rank
 FROM (SELECT task_executions.queue AS queue, execution_events.event_type AS event_type, CASE WHEN
     (execution_events.event_type IN ('task_abandoned', 'task_completed', 'task_failed')) THEN :param_13 ELSE :param_14
-    END AS ended, (CAST(strftime(:strftime_1, substr(coalesce(task_executions.first_started_at,
+    END AS ended, coalesce((CAST(strftime(:strftime_1, substr(coalesce(task_executions.first_started_at,
     execution_events.created_at), :substr_1, :substr_2)) AS INTEGER) * :param_15 +
     CAST(substr(coalesce(task_executions.first_started_at, execution_events.created_at), :substr_3, :substr_4) AS
     INTEGER)) - (CAST(strftime(:strftime_2, substr(task_executions.created_at, :substr_5, :substr_6)) AS INTEGER) *
-    :param_16 + CAST(substr(task_executions.created_at, :substr_7, :substr_8) AS INTEGER)) AS to_start,
-    (CAST(strftime(:strftime_3, substr(execution_events.created_at, :substr_9, :substr_10)) AS INTEGER) * :param_17 +
-    CAST(substr(execution_events.created_at, :substr_11, :substr_12) AS INTEGER)) - (CAST(strftime(:strftime_4,
-    substr(task_executions.created_at, :substr_13, :substr_14)) AS INTEGER) * :param_18 +
-    CAST(substr(task_executions.created_at, :substr_15, :substr_16) AS INTEGER)) AS to_complete
+    :param_16 + CAST(substr(task_executions.created_at, :substr_7, :substr_8) AS INTEGER)), 0) AS to_start,
+    coalesce((CAST(strftime(:strftime_3, substr(execution_events.created_at, :substr_9, :substr_10)) AS INTEGER) *
+    :param_17 + CAST(substr(execution_events.created_at, :substr_11, :substr_12) AS INTEGER)) -
+    (CAST(strftime(:strftime_4, substr(task_executions.created_at, :substr_13, :substr_14)) AS INTEGER) * :param_18 +
+    CAST(substr(task_executions.created_at, :substr_15, :substr_16) AS INTEGER)), 0) AS to_complete
 FROM execution_events JOIN task_executions ON task_executions.id = execution_events.task_execution_id
 WHERE execution_events.sequence_num >= :first AND execution_events.created_at >= :since AND execution_events.event_type
     IN ('task_abandoned', 'task_cancelled', 'task_completed', 'task_discarded', 'task_expired', 'task_failed',

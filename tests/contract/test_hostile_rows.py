@@ -1,0 +1,207 @@
+"""A row that got past the CHECKs harms itself only: its neighbours are claimed, run and recovered, and every command goes on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq import Outbox
+from outboxq.cli.main import main
+from outboxq.maintenance import Leases
+from outboxq.model import EventType, TaskStatus
+from outboxq.recovery import Recovery
+from outboxq.store import Store
+from tests.contract.planting import plant
+
+HEALTHY = 30
+
+
+class Place(NamedTuple):
+    """A database with a task of ours."""
+
+    database: Any
+    outbox: Outbox
+    work: Any
+    store: Store
+
+
+EXECUTION, ENTRY = "task_executions", "task_outbox"
+
+ROWS = {
+    "endless lease": (EXECUTION, "lease_seconds = {inf}"),
+    "lease of 1e308": (EXECUTION, "lease_seconds = 1e308"),
+    "lease of 1e12": (EXECUTION, "lease_seconds = 1e12"),
+    "negative lease": (EXECUTION, "lease_seconds = -1e300"),
+    "endless timeout": (EXECUTION, "timeout_seconds = {inf}"),
+    "last token": (EXECUTION, "lease_token = 9223372036854775807"),
+    "last attempt": (EXECUTION, "attempt = 2147483647"),
+    "created never": (EXECUTION, "created_at = 'infinity'"),
+    "created before time": (EXECUTION, "created_at = '-infinity'"),
+    "started never": (EXECUTION, "first_started_at = 'infinity'"),
+    "expires never": (EXECUTION, "expires_at = 'infinity'"),
+    "due before time": (ENTRY, "available_at = '-infinity'"),
+    "due never": (ENTRY, "available_at = 'infinity'"),
+    "empty key": (ENTRY, "partition_key = ''"),
+    "empty queue": (ENTRY, "queue = ''"),
+    "priority out of range": (ENTRY, "priority = 20000"),
+}
+OF_POSTGRESQL = {
+    "lease that is no number": (EXECUTION, "lease_seconds = 'NaN'"),
+    "created before Christ": (EXECUTION, "created_at = '0044-03-15 12:00:00+00 BC'"),
+    "created in 12000": (EXECUTION, "created_at = '12000-01-01 00:00:00+00'"),
+}
+OF_SQLITE = {
+    "created at no time": (EXECUTION, "created_at = ''"),
+    "created in words": (EXECUTION, "created_at = 'never'"),
+    "created in month 99": (EXECUTION, "created_at = '9999-99-99Tzz'"),
+    "lease in words": (EXECUTION, "lease_seconds = 'long'"),
+    "timeout in words": (EXECUTION, "timeout_seconds = 'long'"),
+    "due without offset": (ENTRY, "available_at = '2999-01-01 00:00:00'"),
+    "due at no time": (ENTRY, "available_at = ''"),
+    "pipeline that is no id": (EXECUTION, "pipeline_execution_id = 'no hex'"),
+}
+CASES = [
+    pytest.param(database, *row, id=f"{database}-{name}")
+    for database, rows in {"sqlite": ROWS | OF_SQLITE, "postgresql": ROWS | OF_POSTGRESQL}.items()
+    for name, row in rows.items()
+]
+
+
+OTHERWISE_NAMED = ("timeout_seconds", "lease_seconds")
+"""Named by a check of their own."""
+UNUSABLE = ("lease_seconds", "timeout_seconds", "created_at", "first_started_at", "pipeline_execution_id")
+"""No worker can use them, so the task is failed."""
+
+
+@pytest.fixture
+def place(request):
+    database = request.getfixturevalue(request.param)
+    database.corrupted = True
+    outbox = Outbox(database.engine)
+    return Place(database=database, outbox=outbox, work=outbox.task(name="work")(lambda: None), store=outbox.store)
+
+
+def enqueue(place, times=HEALTHY):
+    return [handle.id for handle in place.work.using(place.outbox).enqueue_many([()] * times)]
+
+
+def hostile_row(place, table, change):
+    (task_id,) = enqueue(place, 1)
+    key = "id" if table == EXECUTION else "task_execution_id"
+    infinity = "9e999" if place.database.name == "sqlite" else "'Infinity'"
+    plant(place.database, f"UPDATE {table} SET {change.format(inf=infinity)} WHERE {key} = '{task_id.hex}'")
+    return task_id
+
+
+def command(place, *arguments):
+    url = place.database.engine.url.render_as_string(hide_password=False)
+    return CliRunner().invoke(main, [*arguments, "--url", url])
+
+
+def assert_all_go_on(place, task_id):
+    """Nothing that looks at the tables raises."""
+    store = place.store
+    store.verify()
+    store.history(task_id)
+    store.get(task_id)
+    store.look_ahead()
+    store.tail()
+    for arguments in (
+        ("task", "list"),
+        ("task", "show", str(task_id)),
+        ("task", "explain", str(task_id)),
+        ("status",),
+        ("failed", "list"),
+        ("verify",),
+        ("prune", "--older-than", "1d"),
+    ):
+        result = command(place, *arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
+
+
+@pytest.mark.parametrize(("place", "table", "change"), CASES, indirect=["place"])
+def test_the_healthy_neighbours_of_a_hostile_row_are_completed(place, table, change):
+    healthy = enqueue(place, HEALTHY // 2)
+    task_id = hostile_row(place, table, change)
+    healthy += enqueue(place, HEALTHY - HEALTHY // 2)
+    place.outbox.worker(concurrency=4, notifications=False).run(burst=True)
+    assert {place.store.get(one).status for one in healthy} == {TaskStatus.COMPLETED}
+    assert {place.store.get(one).lease_token for one in healthy} == {1}
+    assert_all_go_on(place, task_id)
+    waits = place.database.rows("SELECT count(*) FROM task_outbox") != [(0,)]
+    if change.partition(" ")[0] not in OTHERWISE_NAMED and (table == EXECUTION or waits):
+        assert "out_of_bounds" in " ".join(one.name for one in place.store.verify())
+    if change.startswith(UNUSABLE):
+        assert place.store.get(task_id).status is TaskStatus.FAILED
+        assert "UnusableRow" in place.store.get(task_id).last_error
+
+
+EVENTS = {"no JSON": "event_data = 'gar{bage'", "a list": "event_data = '[1]'"}
+OF_POSTGRESQL_EVENTS = {"never": "created_at = 'infinity'", "before time": "created_at = '-infinity'"}
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        pytest.param(database, change, id=f"{database}-{name}")
+        for database, events in {"sqlite": EVENTS, "postgresql": EVENTS | OF_POSTGRESQL_EVENTS}.items()
+        for name, change in events.items()
+    ],
+    indirect=["place"],
+)
+def test_a_hostile_event_is_read_with_all_others(place, change):
+    task_id, other = enqueue(place, 2)
+    plant(place.database, f"UPDATE execution_events SET {change} WHERE task_execution_id = '{task_id.hex}'")
+    assert [event.event_type for event in place.store.history(task_id)] == [EventType.CREATED]
+    events, _ = place.store.tail()
+    assert {event.task_execution_id for event in events} == {task_id, other}
+    place.store.verify()
+    assert_all_go_on(place, task_id)
+    place.outbox.worker(concurrency=4, notifications=False).run(burst=True)
+    assert {place.store.get(one).status for one in (task_id, other)} == {TaskStatus.COMPLETED}
+
+
+LEASES = {
+    "ended before time": ("task_leases", "lease_expires_at = '-infinity'"),
+    "endless lease": (EXECUTION, "lease_seconds = {inf}"),
+    "last token": (EXECUTION, "lease_token = 9223372036854775807"),
+    "expires never": (EXECUTION, "expires_at = 'infinity'"),
+    "created never": (EXECUTION, "created_at = 'infinity'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "table", "change"),
+    [
+        pytest.param(database, *row, id=f"{database}-{name}")
+        for database in ("sqlite", "postgresql")
+        for name, row in LEASES.items()
+    ],
+    indirect=["place"],
+)
+def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, table, change):
+    frozen, clock = place.database.frozen, place.database.clock
+    hostile, *healthy = [place.database.add(frozen).id for _ in range(HEALTHY + 1)]
+    assert len(frozen.claim_ready_task(HEALTHY + 1, worker_id=uuid4())) == HEALTHY + 1
+    key = "id" if table == EXECUTION else "task_execution_id"
+    infinity = "9e999" if place.database.name == "sqlite" else "'Infinity'"
+    plant(place.database, f"UPDATE {table} SET {change.format(inf=infinity)} WHERE {key} = '{hostile.hex}'")
+    clock.advance(timedelta(hours=1))
+    assert {lease.id for lease in frozen.expired_leases().leases} == {hostile, *healthy}
+    seen = frozen.expired_leases().leases
+    recovery = Recovery(
+        frozen,
+        Leases(frozen, heartbeat=None, reach=lambda _: None),
+        every=timedelta(seconds=1),
+        writes=lambda: None,
+        recovering=lambda: None,
+        reach=lambda _: None,
+    )
+    assert set(healthy) <= {one.id for one in recovery._recover(seen)}
+    assert {frozen.get(one).status for one in healthy} == {TaskStatus.READY}
+    frozen.outlasting_leases()
+    assert set(healthy) <= {claim.id for claim in frozen.claim_ready_task(1000, worker_id=uuid4())}
