@@ -191,6 +191,16 @@ CASES = [
     Case("cancel_forgotten", asked_to_stop, change("cancel_requested_at = NULL")),
     *(Case("lease_too_long", state, change("lease_seconds = 1e12"), repaired=False) for state in (ready, running)),
     Case("lease_too_long", ready, change("timeout_seconds = 1e12"), repaired=False),
+    *(
+        Case("task_out_of_bounds", state, change("created_at = '9500-01-01T00:00:00.000000+00:00'"), repaired=False)
+        for state in (ready, running)
+    ),
+    Case(
+        "entry_out_of_bounds",
+        ready,
+        change("priority = 101") + change("priority = 101", "task_outbox"),
+        repaired=False,
+    ),
     *(Case("letter_differs_from_task", raised, change(one, "dead_letters")) for one in OF_A_LETTER),
     Case("hold_without_key", ready, change("on_dead_letter = 'hold'")),
     Case("hold_without_key", failed, change("on_dead_letter = 'hold'")),
