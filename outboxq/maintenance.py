@@ -228,7 +228,12 @@ class Presence:
             self._store.register(self._worker_id, unknown_tasks=met, **self._description)
 
     def end(self) -> None:
-        """Say that the worker is gone, if the database takes it."""
+        """Say that the worker is gone, if the database takes it.
+
+        One that met unknown tasks stays in the list for a while: a worker that knows them finds them by what it said.
+        """
+        if self._met():
+            return
         with suppress(Exception):
             self._store.unregister(self._worker_id)
 
