@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from .errors import OutboxqError
+
 SAY_EVERY = 60.0
 """Seconds between two lines about the same failure."""
 _LONGEST = 300
@@ -62,12 +64,12 @@ class FailureLog:
 def say(log: logging.Logger, level: int, what: str, error: BaseException) -> None:
     """Log that `what`, and why, in one line.
 
-    The traceback, with the whole SQL in it, is for the level DEBUG. An error that is not the database's keeps it: then the
-    mistake is in a program.
+    The traceback, with the whole SQL in it, is for the level DEBUG. An error that is neither the database's nor one of our
+    sentences keeps it: then the mistake is in a program.
     """
-    ours = not _is_of_database(error)
-    log.log(level, "%s: %s", what, sentence(error), exc_info=error if ours else None)
-    if not ours:
+    told = isinstance(error, OutboxqError) or _is_of_database(error)
+    log.log(level, "%s: %s", what, sentence(error), exc_info=None if told else error)
+    if told:
         log.debug("the whole of this error", exc_info=error)
 
 
@@ -79,7 +81,8 @@ def sentence(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that wants to tell of it
         text = ""
     name, state = type(cause).__name__, getattr(cause, "sqlstate", None)
-    text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
+    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # ours end with what to do
+        text = text[:_LONGEST] + " ..."
     return f"{name}{f' ({state})' if state else ''}{f': {text}' if text else ''}"
 
 

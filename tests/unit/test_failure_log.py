@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from outboxq.errors import NotPermitted
 from outboxq.failure_log import FailureLog, say, sentence
 
 log = logging.getLogger("outboxq.tests")
@@ -60,6 +61,19 @@ def test_a_mistake_in_the_program_keeps_its_traceback(failing, caplog):
     except KeyError as error:
         failing.failed("claiming failed", error)
     assert "Traceback" in caplog.text
+
+
+def test_a_right_that_is_lacking_is_one_sentence_to_its_end(failing, caplog):
+    what = (
+        "the database role 'shop' lacks "
+        + "SELECT on task_outbox, " * 20
+        + "which this grants: outboxq grants --role worker shop"
+    )
+    for _ in range(3):
+        failing.failed("claiming failed", NotPermitted(what))
+    (said,) = [record for record in caplog.records if record.levelno >= logging.INFO]
+    assert said.getMessage() == f"claiming failed: NotPermitted: {what}"
+    assert said.exc_info is None
 
 
 def test_what_goes_on_for_ten_minutes_is_ten_lines_and_none_is_left_out_of_the_count(failing, clock, caplog):
