@@ -26,6 +26,16 @@ class UtcDateTime(TypeDecorator[datetime]):
         return _in_utc
 
 
+class BoundedUtcDateTime(TypeDecorator[datetime]):
+    """The same from 1970 to 9000, by a domain: without infinities, all of it is for Python to read."""
+
+    impl = DOMAIN("outboxq_instant", DateTime(timezone=True), create_type=False)
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002
+        return _in_utc
+
+
 class IsoDateTime(TypeDecorator[datetime]):
     """ISO text in UTC, always to the microsecond, so that text order is time order.
 
@@ -174,8 +184,8 @@ def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEng
     return kind.with_variant(DOMAIN(name, base, create_type=False), "postgresql")
 
 
-BoundedInstant: TypeEngine[datetime] = _bounded(Instant, "outboxq_instant", DateTime(timezone=True))
-"""From 1970 to 9000, which Python can read; and no infinity."""
+BoundedInstant: TypeEngine[datetime] = Instant.with_variant(BoundedUtcDateTime(), "postgresql")
+"""Of a column: from 1970 to 9000, and no infinity."""
 Seconds: TypeEngine[Any] = _bounded(Double(), "outboxq_seconds", Double())
 """More than nothing, and at most a hundred years and a bit."""
 Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts", Integer())

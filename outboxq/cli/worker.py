@@ -202,7 +202,8 @@ def serve(
             recycles=options["max_tasks"] is not None,
             reloads=reload,
         )
-        with _hearing(lambda: supervisor.has_ended):
+        with _hearing(lambda: supervisor.has_ended) as heed:
+            heed()
             code = _run_reloading(supervisor) if reload else supervisor.run()
         sys.exit(code)
     sys.exit(_run(find, handler, lifeline, burst=burst, **options))
@@ -264,7 +265,7 @@ def _run(
     running: Worker | None = None
     with (
         speaking_plainly(),
-        _hearing(lambda: running is not None and running.has_stopped),
+        _hearing(lambda: running is not None and running.has_stopped) as heed,
         Orders(lifeline, interrupt=_interrupt) as orders,
     ):
         try:
@@ -275,6 +276,7 @@ def _run(
             running = outbox.worker(**options)
             orders.are_for(running)
             leave_uncollected()
+            heed()
             try:
                 with watching_worker(running, handler) if handler else nullcontext():
                     return running.run(burst=burst)
@@ -294,19 +296,28 @@ def _interrupt() -> None:
 
 
 @contextmanager
-def _hearing(is_over: Callable[[], bool]) -> Iterator[None]:
+def _hearing(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
     """Around work that has signal handlers of its own. A signal that comes before them is a clean stop: nothing was begun. One
     that comes after them is not heard: whoever asks once more for a stop that is done must not change the exit code of a clean
     one. One handler for both, so that there is no moment without; and it stays, for a process takes a while to end.
+
+    Yields what ends the process if a signal has come that did not: Python swallows an exception inside of a weak reference's
+    callback, and while modules are imported there are many of those.
     """
     heard = unignored()
-    ended = math.inf
+    ended, told = math.inf, False
 
     def hear(number: int, _frame: FrameType | None) -> None:
+        nonlocal told
         if time.monotonic() > ended + _ENDING:  # whoever called the command goes on after it
             restore()
             signal.raise_signal(number)
         elif not is_over():
+            told = True
+            sys.exit(0)
+
+    def heed() -> None:
+        if told:
             sys.exit(0)
 
     def restore() -> None:
@@ -317,7 +328,7 @@ def _hearing(is_over: Callable[[], bool]) -> Iterator[None]:
     for number in heard:
         signal.signal(number, hear)
     try:
-        yield
+        yield heed
     finally:
         if is_over():
             ended = time.monotonic()

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
 
+from ..column_types import UnreadableInstant
 from ..dialects import Begin
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload import sanitize
@@ -130,7 +130,8 @@ def _complaint(claim: Claim) -> str | None:
     try:
         if (
             type(claim.id) is type(claim.pipeline_execution_id) is UUID
-            and type(claim.created_at) is type(claim.first_started_at) is datetime
+            and not isinstance(claim.created_at, UnreadableInstant)
+            and not isinstance(claim.first_started_at, UnreadableInstant)
             and 0 < claim.lease_seconds <= _LONGEST
             and (claim.timeout_seconds is None or 0 < claim.timeout_seconds <= _LONGEST)
         ):
@@ -141,6 +142,6 @@ def _complaint(claim: Claim) -> str | None:
         if type(getattr(claim, name)) is not UUID:
             return f"{name} is {getattr(claim, name)!r}"
     for name in ("created_at", "first_started_at"):
-        if type(getattr(claim, name)) is not datetime:
+        if isinstance(getattr(claim, name), UnreadableInstant):
             return f"{name} is {getattr(claim, name)}"
     return f"lease or timeout is {claim.lease_seconds!r} or {claim.timeout_seconds!r} seconds"
