@@ -301,5 +301,6 @@ class Campaign:
             self.complaints.append(f"a worker ended with {code}, not one of {sorted(codes)}: {worker.text()[-2000:]}")
 
     def _tell_to_stop(self, worker: Process) -> None:
+        until(lambda: worker.poll() is not None or worker.hears(signal.SIGTERM))  # it may have been started just now
         self._struck("stop", time.time(), pid=worker.pid)
         worker.send(signal.SIGTERM)
