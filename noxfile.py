@@ -68,7 +68,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def pgbouncer(session: nox.Session) -> None:
-    """What runs through a pooler, through a real PgBouncer: fails where none is installed (on Debian: apt install pgbouncer)."""
+    """The tests that go through a pooler, through a real PgBouncer: fails where none is installed (on Debian: apt install pgbouncer)."""
     session.install("-e", ".[test]")
     files = ["tests/faults/test_pooled.py", "tests/dialects/test_own_settings.py", "tests/faults/test_listener.py"]
     command = ["python", "-m", "pytest", "-n", "0", "-s", *files, "-k", "pgbouncer", *session.posargs]

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a database role is to do."""
+    """A purpose of a database role."""
 
     PRODUCER = "producer"
     """Enqueues."""
@@ -27,7 +27,7 @@ class Role(StrEnum):
 
 
 class Feature(StrEnum):
-    """What only some producers do."""
+    """Something that only some producers do."""
 
     EMIT = "emit"
     IDEMPOTENCY = "idempotency"

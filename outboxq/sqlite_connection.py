@@ -12,7 +12,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Whether the driver opens transactions (its default mode) rather than the user or SQLAlchemy's begin event."""
+    """Return whether the driver opens transactions (its default mode) rather than the user or SQLAlchemy's begin event."""
     legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 

@@ -12,5 +12,5 @@ KINDS = ["pretended", *(["pgbouncer"] if is_wanted() else [])]
 
 
 def pooling(kind: str, url: str, pool_size: int) -> AbstractContextManager[AnyPooler]:
-    """In front of the server of this URL; its `url` is what clients connect to."""
+    """A pooler in front of the server of this URL; its `url` is what clients connect to."""
     return PgBouncer(url, pool_size) if kind == "pgbouncer" else Pooler(url, pool_size)

@@ -96,7 +96,7 @@ if engine.dialect.name == "sqlite":
 
 
 def enqueue(number):
-    """In one transaction with the event that only a later release writes."""
+    """It is one transaction with the event that only a later release writes."""
     with engine.begin() as connection:
         handle = count.using(connection).enqueue(number)
         if exploded := getattr(EventType, "EXPLODED", None):

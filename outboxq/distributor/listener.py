@@ -66,7 +66,7 @@ class Listener(threading.Thread):
         self._connect = connect
         self._speak = speak or connect
         self._statements = statements
-        """Of `statements/channel.py`."""
+        """The statement of `statements/channel.py`."""
         self._outbox: int | None = None
         """The oid of the outbox, which keeps it wherever it is moved."""
         self._channel = ""
@@ -134,7 +134,7 @@ class Listener(threading.Thread):
             self._prove(connection)
 
     def _prove(self, connection: psycopg.Connection[Any]) -> None:
-        """What the trigger says in the worker's database must reach this connection.
+        """Prove that words of the trigger in the worker's database reach this connection.
 
         Through a pooler it may not, although LISTEN succeeds; nor where it leads to another database. The trigger is that of
         the outbox which the worker's own connections find.

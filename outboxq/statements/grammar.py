@@ -55,7 +55,7 @@ class Transition:
     completed_by: tuple[str, ...] = ()
     """Further steps, whose columns of the same `id` complete each row of the outcome; None where they have no such row."""
     completing: tuple[str, ...] | None = None
-    """What is asked of their columns; None: all of them."""
+    """The columns that are asked of these steps; None: all of them."""
 
     def completed_with(self, columns: Iterable[str]) -> list[str]:
         """Return those of a completing step's columns that are asked for."""

@@ -17,7 +17,7 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """Of the attempt (0: its event does not say); one that a dying worker or a snooze cut short is made again under the same number."""
+    """The number of the attempt (0: its event does not say); one that a dying worker or a snooze cut short is made again under the same number."""
     lease_token: int
     worker_id: UUID | None
     started_at: datetime

@@ -11,7 +11,7 @@ from .base import Transactions
 
 class Interruptions(Transactions):
     def interruptions(self, claim: Claim, *, using: object = None) -> int:
-        """How often in a row, before this claim, the task was given back because its transaction was interrupted.
+        """Return how often in a row, before this claim, the task was given back because its transaction was interrupted.
 
         An end by its handler, and whatever runs it anew by hand, begins the count anew.
         """

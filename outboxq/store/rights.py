@@ -18,7 +18,7 @@ _MOST = 3
 
 
 class Permitted(ABC):
-    """What knows whether the database role has the rights that it needs."""
+    """The part that knows whether the database role has the rights that it needs."""
 
     def __init__(self, *, works: bool) -> None:
         """`works`: it is a worker's own."""

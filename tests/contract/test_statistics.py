@@ -153,7 +153,7 @@ def test_percentiles_are_by_nearest_rank_and_exact(database):
 
 
 def test_where_a_percentile_falls_on_a_task_that_task_has_it(database):
-    """Of 20 tasks, half are the first ten, and 95 in a hundred the first 19."""
+    """Half of 20 tasks are the first ten, and 95 in a hundred the first 19."""
     for seconds in range(1, 21):
         end(database, waits=seconds)
     found = one(database, window=HOUR).emit_to_start

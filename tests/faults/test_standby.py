@@ -77,7 +77,7 @@ def backend(store):
 
 @pytest.mark.parametrize(("call", "answer"), [("enqueue", "read-only transaction"), ("cancel", "during recovery")])
 def test_a_connection_to_a_standby_is_not_kept_for_the_next_transaction(standby, there, call, answer):
-    """Of the hosts that a URL names, another may be the primary by then."""
+    """Another of the hosts that a URL names may be the primary by then."""
     over = threading.Event()
     over.set()
     store = Store(standby.store.engine, gone=over)

@@ -66,7 +66,7 @@ def lose_server() -> None:
 
 @outbox.task(retry=RetryPolicy.never(), transactional=True)
 def meet_deadlock() -> None:
-    """In a block of its own, so that the transaction around it goes on."""
+    """It fails in a block of its own, so that the transaction around it goes on."""
     Booking.objects.create(order=7)
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute("DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = '40P01'; END $$")
