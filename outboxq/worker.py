@@ -212,8 +212,13 @@ class Worker:
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
         self._handback.give_back()
-        self._loops[_PRESENCE].stop()
-        self._loops[_PRESENCE].join(_LAST_WORDS / 2)
+        starting = self._starting.acquire(timeout=_LAST_WORDS / 2)  # a start that is under way puts it into the list
+        presence = self._loops[_PRESENCE]
+        presence.stop()
+        if presence.is_alive():
+            presence.join(_LAST_WORDS / 2)
+        if starting:
+            self._starting.release()
         os._exit(1)
 
     @property
@@ -269,6 +274,9 @@ class Worker:
             self._begin(burst=burst)
 
     def _begin(self, *, burst: bool) -> None:
+        self._beating.check_file()
+        self._presence.begin()
+        self._known_again.begin()
         self._claimer = Claimer(
             self._claiming,
             self._tasks,
@@ -285,9 +293,6 @@ class Worker:
             burst=burst,
             **self._claimer_options,
         )
-        self._beating.check_file()
-        self._presence.begin()
-        self._known_again.begin()
         log.info("worker %s (%s) started", self.label, self.id)
         self._distributor.start()
         self._crew.start()

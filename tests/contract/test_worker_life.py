@@ -29,6 +29,7 @@ from outboxq import (
     configure_sqlite,
 )
 from outboxq.failpoints import Failpoint
+from outboxq.maintenance import Presence
 from outboxq.model import SUSPECT
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
@@ -136,6 +137,55 @@ def test_told_to_stop_at_once_it_is_taken_out_of_the_list_too(outbox, work, exit
     work().stop_at_once()
     assert exits == [1]
     assert outbox.store.workers() == []
+
+
+def test_told_to_stop_at_once_before_it_starts_it_ends_and_claims_nothing(outbox, exits):
+    handle = outbox.task(name="t")(lambda: None).using(outbox).enqueue()
+    worker = outbox.worker(notifications=False)
+    worker.stop_at_once()
+    assert exits == [1]
+    worker.start()
+    assert worker.stop() is True
+    assert outbox.store.get(handle.id).lease_token == 0
+
+
+def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox, exits, monkeypatch):
+    listed, going_on = threading.Event(), threading.Event()
+    begin = Presence.begin
+
+    def slow_begin(presence: Presence) -> None:
+        begin(presence)
+        listed.set()
+        going_on.wait(60)
+
+    monkeypatch.setattr(Presence, "begin", slow_begin)
+    monkeypatch.setattr("outboxq.worker._LAST_WORDS", 30.0)  # this machine may be slow
+    worker = outbox.worker(notifications=False)
+    starting = threading.Thread(target=worker.start)
+    starting.start()
+    listed.wait(60)
+    assert len(outbox.store.workers()) == 1
+    stopping = threading.Thread(target=worker.stop_at_once)
+    stopping.start()
+    until(worker._stopping.is_set)
+    going_on.set()
+    starting.join()
+    stopping.join()
+    assert exits == [1]
+    assert outbox.store.workers() == []
+    worker.stop()
+
+
+def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
+    def fails(presence: Presence) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(Presence, "begin", fails)
+    worker = outbox.worker(notifications=False)
+    with pytest.raises(OSError, match="no room"):
+        worker.start()
+    assert worker.stop() is True
+    assert not threads()
 
 
 def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
