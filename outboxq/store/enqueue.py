@@ -58,17 +58,17 @@ class Enqueue(Idempotency):
             check(task)
         if not tasks:
             return []
-        one = len(tasks) == 1 and tasks[0].idempotency_key is None
+        features = _features(tasks)
         return self._run(
-            lambda target: self._enqueue(target, tasks, joined=using is not None),
+            lambda target: self._enqueue(target, tasks, keyed=features is not _PLAIN, joined=using is not None),
             using=using,
-            begin=Begin.INSERT if one else Begin.WRITE,
+            begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
             done=lambda target: self._enqueued(target, tasks),
-            enqueues=_features(tasks),
+            enqueues=features,
         )
 
-    def _enqueue(self, target: Target, tasks: Sequence[NewTask], *, joined: bool) -> list[Handle]:
-        if not any(task.idempotency_key is not None for task in tasks):
+    def _enqueue(self, target: Target, tasks: Sequence[NewTask], *, keyed: bool, joined: bool) -> list[Handle]:
+        if not keyed:
             with target.atomic():
                 target.dialect.statements.enqueue.run(
                     target.execute, self._values(target), [row(task) for task in tasks]
@@ -81,7 +81,10 @@ class Enqueue(Idempotency):
 
 
 def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
-    if not any(task.idempotency_key is not None for task in tasks):
+    for task in tasks:  # not any(…): an enqueue is mostly of one
+        if task.idempotency_key is not None:
+            break
+    else:
         return _PLAIN
     return _REPLACING if any(task.on_conflict is OnConflict.REPLACE for task in tasks) else _KEYED
 
