@@ -676,6 +676,12 @@ MUTANTS = (
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
+        "missing tables are told in the words of the database",
+        "outboxq/store/undefined.py",
+        (("    if not target.dialect.is_undefined(error):\n", "    if True:\n"),),
+        ("tests/contract/test_missing_tables.py",),
+    ),
+    Mutant(
         "a connection to a standby is kept",
         "outboxq/store/base.py",
         (
