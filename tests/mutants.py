@@ -676,6 +676,12 @@ MUTANTS = (
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
+        "Ctrl-Break ends a worker on Windows in the middle of a task",
+        "outboxq/signals.py",
+        ((', "SIGBREAK")', ")"),),
+        ("tests/unit/test_without_fork.py",),
+    ),
+    Mutant(
         "True is taken for a number",
         "outboxq/codecs/typed.py",
         (("(cls is not bool and isinstance(value, self.bases))", "isinstance(value, self.bases)"),),
