@@ -203,7 +203,8 @@ class Outbox:
         `using` and the times are those of `Task.using`; the outbox itself stands for a transaction of its own, nothing for the
         present one where that is known. Who subscribes
         is known to the database (`sync_subscriptions`), so this process need not import the tasks. `payload` becomes JSON by
-        its own type, as a result does, and each task reads it as its parameter is annotated. Nobody subscribes:
+        its own type, as a result does, and each task reads it as its parameter is annotated; what does not fit there is found by
+        the worker, since the subscribers may be another program's. Nobody subscribes:
         `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for ever; a second emit
         creates tasks only for those who subscribed since.
 

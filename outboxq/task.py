@@ -158,8 +158,9 @@ class Enqueuing(Generic[P]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Write the task, typed and checked as a call of the function.
 
-        Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not
-        strict JSON by its annotation, InvalidTarget; all of them before anything is written.
+        Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not of
+        its annotated type or no strict JSON, InvalidTarget; all of them before anything is written. SchemaOutOfDate where our
+        tables are missing.
         """
         task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
         with place(self._task.holder, self._target, task.task_name) as target:
