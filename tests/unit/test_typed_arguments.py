@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outboxq import Outbox
+from outboxq.contrib.flask import Outboxq
 from outboxq.errors import ConfigurationError, PayloadError
 from outboxq.payload import Parameters
 
@@ -239,6 +240,17 @@ def test_the_sentence_says_where_to_look_and_how_to_be_lax() -> None:
     assert lax.parameters.dump(("7",), {}) == '{"n":"7"}'
     with pytest.raises(PayloadError, match="None does not fit int: is the row flushed"):
         lax.using(outbox).enqueue(None)  # type: ignore[arg-type]
+
+
+def test_a_task_of_flasks_outbox_is_checked_alike() -> None:
+    """A task of Django's own TASKS is not: `tests/integrations/django_tasks` holds that."""
+
+    def hello(n: int) -> None: ...
+
+    declared = Outboxq().task(name="shop.hello")(hello)
+    with pytest.raises(PayloadError, match="str does not fit int"):
+        declared.parameters.dump(("7",), {})
+    assert Outboxq().task(name="shop.hello", check_types=False)(hello).parameters.dump(("7",), {}) == '{"n":"7"}'
 
 
 # --- properties -----------------------------------------------------------------------------------
