@@ -24,6 +24,8 @@ from outboxq import (
     InvalidTarget,
     Outbox,
     PayloadError,
+    Retry,
+    Snooze,
     UnsupportedDatabase,
 )
 from outboxq.cli import main
@@ -333,6 +335,24 @@ def test_an_option_of_another_library(hello, outbox, option: str, hint: str) -> 
 )
 def test_a_method_of_another_library(hello, name: str, hint: str) -> None:
     refused(AttributeError, f"a task has no {name!r}{hint}", lambda: getattr(hello, name)(7))
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (Retry, "Retry takes a delay or at=…, and not both: Retry(30), or Retry(at=moment)"),
+        (lambda: Retry("30"), "Retry() takes a timedelta or seconds, not str"),  # type: ignore[arg-type]
+        (
+            lambda: Retry(at=datetime(2026, 1, 1)),  # noqa: DTZ001
+            "Retry(at=…) takes an aware datetime; add a time zone, e.g. datetime.now(UTC)",
+        ),
+        (lambda: Snooze("30"), "Snooze() takes a timedelta or seconds, not str"),  # type: ignore[arg-type]
+        (lambda: Snooze(1e300), "Snooze() takes a span of time, and 1e+300 seconds are none"),
+    ],
+    ids=["Retry()", "Retry(text)", "Retry(naive)", "Snooze(text)", "Snooze(endless)"],
+)
+def test_a_handler_asks_for_another_run_at_no_time(asked: Callable[[], object], sentence: str) -> None:
+    refused(InvalidArgument, sentence, asked)
 
 
 # --- commands
