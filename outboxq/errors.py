@@ -68,7 +68,7 @@ class InvalidCall(OutboxqError, TypeError):
 
 
 class PayloadError(OutboxqError, ValueError):
-    """A value cannot be stored as strict JSON, or cannot be read back as its annotation says."""
+    """A value is not of its annotated type, cannot be stored as strict JSON, or cannot be read back as its annotation says."""
 
 
 class UnreadableArguments(PayloadError):

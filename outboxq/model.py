@@ -304,14 +304,15 @@ def duration(value: timedelta | float, name: str) -> timedelta:
     try:
         return timedelta(seconds=value)
     except (OverflowError, ValueError):
-        raise InvalidArgument(f"{name}={value!r} is not a span of time") from None
+        raise InvalidArgument(f"{name} takes a span of time, and {value!r} seconds are none") from None
 
 
 class Snooze(Exception):
     """Raise it in a handler: run me again in `delay` (a timedelta or seconds, at least one second); no attempt is used."""
 
     def __init__(self, delay: timedelta | float) -> None:
-        self.delay = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        """Raises InvalidArgument for what is no span of time."""
+        self.delay = duration(delay, "Snooze()")
         super().__init__(f"again in {self.delay}")
 
 

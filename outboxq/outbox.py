@@ -116,6 +116,7 @@ class Outbox:
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
+        check_types: bool = True,
     ) -> Declaring: ...
 
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
@@ -131,6 +132,9 @@ class Outbox:
         emitted, with the event's payload as its one argument. `on_dead_letter` is what becomes of the partition key of a task
         that Failed: the next task of the key runs ("release"), or the key waits until the dead letter is redriven or
         discarded ("hold").
+
+        An argument annotated with a plain type (`int`, `str | None`, `list[int]`, a TypedDict) must be of that type when it is
+        enqueued; `check_types=False` takes any JSON for those.
 
         Raises ConfigurationError for a function that could not be called from its stored arguments, and for a name that is
         taken; InvalidArgument for an option out of its range.
@@ -151,6 +155,7 @@ class Outbox:
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
+        check_types: bool = True,
     ) -> Task[..., Any]:
         if not callable(function):
             raise ConfigurationError("@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')")
@@ -175,6 +180,7 @@ class Outbox:
             holder=self,
             transactional=transactional,
             subscribe=subscribe,
+            check_types=check_types,
         )
         self.tasks.add(task)
         return task
@@ -197,7 +203,8 @@ class Outbox:
         `using` and the times are those of `Task.using`; the outbox itself stands for a transaction of its own, nothing for the
         present one where that is known. Who subscribes
         is known to the database (`sync_subscriptions`), so this process need not import the tasks. `payload` becomes JSON by
-        its own type, as a result does, and each task reads it as its parameter is annotated. Nobody subscribes:
+        its own type, as a result does, and each task reads it as its parameter is annotated; what does not fit there is found by
+        the worker, since the subscribers may be another program's. Nobody subscribes:
         `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for ever; a second emit
         creates tasks only for those who subscribed since.
 

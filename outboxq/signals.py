@@ -27,9 +27,9 @@ from types import FrameType
 
 _ECHO = 0.1
 """Seconds within which several signals are one: a wrapper passes on the Ctrl-C that its child has heard too."""
-_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 STOPS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-"""The signals that ask for a stop; Windows has the first two."""
+"""The signals that ask for a stop. Windows has the first two and the last, Ctrl-Break, which alone reaches a process group."""
 
 
 _QUIT = getattr(signal, "SIGQUIT", None)

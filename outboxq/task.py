@@ -52,6 +52,7 @@ class Task(Generic[P, R]):
         holder: Holder,
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
+        check_types: bool = True,
     ) -> None:
         self.name = name
         self.function = function
@@ -60,7 +61,7 @@ class Task(Generic[P, R]):
         self.transactional = transactional
         self.holder = holder
         self.takes_context = takes_context(function)
-        self.parameters = Parameters(function, name=name, context=self.takes_context)
+        self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
         self.subscriptions = _subscriptions(self, subscribe)
         """The events that it is enqueued for; see `Outbox.emit`."""
         self.__doc__ = function.__doc__
@@ -157,8 +158,9 @@ class Enqueuing(Generic[P]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Write the task, typed and checked as a call of the function.
 
-        Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not
-        strict JSON by its annotation, InvalidTarget; all of them before anything is written.
+        Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not of
+        its annotated type or no strict JSON, InvalidTarget; all of them before anything is written. SchemaOutOfDate where our
+        tables are missing.
         """
         task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
         with place(self._task.holder, self._target, task.task_name) as target:

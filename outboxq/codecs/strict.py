@@ -46,11 +46,14 @@ class Walk:
     levels deep, would be written out a billion times before anybody could look at the size.
     """
 
-    __slots__ = ("depth", "left")
+    __slots__ = ("depth", "left", "limit")
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, limit: int) -> None:
         self.depth = 0
-        self.left = left
+        self.left = self.limit = limit
+
+    def _too_large(self) -> Unfit:
+        return Unfit(f"here the value grows over the size limit of {self.limit} bytes: store it and pass a reference")
 
     def enter(self, size: int) -> None:
         self.depth += 1
@@ -58,12 +61,12 @@ class Walk:
         if self.depth > MAX_DEPTH:
             raise Unfit(f"it is nested deeper than {MAX_DEPTH} levels, or contains itself: pass a flatter value")
         if self.left < 0:
-            raise Unfit("here the value grows over the size limit: store it and pass a reference")
+            raise self._too_large()
 
     def text(self, text: str) -> str:
         self.left -= len(text)
         if self.left < 0:
-            raise Unfit("here the value grows over the size limit: store it and pass a reference")
+            raise self._too_large()
         if "\x00" in text:
             raise Unfit("the string contains NUL, which PostgreSQL cannot store: remove it")
         if not text.isascii():

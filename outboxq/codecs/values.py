@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, ClassVar
+from uuid import UUID
 
 from .strict import Unfit, Walk, is_scalar, jsonable, kind_of, spell, step
 
@@ -44,7 +45,9 @@ class Codec(ABC):
         if value is None:
             hint = "is the row flushed, so that its id exists? If None is meant, annotate the parameter with | None"
             raise Unfit(f"None does not fit {self.label}: {hint}")
-        raise Unfit(f"{type(value).__name__} does not fit {self.label}: pass a value of that type, or change the type")
+        raise Unfit(
+            f"{type(value).__name__} does not fit {self.label}: pass a value of that type, or change the annotation"
+        )
 
     def expect_kind(self, value: object) -> None:
         if kind_of(value) not in self.kinds:
@@ -52,7 +55,7 @@ class Codec(ABC):
 
 
 class Plain(Codec):
-    """What is JSON already. Types are not compared, as a plain call would not compare them; only None is."""
+    """What is JSON already. Types are not compared, as a plain call would not compare them; only None is. `Typed` compares."""
 
     plain = True
 
@@ -139,7 +142,7 @@ class Choice(Codec):
     """``Literal``: one of a few values, each with its own form in JSON."""
 
     def __init__(self, choices: list[tuple[Any, object]]) -> None:
-        self.label, self.choices = "the Literal", choices
+        self.label, self.choices = _literal([choice for choice, _ in choices]), choices
         self.kinds = frozenset(kind_of(stored) for _, stored in choices)
         self.plain = all(value is stored for value, stored in choices)
         if len({(kind_of(stored), stored) for _, stored in choices}) < len(choices):
@@ -149,6 +152,8 @@ class Choice(Codec):
         return any(_same(value, choice) for choice, _ in self.choices)
 
     def encode(self, value: Any, walk: Walk) -> object:  # noqa: ARG002
+        if value is not None and not self.fits(value):
+            raise Unfit(f"this {type(value).__name__} is none of {self.label}: pass one of them, or add it there")
         self.expect(value)
         return next(stored for choice, stored in self.choices if _same(value, choice))
 
@@ -156,7 +161,7 @@ class Choice(Codec):
         for choice, stored in self.choices:
             if _same(value, stored):
                 return choice
-        raise Unfit(f"the stored {kind_of(value)} is not one of the Literal's values: was one removed?")
+        raise Unfit(f"the stored {kind_of(value)} is none of {self.label}: was one removed?")
 
 
 class Items(Codec):
@@ -197,13 +202,19 @@ class Fixed(Codec):
         return isinstance(value, list | tuple) and len(value) == len(self.items)
 
     def encode(self, value: Any, walk: Walk) -> object:
+        if isinstance(value, list | tuple) and len(value) != len(self.items):
+            raise Unfit(
+                f"a {type(value).__name__} of {len(value)} does not fit {self.label}: pass {len(self.items)} items"
+            )
         self.expect(value)
         return each(value, [item.encode for item in self.items], walk)
 
     def decode(self, value: Any, walk: Walk) -> object:
         self.expect_kind(value)
         if len(value) != len(self.items):
-            raise Unfit(f"{len(value)} items are stored where {self.label} is expected: was the annotation changed?")
+            raise Unfit(
+                f"an array of {len(value)} is stored where {self.label} is expected: was the annotation changed?"
+            )
         return tuple(each(value, [item.decode for item in self.items], walk))
 
 
@@ -234,7 +245,11 @@ class Table(Codec):
         try:
             for key, item in value.items():
                 if self.key.plain and not isinstance(key, str):
-                    raise Unfit(f"a key is {type(key).__name__}, not a string: convert it, or annotate its type")
+                    spelt = isinstance(key, date | time | timedelta | UUID | Decimal | enum.Enum)
+                    remedy = f", or annotate the keys as {type(key).__name__}" if spelt else ""
+                    raise Unfit(
+                        f"a key is {type(key).__name__}, and {self.label} has strings as keys: convert it{remedy}"
+                    )
                 found[write_key(key, walk)] = write_item(item, walk)
         except Unfit as unfit:
             raise unfit.at(step(key))
@@ -254,6 +269,12 @@ def each(values: Collection[Any], verbs: Iterable[Verb], walk: Walk) -> list[obj
         raise unfit.at(f"[{len(found)}]")
     walk.depth -= 1
     return found
+
+
+def _literal(choices: list[object]) -> str:
+    """Write it as in code, but no longer than a line: its values are no secret."""
+    written = ", ".join(str(one) if isinstance(one, enum.Enum) else repr(one) for one in choices)
+    return f"Literal[{written}]" if len(written) <= 100 else f"Literal[{written[:100]}…]"
 
 
 def _same(value: object, choice: object) -> bool:

@@ -141,6 +141,8 @@ def the_options_are_known_by_name_and_type() -> None:
     outbox.task(transactional="yes")  # type: ignore[call-overload]
     outbox.task(subscribe=7)  # type: ignore[call-overload]
     outbox.task(on_dead_letter=True)  # type: ignore[call-overload]
+    outbox.task(check_types=False)
+    outbox.task(check_types="no")  # type: ignore[call-overload]
     transactional.using(session).enqueue(1)
     transactional.using(session).enqueue("one")  # type: ignore[arg-type]
 
