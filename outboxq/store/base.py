@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from types import NoneType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
@@ -368,21 +366,6 @@ def storable(text: object, name: str) -> str | None:
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
     raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")
-
-
-def event_data(data: Mapping[str, Any]) -> str | None:
-    """JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
-    return json.dumps(_storable(data)) if data else None
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return sanitize(value)
-    if isinstance(value, Mapping):
-        return {sanitize(str(key)): _storable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_storable(item) for item in value]
-    return value if isinstance(value, bool | int | NoneType) else sanitize(str(value))
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:
