@@ -12,6 +12,7 @@ import click
 
 from ..store import Store
 from .console import database_options, database_options_after_ids, span, table, take_key_back
+from .groups import Group
 
 _FILTERS = (
     click.option("-q", "--queue", help="Only of this queue."),
@@ -41,7 +42,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-@click.group()
+@click.group(cls=Group)
 def failed() -> None:
     """List the tasks that have failed for good, and run them again or give them up."""
 

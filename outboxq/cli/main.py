@@ -1,49 +1,67 @@
-"""Every command. Imports that cost time (alembic, rich) are made inside the commands that need them."""
+"""The list of all commands. Each is imported when it is used: with their SQLAlchemy they take half a second."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
-from ..forks import CAN_FORK
-from .console import EXIT_USAGE, fail, speaking_plainly
-from .database import Given, is_said
-from .failed import failed
-from .grants import grants
-from .history import cleanup_events, partition
-from .queues import queue
-from .status import status
-from .tasks import task
-from .upgrade import upgrade
-from .verify import verify
-from .worker import worker
+from .groups import LateGroup, Place
+
+COMMANDS: Final[Mapping[str, Place]] = {
+    "demo": Place(
+        module=".demo",
+        name="demo",
+        sentence="Run a small shop for a few seconds, kill a worker, and check that nothing was lost.",
+    ),
+    "upgrade": Place(
+        module=".upgrade",
+        name="upgrade",
+        sentence="Create or upgrade the tables of APP (module:outbox), and make known what its tasks subscribe to.",
+    ),
+    "worker": Place(
+        module=".worker",
+        name="worker",
+        sentence="Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.",
+    ),
+    "status": Place(
+        module=".status",
+        name="status",
+        sentence="Show what waits, runs and has failed now, and what happened lately: counts, rates, and how long tasks took.",
+    ),
+    "task": Place(module=".tasks", name="task", sentence="Look at tasks, or change one."),
+    "failed": Place(
+        module=".failed",
+        name="failed",
+        sentence="List the tasks that have failed for good, and run them again or give them up.",
+    ),
+    "queue": Place(module=".queues", name="queue", sentence="Pause a queue, limit it, or say how its keys are run."),
+    "partition": Place(
+        module=".history",
+        name="partition",
+        sentence="Divide the history by time (PostgreSQL), so that pruning drops old partitions whole.",
+    ),
+    "cleanup-events": Place(
+        module=".history",
+        name="cleanup_events",
+        sentence="Delete tasks that ended longer ago than this, together with their events.",
+    ),
+    "prune": Place(
+        module=".history",
+        name="cleanup_events",
+        sentence="Delete tasks that ended longer ago than this, together with their events.",
+    ),
+    "grants": Place(
+        module=".grants", name="grants", sentence="Print the GRANTs that the PostgreSQL role NAME needs, and no more."
+    ),
+    "verify": Place(
+        module=".verify", name="verify", sentence="Check that tasks, outbox, leases, keys and events tell one story."
+    ),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LateGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="outboxq")
 def main() -> None:
     """A transactional outbox and task queue in your own database."""
-
-
-@main.command()
-@click.option("--url", envvar="OUTBOXQ_DATABASE_URL", help="A database to use instead of a fresh SQLite file.")
-@click.option(
-    "--orders", default=120, show_default=True, type=click.IntRange(20, 5000), help="How many orders to place."
-)
-@click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 8), help="How many worker processes.")
-@click.pass_context
-def demo(context: click.Context, /, url: str | None, orders: int, workers: int) -> None:
-    """Run a small shop for a few seconds, kill a worker, and check that nothing was lost."""
-    from .demo import run
-
-    if not CAN_FORK:
-        fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
-    upgrade = None if url is None else Given(url=url, from_environment=not is_said(context, "url")).upgrade
-    with speaking_plainly(upgrade):
-        sys.exit(run(url, orders=orders, workers=workers))
-
-
-for command in (upgrade, worker, status, task, failed, queue, partition, cleanup_events, grants, verify):
-    main.add_command(command)
-main.add_command(cleanup_events, "prune")

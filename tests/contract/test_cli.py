@@ -429,19 +429,6 @@ def test_nothing_from_the_database_speaks_to_the_terminal(database, terminal):
     database.run("UPDATE task_executions SET args = '{}'")  # JSON has no such letter
 
 
-def test_help_imports_neither_alembic_nor_rich():
-    program = (
-        "import sys, atexit\n"
-        "atexit.register(lambda: print('imported', *sorted({'alembic', 'rich', 'django', 'pydantic'} & set(sys.modules))))\n"
-        "sys.argv = ['outboxq', '--help']\n"
-        "from outboxq.cli import main\n"
-        "main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: outboxq ")
-    assert done.stdout.splitlines()[-1] == "imported"
-
-
 def test_the_version_is_that_of_the_distribution():
     from importlib.metadata import version
 
