@@ -35,7 +35,7 @@ from .live import LiveHandler
 from .live import watching as watching_worker
 from .loading import load
 from .logs import LogFormat, configure, open_closed_streams
-from .supervisor import Environment, Supervisor
+from .supervisor import INTRODUCED, Environment, Supervisor
 from .supervisor import watching as watching_files
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -286,6 +286,7 @@ def _run(
             if not outbox.is_bound:
                 fail("this outbox says no database; give Outbox() a URL or an Engine", EXIT_USAGE)
             running = outbox.worker(**options)
+            running.introduces_itself = lifeline is None or INTRODUCED not in os.environ
             orders.are_for(running)
             leave_uncollected()
             heed()
