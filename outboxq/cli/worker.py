@@ -45,7 +45,7 @@ Exit codes:
    0  a clean stop: every task that ran has ended
    1  tasks had to be given back, or a thread of the worker died, or its SQLite file is gone
    2  wrong usage: an option, APP, or how the outbox is set up
-   4  the database has no outboxq tables, or those of a release that this one cannot work with
+   4  the database has no outboxq tables, or those of a release that this one cannot work with, or its file is not there
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a right
 """

@@ -102,6 +102,8 @@ def keep_private(engine: Engine) -> None:
         if not Path(target).exists():
             if target in known:
                 raise deleted(target)
+            if not Path(target).parent.is_dir():
+                raise _no_directory(target)
             with suppress(OSError):  # SQLite says it better
                 _make(target)
         known.add(target)
@@ -173,6 +175,13 @@ def _said(name: str) -> tuple[str, dict[str, str]]:
         return name, {}
     parts = urlsplit(name)
     return unquote(parts.path), dict(parse_qsl(parts.query))
+
+
+def _no_directory(path: str) -> sqlite3.OperationalError:
+    """Return SQLite's own error, which does not say which file it means."""
+    error = sqlite3.OperationalError(f"there is no directory {Path(path).parent} for the SQLite file {path}")
+    error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CANTOPEN, "SQLITE_CANTOPEN"
+    return error
 
 
 def _make(path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from sqlalchemy.engine import make_url
 
-from outboxq import migrations
+from outboxq import Outbox, SchemaOutOfDate, migrations
 from outboxq.cli import main
 from outboxq.cli.console import on_store
+from outboxq.cli.database import Given
 from outboxq.engine import make_engine
 from outboxq.store import Store
 
@@ -211,6 +214,122 @@ def test_an_address_in_place_of_the_application_is_told_and_not_printed():
     said = sentence(outboxq("status", f"postgresql://user:{CANARY}@host/shop"), 2)
     assert said.startswith("the address of a database is no APP, and is given with --url; ")
     assert CANARY not in said
+
+
+# -- what is missing there ------------------------------------------------------------------------------------------------
+
+LOOKING = [one for one in [*TAKING_APP, *TAKING_IDS] if one[0] != "grants"]
+
+
+@pytest.mark.parametrize("command", [*LOOKING, ("grants", "x", "--role", "viewer")], ids=" ".join)
+def test_a_file_that_is_not_there_is_told_with_its_whole_path_and_is_not_made(directory, command):
+    assert sentence(outboxq(*command, "--url", "sqlite:///nosuch.db"), 4) == (
+        f"there is no SQLite file {directory}/nosuch.db, and none was made; run: outboxq upgrade --url sqlite:///nosuch.db"
+    )
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("status", "shop"), ("verify", "-A", "shop"), ("worker", "shop")], ids=" ".join)
+def test_a_command_in_the_wrong_directory_says_where_it_looked_and_what_to_type(directory, shop, command, tmp_path):
+    shop("sqlite:///shop.db")
+    assert outboxq("upgrade", "shop").exit_code == 0
+    assert (directory / "shop.db").exists()
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir(tmp_path / "elsewhere")
+    assert sentence(outboxq(*command), 4) == (
+        f"there is no SQLite file {tmp_path}/elsewhere/shop.db, and none was made; run: outboxq upgrade shop"
+    )
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_directory_that_is_not_there_is_told(directory):
+    for command in (("status", "--url", "sqlite:///no/such.db"), ("upgrade", "sqlite:///no/such.db")):
+        assert sentence(outboxq(*command), 69) == (
+            f"the database cannot be used: there is no directory {directory}/no for the SQLite file {directory}/no/such.db"
+        )
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///file:nosuch.db?uri=true", "sqlite+pysqlite:///./nosuch.db"], ids=["file:", "driver"]
+)
+def test_a_file_is_not_made_however_its_address_is_written(directory, url):
+    assert f"there is no SQLite file {directory}/nosuch.db, " in sentence(outboxq("status", "--url", url), 4)
+    assert list(directory.iterdir()) == []
+
+
+def test_the_sentence_of_a_first_message_leads_out_of_it(shop, tmp_path):
+    """What newcomers type one after the other."""
+    shop(f"sqlite:///{tmp_path / 'new.db'}")
+    said = sentence(outboxq("worker", "shop:outbox", "--burst"), 4)
+    command = said.rpartition("run: ")[2].split()
+    assert command == ["outboxq", "upgrade", "shop:outbox"]
+    assert outboxq(*command[1:]).exit_code == 0
+    assert outboxq("verify", "shop:outbox").stderr == "every invariant holds\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        (Given(app="shop:outbox"), "outboxq upgrade shop:outbox"),
+        (Given(app="shop:outbox", schema="jobs"), "outboxq upgrade shop:outbox"),
+        (Given(app="shop", url="sqlite:///x.db"), "outboxq upgrade shop --url sqlite:///x.db"),
+        (Given(url="sqlite:///a b.db"), "outboxq upgrade --url 'sqlite:///a b.db'"),
+        (
+            Given(url="postgresql://me@db/shop", schema="jobs"),
+            "outboxq upgrade --schema jobs --url postgresql://me@db/shop",
+        ),
+        (Given(url=f"postgresql://me:{CANARY}@db/shop"), "outboxq upgrade --url … (the same address)"),
+        (Given(url=f"postgresql://db/shop?password={CANARY}"), "outboxq upgrade --url … (the same address)"),
+        (
+            Given(
+                url=f"postgresql://me:{CANARY}@db/shop",
+                schema="jobs",
+                from_environment=True,
+                schema_from_environment=True,
+            ),
+            "outboxq upgrade (it reads OUTBOXQ_DATABASE_URL too)",
+        ),
+    ],
+)
+def test_the_command_is_as_it_must_be_typed_and_shows_no_password(given, typed):
+    assert given.upgrade == typed
+
+
+def test_a_password_is_masked_where_tables_are_missing(cluster):
+    url = make_url(cluster.create_database())
+    secret = url.set(password=CANARY)  # which the server does not ask for
+    said = sentence(outboxq("status", "--url", secret.render_as_string(hide_password=False), "--schema", "jobs"), 4)
+    assert said.startswith(f"the schema 'jobs' of the database {secret.render_as_string()} has no outboxq tables; ")
+    assert ":***@" in said
+    assert CANARY not in said
+    cluster.drop_database(url.render_as_string(hide_password=False))
+
+
+# -- an application of one's own ------------------------------------------------------------------------------------------
+
+
+def test_a_worker_in_an_application_makes_no_file_and_names_it(directory):
+    worker = Outbox("sqlite:///nosuch.db").worker()
+    for start in (worker.start, Store(make_engine("sqlite:///nosuch.db")).ensure_current):
+        with pytest.raises(SchemaOutOfDate) as refused:
+            start()
+        assert str(refused.value) == (
+            f"there is no SQLite file {directory}/nosuch.db, and none was made; run: outboxq upgrade, with your application "
+            "(module:outbox) or --url"
+        )
+    assert list(directory.iterdir()) == []
+    worker.stop(0)
+
+
+def test_the_error_of_an_application_can_be_pickled():
+    error = pickle.loads(pickle.dumps(SchemaOutOfDate("no tables", remedy="run: this")))
+    assert (str(error), error.fault, str(error.mended_by("that"))) == (
+        "no tables; run: this",
+        "no tables",
+        "no tables; run: that",
+    )
+    older = SchemaOutOfDate("too new", remedy="run: pip", code_is_older=True)
+    assert older.mended_by("that") is older
 
 
 # -- a framework that knows it --------------------------------------------------------------------------------------------
