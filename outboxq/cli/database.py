@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
+from ..dialects import dialect_for
 from ..engine import make_engine, parse_url
 from ..errors import ConfigurationError
 from ..outbox import Outbox
@@ -158,6 +160,11 @@ def open_outbox(found: Given) -> Outbox:
     if found.has_own_schema and found.schema != outbox.schema:
         fail(f"--schema goes with --url: {found.app} knows its own", EXIT_USAGE)
     return outbox
+
+
+def place_of(engine: Engine, schema: str | None) -> str:
+    """Return how a sentence calls the database of this engine."""
+    return dialect_for(engine.dialect.name, schema=schema).place(engine.url, lambda: None)
 
 
 def leads_to(one: URL, other: URL) -> bool:

@@ -10,7 +10,7 @@ from .. import migrations
 from ..engine import make_engine
 from ..revisions import is_newer, left_alone
 from .console import EXIT_USAGE, fail, speaking_plainly
-from .database import Given, app_option, given, is_said, open_outbox, schema_option, url_option
+from .database import Given, app_option, given, is_said, open_outbox, place_of, schema_option, url_option
 from .loading import names_module
 
 
@@ -41,7 +41,8 @@ def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql:
         try:
             migrations.upgrade(engine, revision, schema=found.schema)
             reached = migrations.current(engine, schema=found.schema)
-            click.echo(left_alone(reached) if is_newer(reached) else f"the schema is now {reached}", err=True)
+            now = f"the schema of {place_of(engine, found.schema)} is now {reached}"
+            click.echo(left_alone(reached) if is_newer(reached) else now, err=True)
         finally:
             engine.dispose()
 
@@ -63,4 +64,5 @@ def _upgrade_app(found: Given) -> None:
         outbox.sync_subscriptions()
     finally:
         outbox.store.bound_engine.dispose()
-    click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)
+    where = place_of(outbox.store.bound_engine, outbox.schema)
+    click.echo(f"the schema of {where} is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)

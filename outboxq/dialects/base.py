@@ -113,7 +113,7 @@ class Dialect(ABC):
         """
         found = (None if url is None else self.address(url)) or name()
         called = "the database" if found is None else self.called(found)
-        return called if self.schema is None else f"the schema {self.schema!r} of {called}"
+        return called if self.schema is None else f"the PostgreSQL schema {self.schema!r} of {called}"
 
     def address(self, url: URL) -> str | None:
         """Return what tells people which database a URL leads to, without a password; None: the URL does not say it."""

@@ -143,19 +143,19 @@ def completed(database, **fields: object):
 
 
 def test_upgrade_takes_the_url_as_an_argument_or_from_the_environment(empty):
-    assert outboxq("upgrade", empty.url).stderr == "the schema is now 0001\n"
-    assert outboxq("upgrade", url=empty.url).stderr == "the schema is now 0001\n"
+    for command, url in ((["upgrade", empty.url], None), (["upgrade"], empty.url)):
+        assert outboxq(*command, url=url).stderr == f"the schema of {empty.called} is now 0001\n"
     assert migrations.current(empty.url) == "0001"
 
 
 def test_upgrade_takes_the_url_as_an_option_too(empty):
-    assert outboxq("upgrade", "--url", empty.url).stderr == "the schema is now 0001\n"
+    assert outboxq("upgrade", "--url", empty.url).stderr == f"the schema of {empty.called} is now 0001\n"
 
 
 @pytest.mark.parametrize("place", [["app"], ["--app", "app:outbox"]], ids=" ".join)
 def test_upgrade_makes_the_tables_of_an_application_on_the_url_that_it_says_none_of(place, importable, empty):
     said = outboxq("upgrade", *place, "--url", empty.url).stderr
-    assert said == "the schema is up to date; 0 subscriptions are known\n"
+    assert said == f"the schema of {empty.called} is up to date; 0 subscriptions are known\n"
     assert migrations.current(empty.url) == "0001"
 
 

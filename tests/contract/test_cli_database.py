@@ -299,7 +299,9 @@ def test_a_password_is_masked_where_tables_are_missing(cluster):
     url = make_url(cluster.create_database())
     secret = url.set(password=CANARY)  # which the server does not ask for
     said = sentence(outboxq("status", "--url", secret.render_as_string(hide_password=False), "--schema", "jobs"), 4)
-    assert said.startswith(f"the schema 'jobs' of the database {secret.render_as_string()} has no outboxq tables; ")
+    assert said.startswith(
+        f"the PostgreSQL schema 'jobs' of the database {secret.render_as_string()} has no outboxq tables; "
+    )
     assert ":***@" in said
     assert CANARY not in said
     cluster.drop_database(url.render_as_string(hide_password=False))
