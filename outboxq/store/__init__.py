@@ -8,8 +8,9 @@ from .claiming import Claiming
 from .claims import Claims
 from .dead_letters import DeadLetter, DeadLetters
 from .enqueue import Enqueue, check
-from .explaining import Explaining, Explanation, Reason
+from .explaining import Cure, Explaining, Explanation, Reason
 from .fanout import Fanout, check_subscription
+from .finding import Finding
 from .interruptions import Interruptions
 from .listing import Listing
 from .permissions import Permissions
@@ -27,6 +28,7 @@ from .verification import Verification, Violation
 
 __all__ = [
     "Attempt",
+    "Cure",
     "DeadLetter",
     "Explanation",
     "Lease",
@@ -64,6 +66,7 @@ class Store(
     Attempts,
     Replay,
     Reading,
+    Finding,
     Retention,
     Verification,
     Stats,

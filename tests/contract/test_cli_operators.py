@@ -139,7 +139,11 @@ def test_a_priority_out_of_its_range_is_a_wrong_usage(sqlite):
 
 def test_a_task_is_explained_in_one_sentence(database):
     task_id = failed(database)
-    (sentence,) = outboxq(database, "task", "explain", task_id).stdout.splitlines()
+    (sentence, *cures) = outboxq(database, "task", "explain", task_id).stdout.splitlines()
+    assert cures == [
+        f"  to redrive it: main failed redrive {task_id}",
+        f"  to discard it: main failed discard {task_id}",
+    ]
     assert "ValueError: no" in sentence
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import uuid4
 
+import click
 import pytest
 
+from outboxq.cli import main
 from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.store import Reason
@@ -14,8 +16,29 @@ from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
 
+WITHOUT_ENTRY = {
+    *(Reason.COMPLETED, Reason.FAILED, Reason.CANCELLED, Reason.CANCEL_REQUESTED, Reason.LEASE_ENDED),
+    *(Reason.WORKER_SILENT, Reason.RUNNING, Reason.INCONSISTENT),
+}
+_LETTER = [("failed", "redrive"), ("failed", "discard")]
+CURES = {
+    Reason.FAILED: _LETTER,
+    Reason.KEY_HELD: _LETTER,
+    Reason.CANCEL_REQUESTED: [("task", "cancel")],
+    Reason.DELAYED: [("task", "run-now")],
+    Reason.RETRY_LATER: [("task", "run-now")],
+    Reason.QUEUE_PAUSED: [("queue", "resume")],
+    Reason.KEY_RUNNING: [("task", "explain")],
+    Reason.KEY_WAITING: [("task", "explain")],
+    Reason.CONCURRENCY_LIMIT: [("queue", "limit")],
+    Reason.RATE_LIMIT: [("queue", "limit")],
+    Reason.NO_WORKER: [("worker", "-q")],
+    Reason.EVENT_TYPE_UNWANTED: [("worker", "-q")],
+    Reason.INCONSISTENT: [("verify", "--repair")],
+}
 
-def explained(database, task, reason, *words, waits_for=None):
+
+def explained(database, task, reason, *words, waits_for=None, cured=None):
     """The task's explanation is of this reason, and says these words."""
     found = database.frozen.explain(task.id)
     assert (found.reason, found.waits_for) == (reason, waits_for), found.sentence
@@ -23,6 +46,20 @@ def explained(database, task, reason, *words, waits_for=None):
         assert word in found.sentence
     assert found.sentence
     assert "None" not in found.sentence
+    assert (found.due_at is None) is (reason in WITHOUT_ENTRY)
+    for cure in found.cures:
+        exists(cure.command)
+    assert [cure.command[:2] for cure in found.cures] == (cured or CURES.get(reason, []))
+
+
+def exists(words):
+    """There is such a command, and it takes these words."""
+    command, given = main, list(words)
+    if words[0] == "worker":
+        given.append("APP")
+    while isinstance(command, click.Group):
+        command = command.commands[given.pop(0)]
+    command.make_context(command.name, given, resilient_parsing=False)
 
 
 def end(database, claim, event_type, **fields):
@@ -92,7 +129,14 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
     database.frozen.seen(database.worker)  # it is there, and something in it has died
     explained(database, claim, Reason.WORKER_SILENT, *words)
     database.clock.advance(80)
-    explained(database, claim, Reason.LEASE_ENDED, "ended 1.0 s ago", "no other live worker is there")
+    explained(
+        database,
+        claim,
+        Reason.LEASE_ENDED,
+        "ended 1.0 s ago",
+        "no other live worker is there",
+        cured=[("worker", "-q")],
+    )
     at_work(database)
     explained(database, claim, Reason.LEASE_ENDED, "a live worker takes it back")
 
@@ -223,8 +267,8 @@ def test_tables_that_do_not_tell_one_story_are_told(database):
     handle, claim = database.add(delay=HOUR), helpers.claimed(database)
     database.run("DELETE FROM task_outbox")
     database.run("DELETE FROM task_leases")
-    explained(database, handle, Reason.INCONSISTENT, "verify --repair")
-    explained(database, claim, Reason.INCONSISTENT, "verify --repair")
+    explained(database, handle, Reason.INCONSISTENT, "verify and repair")
+    explained(database, claim, Reason.INCONSISTENT, "verify and repair")
     database.corrupted = True
 
 
