@@ -23,6 +23,10 @@ _OVERDUE = 0.6
 """The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
 
 
+_PRESENCE_DUE = timedelta(seconds=45)
+"""A living worker has said again by then that it is there: it does so every 30 seconds at the latest, and takes a while at times."""
+
+
 class Reason(StrEnum):
     """What a task is about, or waits for."""
 
@@ -175,9 +179,8 @@ def _hindrance(
         return said
     if task.partition_key is not None and (said := _behind(target, task, values)):
         return said
-    return (
-        _limited(target, settings, values, now) or _unmanned(task, live_workers(target, now)) or _next(target, values)
-    )
+    workers = live_workers(target, now)
+    return _limited(target, settings, values, now) or _unmanned(task, workers) or _next(target, task, values, workers)
 
 
 def _expired(task: TaskExecution, now: datetime) -> Explanation | None:
@@ -275,7 +278,11 @@ def _unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | N
     return Explanation(reason=reason, sentence=said, cures=cures)
 
 
-def _next(target: Target, values: Mapping[str, Any]) -> Explanation:
+def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], workers: list[LiveWorker]) -> Explanation:
+    seen_at = max(one.last_seen_at for one in workers if one.works_on(task.queue) and one.takes(task.event_type))
+    if (silent := values["now"] - seen_at) > _PRESENCE_DUE:
+        said = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
+        return Explanation(reason=Reason.DUE, sentence=said, cures=(_another_worker(task.queue),))
     before = target.dialect.statements.explaining["ahead"].run(target.execute, values)[0]["tasks"]
     many = f"more than {MOST}" if before > MOST else str(before)
     place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"

@@ -251,6 +251,18 @@ def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
     explained(database, handled, Reason.NO_WORKER)
 
 
+def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_while(database):
+    """They count as live for 90 s, but say every 30 s that they are there."""
+    at_work(database, queues=["default"])
+    task = database.add()
+    database.clock.advance(45)
+    explained(database, task, Reason.DUE, "the next claim takes it")
+    database.clock.advance(1)
+    at_work(database, queues=["other"])
+    words = ("it is due and free, but no worker on its queue has been seen for 46 s",)
+    explained(database, task, Reason.DUE, *words, cured=[("worker", "-q")])
+
+
 def test_what_is_due_says_how_many_are_before_it(database):
     at_work(database)
     first, second = database.add(), database.add(available_at=helpers.stale_by(database, 5))

@@ -34,6 +34,7 @@ class Statistics(Catalogue):
             "register": prepare(registry.register(g)),
             "seen": prepare(registry.seen(g)),
             "unregister": prepare(registry.unregister(g)),
+            "leave": prepare(registry.leave(g)),
             "live": prepare(registry.live()),
             "with_unknown_tasks": prepare(registry.with_unknown_tasks()),
             "one": prepare(registry.one()),
