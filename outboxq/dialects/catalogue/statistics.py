@@ -24,10 +24,6 @@ class Statistics(Catalogue):
         return self._dialect.prepare(statistics.first_of_window())
 
     @cached_property
-    def paused_queues(self) -> Prepared:
-        return self._dialect.prepare(statistics.paused())
-
-    @cached_property
     def workers(self) -> Mapping[str, Prepared]:
         g, prepare = self._g, self._dialect.prepare
         return {
