@@ -43,7 +43,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def failed() -> None:
-    """List the tasks that have failed for good, and run them again or give them up."""
+    """List dead letters, the tasks that have failed for good; redrive or discard them."""
 
 
 @failed.command("list")
@@ -80,7 +80,7 @@ def redrive(
     everything: bool,
     take_key_back: bool,
 ) -> None:
-    """Run dead letters again, from their first attempt: those of the ids, or all that match the filters."""
+    """Redrive dead letters, those of the ids or all that match the filters: run them again, from their first attempt."""
     _check(task_ids, wanted, limit, everything=everything)
     if take_key_back and not task_ids:
         raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
@@ -106,7 +106,7 @@ def discard(
     *,
     everything: bool,
 ) -> None:
-    """Give dead letters up for good: those of the ids, or all that match the filters."""
+    """Discard dead letters, those of the ids or all that match the filters: give them up for good."""
     _check(task_ids, wanted, limit, everything=everything)
     for task_id in [store.find(one) for one in task_ids]:
         store.discard(task_id, reason=reason)
