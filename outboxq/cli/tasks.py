@@ -30,11 +30,17 @@ def task() -> None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
 @database_options
 def list_(store: Store, queue: str | None, name: str | None, status: str | None, limit: int) -> None:
-    """List tasks, newest first; of long tables a bounded part is looked at."""
+    """List tasks, newest first, with what those that have not ended wait for; of long tables a bounded part is looked at."""
     found = store.tasks(status=_STATUSES[status.lower()] if status else None, queue=queue, task=name, limit=limit)
-    head = ("id", "task", "queue", "status", "attempt", "created", "last error")
-    rows = [(t.id, t.task_name, t.queue, t.status, t.attempt, t.created_at, t.last_error) for t in found]
-    table(head, rows, spare=("created", "attempt", "queue"))
+    ahead = store.outlooks(found)
+    rows = []
+    for one in found:
+        outlook = ahead.get(one.id)
+        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.replace("_", " "))
+        identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
+        rows.append((*identity, one.created_at, due, one.last_error))
+    head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
+    table(head, rows, spare=("created", "attempt", "due", "queue", "last error"))
 
 
 @task.command()

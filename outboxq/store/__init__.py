@@ -13,6 +13,7 @@ from .fanout import Fanout, check_subscription
 from .finding import Finding
 from .interruptions import Interruptions
 from .listing import Listing
+from .outlook import Outlook, Outlooks
 from .permissions import Permissions
 from .queues import Queues, QueueSettings
 from .reading import Look, Reading
@@ -35,6 +36,7 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Outlook",
     "Percentiles",
     "Permissions",
     "QueueSettings",
@@ -72,6 +74,7 @@ class Store(
     Stats,
     Registry,
     Explaining,
+    Outlooks,
     Unknown,
     Interruptions,
 ):

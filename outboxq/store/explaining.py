@@ -148,12 +148,17 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
         cures = (_cure("not wait for it", "task", "cancel", task.id, "--force"),)
     elif found is None:
         reason, said = Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back"
-    elif silent.total_seconds() > task.lease_seconds * _OVERDUE:
+    elif is_overdue(silent, task):
         overdue = f"its {name} has not extended its lease for {_span(silent)}, as it should have"
         reason, said = Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back"
     else:
         reason, said = Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
     return Explanation(reason=reason, sentence=said, cures=cures)
+
+
+def is_overdue(silent: timedelta, task: TaskExecution) -> bool:
+    """Return whether a living worker would have extended the lease within this time."""
+    return silent.total_seconds() > task.lease_seconds * _OVERDUE
 
 
 def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
@@ -173,17 +178,17 @@ def _hindrance(
 ) -> Explanation:
     """The rules in their order; the first that speaks is the reason."""
     now, due = values["now"], values["available_at"]
-    if said := _expired(task, now) or _given_back(target, task, due, now) or _not_yet(task, due, now):
+    if said := expired(task, now) or _given_back(target, task, due, now) or not_yet(task, due, now):
         return said
-    if said := _closed(task.queue, settings, now):
+    if said := closed(task.queue, settings, now):
         return said
     if task.partition_key is not None and (said := _behind(target, task, values)):
         return said
     workers = live_workers(target, now)
-    return _limited(target, settings, values, now) or _unmanned(task, workers) or _next(target, task, values, workers)
+    return limited(target, settings, values, now) or unmanned(task, workers) or _next(target, task, values, workers)
 
 
-def _expired(task: TaskExecution, now: datetime) -> Explanation | None:
+def expired(task: TaskExecution, now: datetime) -> Explanation | None:
     if task.expires_at is None or task.expires_at > now:
         return None
     said = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
@@ -194,14 +199,14 @@ def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetim
     """A worker that did not know it gave it back, and there is still no live worker to run it."""
     if due <= now or not (found := releases_as_unknown(target, [(task.id, task.lease_token)])):
         return None
-    if (missing := _unmanned(task, live_workers(target, now))) is None:
+    if (missing := unmanned(task, live_workers(target, now))) is None:
         return None
     (times, since), when = found[task.id], f"it is tried again in {_span(due - now)}, at {_at(due)}"
     known = f"given back as unknown since {_at(since)}, {times} times" if times > 1 else "given back as unknown"
     return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
 
 
-def _not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
+def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
     if due <= now:
         return None
     when = f"in {_span(due - now)}, at {_at(due)}"
@@ -213,7 +218,7 @@ def _not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation |
     return Explanation(reason=reason, sentence=said, cures=(_cure("run it now", "task", "run-now", task.id),))
 
 
-def _closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
+def closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
     if (since := settings.get("paused_at")) is None:
         return None
     said = f"its queue is paused since {_at(since)}, for {_span(now - since)}; resume it"
@@ -239,7 +244,7 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
     return None
 
 
-def _limited(
+def limited(
     target: Target, settings: Mapping[str, Any], values: Mapping[str, Any], now: datetime
 ) -> Explanation | None:
     queue = values["queue"]
@@ -260,7 +265,7 @@ def _limited(
     return None
 
 
-def _unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
+def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
     """Nobody takes it, or who takes it does not know it."""
     here = [one for one in workers if one.works_on(task.queue)]
     taking = [one for one in here if one.takes(task.event_type)]

@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import click
 import pytest
+from sqlalchemy import event
 
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument, TaskNotFound
-from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.model import TERMINAL, EventType, OnDeadLetter, Outcome, TaskStatus
 from outboxq.store import Reason
 from tests.contract import helpers
 
@@ -49,7 +50,18 @@ def explained(database, task, reason, *words, waits_for=None, cured=None):
     assert (found.due_at is None) is (reason in WITHOUT_ENTRY)
     for cure in found.cures:
         exists(cure.command)
+    in_a_list(database, task, found)
     assert [cure.command[:2] for cure in found.cures] == (cured or CURES.get(reason, []))
+
+
+def in_a_list(database, task, told):
+    """A list says the same in a word, but for a worker that is not registered: of those it knows the leases only."""
+    row = database.frozen.get(task.id)
+    outlook = database.frozen.outlooks([row]).get(task.id)
+    if row.status in TERMINAL or (told.reason is Reason.INCONSISTENT and row.status is TaskStatus.READY):
+        assert outlook is None
+    elif "not registered" not in told.sentence:
+        assert (outlook.reason, outlook.due_at) == (told.reason, told.due_at)
 
 
 def exists(words):
@@ -282,6 +294,33 @@ def test_tables_that_do_not_tell_one_story_are_told(database):
     explained(database, handle, Reason.INCONSISTENT, "verify and repair")
     explained(database, claim, Reason.INCONSISTENT, "verify and repair")
     database.corrupted = True
+
+
+def test_a_page_of_tasks_costs_as_many_statements_as_one_task(database):
+    at_work(database)
+    database.frozen.limit("mail", concurrency=1)
+    key = {"partition_key": "k", "queue": "mail"}
+    first = database.add(**key, delay=HOUR)
+    many = [database.add(**key).id for _ in range(5)] + [database.add(queue="mail", delay=HOUR).id for _ in range(5)]
+
+    def asked(ids):
+        rows, statements = [database.frozen.get(one) for one in ids], []
+        listener = lambda *given: statements.append(given[2])  # noqa: E731
+        event.listen(database.engine, "before_cursor_execute", listener)
+        try:
+            return database.frozen.outlooks(rows), len(statements)
+        finally:
+            event.remove(database.engine, "before_cursor_execute", listener)
+
+    _, few = asked([first.id, many[0]])
+    found, all_of_them = asked([first.id, *many])
+    assert few == all_of_them > 0
+    assert [found[one].reason for one in (first.id, *many)] == [
+        Reason.DELAYED,
+        *[Reason.KEY_WAITING] * 5,
+        *[Reason.DELAYED] * 5,
+    ]
+    assert database.frozen.outlooks([]) == {}
 
 
 def test_the_callers_transaction_is_read_if_asked(database):

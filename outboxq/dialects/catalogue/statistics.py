@@ -41,6 +41,7 @@ class Statistics(Catalogue):
         prepare = self._dialect.prepare
         return {
             "entry": prepare(explaining.entry()),
+            "waiting": prepare(explaining.waiting(self._g)),
             "settings": prepare(explaining.settings()),
             "holder": prepare(explaining.holder()),
             "head": prepare(explaining.head()),
