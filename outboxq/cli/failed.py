@@ -43,7 +43,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def failed() -> None:
-    """List dead letters, the tasks that have failed for good; redrive or discard them."""
+    """List the tasks that have failed for good; redrive or discard them."""
 
 
 @failed.command("list")
@@ -80,7 +80,10 @@ def redrive(
     everything: bool,
     take_key_back: bool,
 ) -> None:
-    """Redrive dead letters, those of the ids or all that match the filters: run them again, from their first attempt."""
+    """Run dead letters again, from their first attempt.
+
+    Those of the ids, or all that match the filters.
+    """
     _check(task_ids, wanted, limit, everything=everything)
     if take_key_back and not task_ids:
         raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
@@ -106,7 +109,10 @@ def discard(
     *,
     everything: bool,
 ) -> None:
-    """Discard dead letters, those of the ids or all that match the filters: give them up for good."""
+    """Give dead letters up for good.
+
+    Those of the ids, or all that match the filters.
+    """
     _check(task_ids, wanted, limit, everything=everything)
     for task_id in [store.find(one) for one in task_ids]:
         store.discard(task_id, reason=reason)

@@ -30,7 +30,7 @@ def task() -> None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
 @database_options
 def list_(store: Store, queue: str | None, name: str | None, status: str | None, limit: int) -> None:
-    """List tasks, newest first, with what those that have not ended wait for; of long tables a bounded part is looked at."""
+    """List tasks, newest first, and what they wait for. Of long tables a bounded part is looked at."""
     found = store.tasks(status=_STATUSES[status.lower()] if status else None, queue=queue, task=name, limit=limit)
     ahead = store.outlooks(found)
     rows = []
@@ -98,7 +98,7 @@ def _told(value: object) -> object:
 @click.argument("task_id", type=TASK_ID)
 @database_options
 def explain(store: Store, task_id: str) -> None:
-    """Say in a sentence why a task is not running, or what it does, and which command does something about it."""
+    """Say why a task does not run, and which command helps."""
     told = store.explain(store.find(task_id))
     typed = front_end("task explain").typed
     say(told.sentence)
@@ -122,7 +122,7 @@ def cancel(store: Store, task_id: str, reason: str, *, force: bool) -> None:
 @take_key_back
 @database_options
 def redrive(store: Store, task_id: str, *, take_key_back: bool) -> None:
-    """Redrive a dead letter: run it again, from its first attempt. (As `failed redrive` does with one or many.)"""
+    """Run a dead letter again, from its first attempt. (As `failed redrive` does with one or many.)"""
     store.redrive(store.find(task_id), take_key_back=take_key_back)
     click.echo(str(TaskStatus.READY))
 
