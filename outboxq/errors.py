@@ -14,6 +14,7 @@
     │   └── UnreadableArguments   stored arguments that are no JSON object, which no code can read
     ├── UnknownTask               a name no task of this process is registered under (also a LookupError)
     ├── TaskNotFound              no task execution with this id (also a LookupError)
+    ├── AmbiguousTask             several task executions have ids that begin so (also a LookupError)
     ├── DuplicateTask             the idempotency key has a task already
     ├── InvalidTransition         the task execution is in a status that does not allow this
     ├── ReadOnly                  a row read through ``outboxq.orm`` was to be written
@@ -27,6 +28,7 @@ caught error would leave that transaction aborted without its owner's knowledge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 
@@ -88,6 +90,15 @@ class UnknownTask(OutboxqError, LookupError):
 
 class TaskNotFound(OutboxqError, LookupError):
     """There is no task execution with this id."""
+
+
+class AmbiguousTask(OutboxqError, LookupError):
+    """Several task executions have ids that begin with what was given; nothing was done to any of them."""
+
+    def __init__(self, message: str, task_ids: Sequence[UUID]) -> None:
+        super().__init__(message)
+        self.task_ids = tuple(task_ids)
+        """Up to five of them, the oldest first."""
 
 
 class DuplicateTask(OutboxqError):

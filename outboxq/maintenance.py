@@ -230,12 +230,10 @@ class Presence:
     def end(self) -> None:
         """Say that the worker is gone, if the database takes it.
 
-        One that met unknown tasks stays in the list for a while: a worker that knows them finds them by what it said.
+        What it met and does not know stays for a while: a worker that knows those tasks finds them by it.
         """
-        if self._met():
-            return
         with suppress(Exception):
-            self._store.unregister(self._worker_id)
+            self._store.unregister(self._worker_id, met_unknown=bool(self._met()))
 
     def pause(self) -> float:
         """Seconds until it is to be said again: at once when it met a name that it has not told of."""

@@ -55,7 +55,7 @@ class EventType(StrEnum):
     DISCARDED = "task_discarded"
     REPLACED = "task_replaced"
     REQUEUED = "task_requeued"
-    """A dead letter run again by hand."""
+    """A dead letter was redriven: it runs again, from its first attempt."""
     RESCHEDULED = "task_rescheduled"
     """A waiting task was given another due time or priority by hand."""
     UNROUTED = "event_unrouted"

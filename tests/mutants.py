@@ -740,6 +740,36 @@ MUTANTS = (
         (("            if now - self._said.get(kind, -math.inf) < SAY_EVERY:\n", "            if False:\n"),),
         ("tests/unit/test_failure_log.py",),
     ),
+    Mutant(
+        "the log of a command prints tracebacks of tasks that nobody asked for",
+        "outboxq/cli/logs.py",
+        (("            if not self._tracebacks:\n", "            if False:\n"),),
+        ("tests/unit/test_end_log.py",),
+    ),
+    Mutant(
+        "the record of a last failure goes without its exception",
+        "outboxq/end_log.py",
+        (("            return kind is EventType.FAILED or ", "            return "),),
+        ("tests/contract/test_worker_log.py",),
+    ),
+    Mutant(
+        "the beginning of several ids is taken for the first of them",
+        "outboxq/store/finding.py",
+        (("        if len(rows) > 1:\n", "        if len(rows) > _NAMED + 1:\n"),),
+        ("tests/contract/test_task_ids.py",),
+    ),
+    Mutant(
+        "a worker that met an unknown task counts as live after its end",
+        "outboxq/statements/registry.py",
+        (('    seen_at = g.later(g.now, bindparam("long_ago", -3600.0, type_=Double))\n', "    seen_at = g.now\n"),),
+        ("tests/contract/test_registry.py",),
+    ),
+    Mutant(
+        "a list says of a task that its key's first one is free, though it waits for that",
+        "outboxq/store/outlook.py",
+        (("        return Reason.KEY_WAITING if row", "        return None if row"),),
+        ("tests/contract/test_explain.py",),
+    ),
 )
 
 

@@ -16,7 +16,7 @@ import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ..dialects import damaged, dialect_for, is_damaged
-from ..errors import NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
+from ..errors import AmbiguousTask, NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..store import Store
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         fail(str(error), EXIT_PERMISSION)
     except TaskNotFound as error:
         fail(str(error), EXIT_NOT_FOUND)
+    except AmbiguousTask as error:
+        fail(str(error), EXIT_USAGE)
     except OutboxqError as error:
         fail(str(error), 1)
     except DBAPIError as error:
@@ -139,10 +141,13 @@ def say(sentence: str) -> None:
     click.echo(_plain(sentence))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Lines for people on a terminal, tab-separated values in a pipe."""
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> None:
+    """Lines for people on a terminal, tab-separated values in a pipe.
+
+    `spare` names the columns that a narrow terminal is not shown, the first one first.
+    """
     if sys.stdout.isatty():
-        screen().print(drawn(head, rows))
+        screen().print(drawn(head, rows, spare=spare), crop=False)
         return
     for row in (head, *rows):
         click.echo("\t".join(_plain(cell) for cell in row))
@@ -155,14 +160,11 @@ def screen() -> Console:
     return Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False)
 
 
-def drawn(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A table for `screen`."""
-    from rich.table import Table
+def drawn(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> Table:
+    """A table for `screen`, as in `table`."""
+    from .tables import fitted
 
-    lines = Table(*head, box=None, pad_edge=False)
-    for row in rows:
-        lines.add_row(*(_plain(cell) for cell in row))
-    return lines
+    return fitted(head, rows, width=screen().width, spare=spare, plain=_plain)
 
 
 def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:

@@ -167,7 +167,7 @@ def _status(task_id: UUID) -> TaskStatus | None:
 
 def _unfinished() -> bool:
     counts = _counts()
-    return counts.ready + counts.delayed + counts.running > 0
+    return counts.ready + counts.delayed + counts.retrying + counts.running > 0
 
 
 Show = Callable[[Statistics, Day], None]
@@ -211,7 +211,7 @@ def _cells(counts: Statistics, day: Day) -> list[tuple[str, object]]:
         ("orders", len(day.placed)),
         ("rolled back", len(day.rolled_back)),
         ("ready", counts.ready),
-        ("waiting", counts.delayed),
+        ("waiting", counts.delayed + counts.retrying),
         ("running", counts.running),
         ("completed", counts.completed),
         ("failed", counts.failed),

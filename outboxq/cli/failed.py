@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import wraps
 from typing import Any
-from uuid import UUID
 
 import click
 
 from ..store import Store
 from .console import database_options, database_options_after_ids, span, table, take_key_back
 from .groups import Group
+from .task_ids import TASK_ID
 
 _FILTERS = (
     click.option("-q", "--queue", help="Only of this queue."),
@@ -44,7 +44,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(cls=Group)
 def failed() -> None:
-    """List the tasks that have failed for good, and run them again or give them up."""
+    """List the tasks that have failed for good; redrive or discard them."""
 
 
 @failed.command("list")
@@ -61,11 +61,12 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
             (d.failed_at, d.id, d.task_name, d.queue, d.partition_key, d.attempt, d.last_error, _yes(d.holds_key))
             for d in letters
         ],
+        spare=("attempt", "queue", "key", "holds its key", "failed"),
     )
 
 
 @failed.command()
-@click.argument("task_ids", nargs=-1, type=click.UUID)
+@click.argument("task_ids", nargs=-1, type=TASK_ID)
 @click.option("--all", "everything", is_flag=True, help="All of them; needed where nothing says which.")
 @click.option("--limit", type=click.IntRange(min=1), help="How many at most, oldest first.")
 @take_key_back
@@ -73,25 +74,28 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 @_filtered
 def redrive(
     store: Store,
-    task_ids: tuple[UUID, ...],
+    task_ids: tuple[str, ...],
     limit: int | None,
     wanted: dict[str, Any],
     *,
     everything: bool,
     take_key_back: bool,
 ) -> None:
-    """Run dead letters again, from their first attempt: those of the ids, or all that match the filters."""
+    """Run dead letters again, from their first attempt.
+
+    Those of the ids, or all that match the filters.
+    """
     _check(task_ids, wanted, limit, everything=everything)
     if take_key_back and not task_ids:
         raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
-    for task_id in task_ids:
+    for task_id in [store.find(one) for one in task_ids]:
         store.redrive(task_id, take_key_back=take_key_back)
     count = len(task_ids) or store.redrive_all(limit=limit, **wanted)
     click.echo(f"{count} redriven")
 
 
 @failed.command()
-@click.argument("task_ids", nargs=-1, type=click.UUID)
+@click.argument("task_ids", nargs=-1, type=TASK_ID)
 @click.option("--all", "everything", is_flag=True, help="All of them; needed where nothing says which.")
 @click.option("--limit", type=click.IntRange(min=1), help="How many at most, oldest first.")
 @click.option("--reason", default="", help="Kept in each task's history.")
@@ -99,22 +103,25 @@ def redrive(
 @_filtered
 def discard(
     store: Store,
-    task_ids: tuple[UUID, ...],
+    task_ids: tuple[str, ...],
     limit: int | None,
     reason: str,
     wanted: dict[str, Any],
     *,
     everything: bool,
 ) -> None:
-    """Give dead letters up for good: those of the ids, or all that match the filters."""
+    """Give dead letters up for good.
+
+    Those of the ids, or all that match the filters.
+    """
     _check(task_ids, wanted, limit, everything=everything)
-    for task_id in task_ids:
+    for task_id in [store.find(one) for one in task_ids]:
         store.discard(task_id, reason=reason)
     count = len(task_ids) or store.discard_all(reason=reason, limit=limit, **wanted)
     click.echo(f"{count} discarded")
 
 
-def _check(task_ids: tuple[UUID, ...], wanted: dict[str, Any], limit: int | None, *, everything: bool) -> None:
+def _check(task_ids: tuple[str, ...], wanted: dict[str, Any], limit: int | None, *, everything: bool) -> None:
     if task_ids and (wanted or everything or limit):
         raise click.UsageError("give the ids of tasks, or filters, not both")
     if everything and wanted:

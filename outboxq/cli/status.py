@@ -15,6 +15,8 @@ import click
 from ..store import Percentiles, Statistics, Store
 from .console import database_options, drawn, screen, span, table
 
+_NOW = ("ready", "delayed", "retrying", "running", "failed")
+
 Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
 """The names of a table's columns, and its rows."""
 
@@ -92,13 +94,15 @@ def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     def cells(one: Statistics) -> dict[str, object]:
         return {
             **_name(one, by_task=by_task),
-            **{name: getattr(one, name) for name in ("ready", "delayed", "running", "failed")},
+            **{name: getattr(one, name) for name in _NOW},
             "oldest ready": None if one.oldest_ready_at is None else one.oldest_ready_at.isoformat(),
             **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
             "failure rate": one.failure_rate,
             **_percentiles({"start": one.emit_to_start, "end": one.emit_to_complete}, timedelta.total_seconds),
             "workers": one.live_workers,
             "paused": "paused" if one.paused else None,
+            "concurrency": one.concurrency,
+            "rate": None if one.rate is None else f"{one.rate[0]}/{one.rate[1].total_seconds():g}s",
             "unknown": ", ".join(name.task_name for name in one.unknown),
         }
 
@@ -111,10 +115,10 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     def now(one: Statistics) -> dict[str, object]:
         return {
             **_name(one, by_task=by_task),
-            **{name: getattr(one, name) for name in ("ready", "delayed", "running", "failed")},
+            **{name: getattr(one, name) for name in _NOW},
             "oldest": None if one.oldest_ready_age is None else _brief(one.oldest_ready_age),
             "workers": one.live_workers,
-            "": "paused" if one.paused else None,
+            "": _notes(one),
         }
 
     def happened(one: Statistics) -> dict[str, object]:
@@ -140,6 +144,16 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
         *([_lines(ended, took)] if ended else []),
         *([(["no live worker knows", "queue", "met by"], unknown)] if unknown else []),
     ]
+
+
+def _notes(one: Statistics) -> str | None:
+    """What keeps the queue's tasks from starting, or may."""
+    notes = ["paused"] if one.paused else []
+    if one.concurrency is not None:
+        notes.append(f"limit {one.concurrency} at a time")
+    if one.rate is not None:
+        notes.append(f"limit {one.rate[0]} in {_brief(one.rate[1])}")
+    return ", ".join(notes) or None
 
 
 def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]]) -> Lines:

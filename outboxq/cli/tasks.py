@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+import sys
+from copy import copy
+from datetime import UTC, datetime
 
 import click
 
-from ..model import TaskStatus
+from ..model import TERMINAL, TaskStatus
 from ..store import Store
 from .console import database_options, say, table, take_key_back
+from .event_details import details
 from .groups import Group
+from .task_ids import TASK_ID
+from .typed import front_end
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 
@@ -26,87 +31,123 @@ def task() -> None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
 @database_options
 def list_(store: Store, queue: str | None, name: str | None, status: str | None, limit: int) -> None:
-    """List tasks, newest first; of long tables a bounded part is looked at."""
+    """List tasks, newest first, and what they wait for. Of long tables a bounded part is looked at."""
     found = store.tasks(status=_STATUSES[status.lower()] if status else None, queue=queue, task=name, limit=limit)
-    head = ("id", "task", "queue", "status", "attempt", "created", "last error")
-    table(head, [(t.id, t.task_name, t.queue, t.status, t.attempt, t.created_at, t.last_error) for t in found])
+    ahead = store.outlooks(found)
+    rows = []
+    for one in found:
+        outlook = ahead.get(one.id)
+        due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.replace("_", " "))
+        identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
+        rows.append((*identity, one.created_at, due, one.last_error))
+    head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
+    table(head, rows, spare=("created", "attempt", "due", "queue", "last error"))
 
 
 @task.command()
-@click.argument("task_id", type=click.UUID)
+@click.argument("task_id", type=TASK_ID)
 @click.option("--show-args", is_flag=True, help="Print its arguments and result too.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each attempt that failed.")
 @database_options
-def show(store: Store, task_id: UUID, *, show_args: bool, traceback: bool) -> None:
-    """Print a task, its attempts and its history."""
-    found = store.get(task_id)
-    lines = [("task", found.task_name), ("queue", found.queue), ("status", found.status), ("attempt", found.attempt)]
-    lines += [("priority", found.priority), ("key", found.partition_key), ("event", found.event_type)]
-    lines += [("created", found.created_at), ("retry at", found.retry_at), ("last error", found.last_error)]
+def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
+    """Print a task, why it does not run, its attempts and its history."""
+    found = store.get(store.find(task_id))
+    now, attempts = store.explain(found.id), store.attempts(found.id)
+    lines: list[tuple[str, object]] = [
+        ("task", found.task_name),
+        ("queue", found.queue),
+        ("status", found.status),
+        ("now", None if found.status in TERMINAL else now.sentence),
+    ]
+    lines += [("attempt", found.attempt), ("priority", found.priority), ("key", found.partition_key)]
+    lines += [("event", found.event_type), ("created", found.created_at), ("due", now.due_at)]
+    lines += [("ended", found.completed_at), ("last error", found.last_error)]
     if show_args:
         lines += [("arguments", found.args), ("result", found.result)]
-    table(("", str(found.id)), [line for line in lines if line[1] is not None])
-    attempts = store.attempts(task_id)
+    table(("id", str(found.id)), [(name, _told(value)) for name, value in lines if value is not None])
     if attempts:
         click.echo()
-        head = ("attempt", "started", "ended", "outcome", "error", "exception")
-        table(head, [(a.number, a.started_at, a.ended_at, a.outcome, a.error, a.exception) for a in attempts])
+        table(
+            ("attempt", "started", "ended", "outcome", "error", "exception"),
+            [(a.number, a.started_at, a.ended_at, a.outcome, a.error, a.exception) for a in attempts],
+            spare=("exception", "ended"),
+        )
     for attempt in attempts if traceback else ():
         if attempt.traceback:
             click.echo()
-            rows = [(line,) for line in attempt.traceback.splitlines()]
-            table((f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",), rows)
+            head = (f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",)
+            table(head, [(line,) for line in attempt.traceback.splitlines()])
     click.echo()
     table(
-        ("time", "event", "worker", "token", "error"),
+        ("time", "event", "worker", "token", "details", "error"),
         [
-            (e.created_at, e.event_type, e.worker_id, e.lease_token, e.event_data.get("error"))
-            for e in store.history(task_id)
+            (e.created_at, e.event_type, e.worker_id, e.lease_token, details(e), e.event_data.get("error"))
+            for e in store.history(found.id)
         ],
+        spare=("worker", "token"),
     )
 
 
+def _told(value: object) -> object:
+    """A time among other values: on a terminal as the tables have it."""
+    if isinstance(value, datetime) and sys.stdout.isatty():
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return value
+
+
 @task.command()
-@click.argument("task_id", type=click.UUID)
+@click.argument("task_id", type=TASK_ID)
 @database_options
-def explain(store: Store, task_id: UUID) -> None:
-    """Say in a sentence why a task is not running, or what it does."""
-    say(store.explain(task_id).sentence)
+def explain(store: Store, task_id: str) -> None:
+    """Say why a task does not run, and which command helps."""
+    told = store.explain(store.find(task_id))
+    typed = front_end("task explain").typed
+    say(told.sentence)
+    for cure in told.cures:
+        say(f"  to {cure.purpose}: {typed(cure.command)}")
 
 
 @task.command()
-@click.argument("task_id", type=click.UUID)
+@click.argument("task_id", type=TASK_ID)
 @click.option("--reason", default="", help="Kept in the task's history.")
 @click.option("--force", is_flag=True, help="Do not wait for the handler of a running task: fence its worker.")
 @database_options
-def cancel(store: Store, task_id: UUID, reason: str, *, force: bool) -> None:
+def cancel(store: Store, task_id: str, reason: str, *, force: bool) -> None:
     """Cancel a task; a running one is asked to stop."""
-    status = store.cancel(task_id, reason=reason, force=force)
+    status = store.cancel(store.find(task_id), reason=reason, force=force)
     click.echo("asked to stop" if status is TaskStatus.RUNNING else str(status))
 
 
 @task.command()
-@click.argument("task_id", type=click.UUID)
+@click.argument("task_id", type=TASK_ID)
 @take_key_back
 @database_options
-def retry(store: Store, task_id: UUID, *, take_key_back: bool) -> None:
-    """Run a dead letter again, from its first attempt."""
-    store.redrive(task_id, take_key_back=take_key_back)
+def redrive(store: Store, task_id: str, *, take_key_back: bool) -> None:
+    """Run a dead letter again, from its first attempt. (As `failed redrive` does with one or many.)"""
+    store.redrive(store.find(task_id), take_key_back=take_key_back)
     click.echo(str(TaskStatus.READY))
 
 
+retry = copy(redrive)
+"""What `redrive` was called before, for scripts that have it so."""
+retry.name, retry.hidden = "retry", True
+task.add_command(retry)
+
+
 @task.command("run-now")
-@click.argument("task_id", type=click.UUID)
+@click.argument("task_id", type=TASK_ID)
 @database_options
-def run_now(store: Store, task_id: UUID) -> None:
+def run_now(store: Store, task_id: str) -> None:
     """Have a task that is delayed, or waits for its retry, due now."""
-    click.echo("due now" if store.run_now(task_id) else "was due already")
+    click.echo("due now" if store.run_now(store.find(task_id)) else "was due already")
 
 
 @task.command()
-@click.argument("task_id", type=click.UUID)
+@click.argument("task_id", type=TASK_ID)
 @click.argument("value", type=click.IntRange(-100, 100), metavar="PRIORITY")
 @database_options
-def priority(store: Store, task_id: UUID, value: int) -> None:
+def priority(store: Store, task_id: str, value: int) -> None:
     """Give a waiting task another priority, -100 to 100, higher first. (Write -- before a negative one.)"""
-    click.echo(f"priority {value}" if store.set_priority(task_id, value) else f"had priority {value} already")
+    click.echo(
+        f"priority {value}" if store.set_priority(store.find(task_id), value) else f"had priority {value} already"
+    )

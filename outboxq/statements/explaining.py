@@ -40,6 +40,33 @@ def entry() -> Select[Any]:
     return select(mine.id, mine.available_at, mine.priority).where(mine.task_execution_id == _task_id)
 
 
+WAITING = {"id": Uuid()}
+"""The columns of :tasks."""
+
+
+def waiting(g: Grammar) -> Select[Any]:
+    """Of each of :tasks that waits: when it is due, which task of its key comes first, and whether its key is taken, or held.
+
+    Sub-selects, so that each task costs three look-ups, however many wait.
+    """
+    mine: Any = task_outbox.c
+    first, claim = task_outbox.alias("first"), partition_claims.alias("claim")
+    head = (
+        select(first.c.task_execution_id)
+        .where(first.c.queue == mine.queue, first.c.partition_key == mine.partition_key)
+        .order_by(first.c.priority.desc(), first.c.position)
+        .limit(1)
+        .correlate(task_outbox)
+    )
+    taken = select(claim.c.held).where(claim.c.queue == mine.queue, claim.c.partition_key == mine.partition_key)
+    return select(
+        mine.task_execution_id.label("id"),
+        mine.available_at,
+        head.scalar_subquery().label("head"),
+        taken.correlate(task_outbox).scalar_subquery().label("held"),
+    ).where(g.among(mine.task_execution_id, g.rows("tasks", WAITING).c.id))
+
+
 def settings() -> Select[Any]:
     """What is set for the queue."""
     mine = queue_settings.c

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, Text, bindparam, or_, select
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, Text, Uuid, bindparam, or_, select
 
 from ..tables import dead_letters, task_executions, task_leases, task_outbox
 from .claim import limit
@@ -14,6 +14,18 @@ from .reading import with_lease
 _scan = bindparam("scan", type_=BigInteger, required=True)
 _status, _queue, _task_name = (bindparam(name, type_=Text, required=True) for name in ("status", "queue", "task_name"))
 """NULL: any."""
+_first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
+
+
+def beginning() -> Select[Any]:
+    """The tasks whose ids lie between :first and :last, the oldest first: those that begin with the same digits."""
+    execution = task_executions.c
+    return (
+        select(execution.id, execution.task_name, execution.status)
+        .where(execution.id >= _first, execution.id <= _last)
+        .order_by(execution.id)
+        .limit(limit)
+    )
 
 
 def finished(g: Grammar) -> Select[Any]:

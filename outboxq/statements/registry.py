@@ -56,6 +56,12 @@ def unregister(g: Grammar) -> Delete:
     return delete(workers).where((workers.c.id == worker_id) | gone)
 
 
+def leave(g: Grammar) -> Update:
+    """The worker is gone, but what it met and did not know is still to be read: it was last seen :long_ago (seconds below 0)."""
+    seen_at = g.later(g.now, bindparam("long_ago", -3600.0, type_=Double))
+    return update(workers).where(workers.c.id == worker_id).values(last_seen_at=seen_at)
+
+
 def live() -> Select[Any]:
     """The workers seen since :live_since, oldest first."""
     return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)

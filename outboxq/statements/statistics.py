@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from ..column_types import BigId, Instant
 from ..model import STATUS_AFTER, EventType, TaskStatus
-from ..tables import dead_letters, execution_events, queue_settings, task_executions, task_leases, task_outbox
+from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
 from .grammar import Grammar, word
 
 PERCENTILES = (50, 95, 99)
@@ -46,6 +46,7 @@ def statistics(g: Grammar, *, by_task: bool) -> Mapping[str, Select[Any]]:
     """By name; each takes :queues unless :every_queue."""
     parts: Mapping[str, Callable[..., Select[Any]]] = {
         "waiting": _waiting,
+        "retrying": _retrying,
         "running": _running,
         "failed": _failed,
         "window": _window,
@@ -80,11 +81,6 @@ def first_of_window() -> Select[Any]:
     return select(found.c.low.label("first")).where(found.c.low == found.c.high)
 
 
-def paused() -> Select[Any]:
-    """The queues that are paused."""
-    return select(queue_settings.c.queue).where(queue_settings.c.paused_at.is_not(None))
-
-
 def _waiting(g: Grammar, *, by_task: bool) -> Select[Any]:
     entry: Any = task_outbox.c
     due = entry.available_at <= g.now
@@ -95,6 +91,19 @@ def _waiting(g: Grammar, *, by_task: bool) -> Select[Any]:
         func.min(entry.available_at, type_=Instant).filter(due).label("oldest_ready_at"),
     )
     return select(*names, *counted).select_from(rows).where(_wanted(g, entry.queue)).group_by(*names)
+
+
+def _retrying(g: Grammar, *, by_task: bool) -> Select[Any]:
+    """Those that are due later for another attempt, which their executions know.
+
+    A scalar sub-select: each is looked up by its key. As a join, the planner might begin with the executions, all of them.
+    """
+    entry: Any = task_outbox.c
+    execution = task_executions.alias("execution")
+    again = select(execution.c.retry_at).where(execution.c.id == entry.task_execution_id).correlate(task_outbox)
+    names, rows = _named(task_outbox, by_task=by_task)
+    later = select(*names, func.count().label("retrying")).select_from(rows).where(entry.available_at > g.now)
+    return later.where(again.scalar_subquery().is_not(None), _wanted(g, entry.queue)).group_by(*names)
 
 
 def _running(g: Grammar, *, by_task: bool) -> Select[Any]:

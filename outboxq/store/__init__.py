@@ -8,10 +8,12 @@ from .claiming import Claiming
 from .claims import Claims
 from .dead_letters import DeadLetter, DeadLetters
 from .enqueue import Enqueue, check
-from .explaining import Explaining, Explanation, Reason
+from .explaining import Cure, Explaining, Explanation, Reason
 from .fanout import Fanout, check_subscription
+from .finding import Finding
 from .interruptions import Interruptions
 from .listing import Listing
+from .outlook import Outlook, Outlooks
 from .permissions import Permissions
 from .queues import Queues, QueueSettings
 from .reading import Look, Reading
@@ -27,12 +29,14 @@ from .verification import Verification, Violation
 
 __all__ = [
     "Attempt",
+    "Cure",
     "DeadLetter",
     "Explanation",
     "Lease",
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Outlook",
     "Percentiles",
     "Permissions",
     "QueueSettings",
@@ -64,11 +68,13 @@ class Store(
     Attempts,
     Replay,
     Reading,
+    Finding,
     Retention,
     Verification,
     Stats,
     Registry,
     Explaining,
+    Outlooks,
     Unknown,
     Interruptions,
 ):

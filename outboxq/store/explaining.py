@@ -23,6 +23,10 @@ _OVERDUE = 0.6
 """The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
 
 
+_PRESENCE_DUE = timedelta(seconds=45)
+"""A living worker has said again by then that it is there: it does so every 30 seconds at the latest, and takes a while at times."""
+
+
 class Reason(StrEnum):
     """What a task is about, or waits for."""
 
@@ -57,6 +61,16 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Cure:
+    """A command that does something about it."""
+
+    purpose: str
+    """In words: ``resume it``."""
+    command: tuple[str, ...]
+    """Its words behind the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
     """Why a task does not run, or what it does."""
 
@@ -64,6 +78,10 @@ class Explanation:
     sentence: str
     waits_for: UUID | None = None
     """The task that comes first."""
+    due_at: datetime | None = None
+    """When its outbox entry is due; None: it is not Ready."""
+    cures: tuple[Cure, ...] = ()
+    """What may be done about it, where a command does it."""
 
 
 class Explaining(Transactions):
@@ -99,7 +117,7 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
     if task.status is TaskStatus.FAILED:
         why = f": {task.last_error}" if task.last_error else ""
         said = f"it failed at {at} in attempt {task.attempt}{why}; redrive or discard it"
-        return Explanation(reason=Reason.FAILED, sentence=said)
+        return Explanation(reason=Reason.FAILED, sentence=said, cures=_of_letter(task.id, "it"))
     if last is not None and last.event_type is EventType.EXPIRED:
         said = f"it expired: it was not to be started after {_at(task.expires_at)}"
     else:
@@ -118,26 +136,32 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     name = f"worker {worker_id}" if found is None else f"worker {found.label}"
     left = f"its lease ends in {_span(ends - now)}"
     silent = now - (ends - timedelta(seconds=task.lease_seconds))
+    cures: tuple[Cure, ...] = ()
     if ends < now:
         others = [one for one in live_workers(target, now) if one.id != worker_id]
         back = "a live worker takes it back" if others else "no other live worker is there to take it back; start one"
         said = f"its lease ended {_span(now - ends)} ago, and {name} has not extended it; {back}"
-        reason = Reason.LEASE_ENDED
+        reason, cures = Reason.LEASE_ENDED, () if others else (_another_worker(task.queue),)
     elif task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {_at(task.cancel_requested_at)}"
         reason, said = Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}"
+        cures = (_cure("not wait for it", "task", "cancel", task.id, "--force"),)
     elif found is None:
         reason, said = Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back"
-    elif silent.total_seconds() > task.lease_seconds * _OVERDUE:
+    elif is_overdue(silent, task):
         overdue = f"its {name} has not extended its lease for {_span(silent)}, as it should have"
         reason, said = Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back"
     else:
         reason, said = Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
-    return Explanation(reason=reason, sentence=said)
+    return Explanation(reason=reason, sentence=said, cures=cures)
+
+
+def is_overdue(silent: timedelta, task: TaskExecution) -> bool:
+    """Return whether a living worker would have extended the lease within this time."""
+    return silent.total_seconds() > task.lease_seconds * _OVERDUE
 
 
 def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
-    """The rules in their order; the first that speaks is the reason."""
     values = {"now": now, "task_id": task.id, "queue": task.queue, "partition_key": task.partition_key}
     statements = target.dialect.statements.explaining
     entry = statements["entry"].run(target.execute, values)
@@ -146,20 +170,25 @@ def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     found = statements["settings"].run(target.execute, values)
     settings: Row = found[0] if found else {}
     due = entry[0]["available_at"]
-    if said := _expired(task, now) or _given_back(target, task, due, now) or _not_yet(task, due, now):
+    return replace(_hindrance(target, task, {**values, **entry[0], "entry_id": entry[0]["id"]}, settings), due_at=due)
+
+
+def _hindrance(
+    target: Target, task: TaskExecution, values: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Explanation:
+    """The rules in their order; the first that speaks is the reason."""
+    now, due = values["now"], values["available_at"]
+    if said := expired(task, now) or _given_back(target, task, due, now) or not_yet(task, due, now):
         return said
-    if said := _closed(settings, now):
+    if said := closed(task.queue, settings, now):
         return said
     if task.partition_key is not None and (said := _behind(target, task, values)):
         return said
-    return (
-        _limited(target, settings, values, now)
-        or _unmanned(task, live_workers(target, now))
-        or _next(target, {**values, **entry[0], "entry_id": entry[0]["id"]})
-    )
+    workers = live_workers(target, now)
+    return limited(target, settings, values, now) or unmanned(task, workers) or _next(target, task, values, workers)
 
 
-def _expired(task: TaskExecution, now: datetime) -> Explanation | None:
+def expired(task: TaskExecution, now: datetime) -> Explanation | None:
     if task.expires_at is None or task.expires_at > now:
         return None
     said = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
@@ -170,28 +199,30 @@ def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetim
     """A worker that did not know it gave it back, and there is still no live worker to run it."""
     if due <= now or not (found := releases_as_unknown(target, [(task.id, task.lease_token)])):
         return None
-    if (missing := _unmanned(task, live_workers(target, now))) is None:
+    if (missing := unmanned(task, live_workers(target, now))) is None:
         return None
     (times, since), when = found[task.id], f"it is tried again in {_span(due - now)}, at {_at(due)}"
     known = f"given back as unknown since {_at(since)}, {times} times" if times > 1 else "given back as unknown"
     return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
 
 
-def _not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
+def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
     if due <= now:
         return None
     when = f"in {_span(due - now)}, at {_at(due)}"
     if task.retry_at is not None:
         why = f" ({task.last_error})" if task.last_error else ""
-        return Explanation(reason=Reason.RETRY_LATER, sentence=f"attempt {task.attempt} is due {when}{why}")
-    return Explanation(reason=Reason.DELAYED, sentence=f"it is due {when}")
+        said, reason = f"attempt {task.attempt} is due {when}{why}", Reason.RETRY_LATER
+    else:
+        said, reason = f"it is due {when}", Reason.DELAYED
+    return Explanation(reason=reason, sentence=said, cures=(_cure("run it now", "task", "run-now", task.id),))
 
 
-def _closed(settings: Mapping[str, Any], now: datetime) -> Explanation | None:
+def closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
     if (since := settings.get("paused_at")) is None:
         return None
     said = f"its queue is paused since {_at(since)}, for {_span(now - since)}; resume it"
-    return Explanation(reason=Reason.QUEUE_PAUSED, sentence=said)
+    return Explanation(reason=Reason.QUEUE_PAUSED, sentence=said, cures=(_cure("resume it", "queue", "resume", queue),))
 
 
 def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> Explanation | None:
@@ -201,38 +232,44 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
         other = holder["task_execution_id"]
         if holder["held"]:
             said = f"{key} is held by the dead letter {other}; redrive or discard that"
-            return Explanation(reason=Reason.KEY_HELD, sentence=said, waits_for=other)
+            return Explanation(
+                reason=Reason.KEY_HELD, sentence=said, waits_for=other, cures=_of_letter(other, "the dead letter")
+            )
         said = f"task {other} of {key} is running, and one of a key runs at a time"
-        return Explanation(reason=Reason.KEY_RUNNING, sentence=said, waits_for=other)
+        return Explanation(reason=Reason.KEY_RUNNING, sentence=said, waits_for=other, cures=_of_other(other))
     for head in statements["head"].run(target.execute, values):
         if (other := head["task_execution_id"]) != task.id:
             said = f"task {other} of {key} comes first; that is due at {_at(head['available_at'])}"
-            return Explanation(reason=Reason.KEY_WAITING, sentence=said, waits_for=other)
+            return Explanation(reason=Reason.KEY_WAITING, sentence=said, waits_for=other, cures=_of_other(other))
     return None
 
 
-def _limited(
+def limited(
     target: Target, settings: Mapping[str, Any], values: Mapping[str, Any], now: datetime
 ) -> Explanation | None:
+    queue = values["queue"]
     if (most := settings.get("concurrency_limit")) is not None:
         running = target.dialect.statements.count_running.run(target.execute, values)[0]["tasks"]
         if running >= most:
             said = f"its queue may run {most} at a time, and runs {running}"
-            return Explanation(reason=Reason.CONCURRENCY_LIMIT, sentence=said)
+            cures = (_cure("lift the limit", "queue", "limit", queue, "--concurrency", "none"),)
+            return Explanation(reason=Reason.CONCURRENCY_LIMIT, sentence=said, cures=cures)
     if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
         seconds = settings["rate_seconds"]
         following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)
         if following > now:
             each = f"{starts} in {_span(timedelta(seconds=seconds))}"
             said = f"its queue may start {each}; the next may start in {_span(following - now)}"
-            return Explanation(reason=Reason.RATE_LIMIT, sentence=said)
+            cures = (_cure("lift the limit", "queue", "limit", queue, "--rate", "none"),)
+            return Explanation(reason=Reason.RATE_LIMIT, sentence=said, cures=cures)
     return None
 
 
-def _unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
+def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
     """Nobody takes it, or who takes it does not know it."""
     here = [one for one in workers if one.works_on(task.queue)]
     taking = [one for one in here if one.takes(task.event_type)]
+    cures: tuple[Cure, ...] = (_another_worker(task.queue),)
     if not here:
         reason, said = Reason.NO_WORKER, f"no live worker works on its queue {task.queue!r}"
     elif not taking:
@@ -240,13 +277,17 @@ def _unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | N
         reason, said = Reason.EVENT_TYPE_UNWANTED, f"no live worker on its queue takes {what}"
     elif not any(task.task_name in one.task_names for one in taking):
         known = f"no live worker that would take it knows the task {task.task_name!r}"
-        reason, said = Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts"
+        reason, said, cures = Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", ()
     else:
         return None
-    return Explanation(reason=reason, sentence=said)
+    return Explanation(reason=reason, sentence=said, cures=cures)
 
 
-def _next(target: Target, values: Mapping[str, Any]) -> Explanation:
+def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], workers: list[LiveWorker]) -> Explanation:
+    seen_at = max(one.last_seen_at for one in workers if one.works_on(task.queue) and one.takes(task.event_type))
+    if (silent := values["now"] - seen_at) > _PRESENCE_DUE:
+        said = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
+        return Explanation(reason=Reason.DUE, sentence=said, cures=(_another_worker(task.queue),))
     before = target.dialect.statements.explaining["ahead"].run(target.execute, values)[0]["tasks"]
     many = f"more than {MOST}" if before > MOST else str(before)
     place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
@@ -255,7 +296,25 @@ def _next(target: Target, values: Mapping[str, Any]) -> Explanation:
 
 
 def _inconsistent(what: str) -> Explanation:
-    return Explanation(reason=Reason.INCONSISTENT, sentence=f"{what}; run: outboxq verify --repair")
+    cures = (_cure("put it right", "verify", "--repair"),)
+    return Explanation(reason=Reason.INCONSISTENT, sentence=f"{what}; verify and repair the tables", cures=cures)
+
+
+def _of_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
+    redrive = _cure(f"redrive {which}", "failed", "redrive", task_id)
+    return redrive, _cure(f"discard {which}", "failed", "discard", task_id)
+
+
+def _of_other(task_id: UUID) -> tuple[Cure, ...]:
+    return (_cure("see why that does not end", "task", "explain", task_id),)
+
+
+def _another_worker(queue: str) -> Cure:
+    return _cure("start a worker", "worker", "-q", queue)
+
+
+def _cure(purpose: str, *words: object) -> Cure:
+    return Cure(purpose=purpose, command=tuple(str(word) for word in words))
 
 
 def _at(moment: datetime | None) -> str:

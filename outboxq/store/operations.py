@@ -61,7 +61,7 @@ class Operations(Regaining):
         return self._move(row, using, allowed=frozenset(allowed), ask=not force)
 
     def redrive(self, task_id: UUID, *, take_key_back: bool = False, using: object = None) -> None:
-        """Run a dead letter again, from its first attempt, due now.
+        """Redrive a dead letter: run it again, from its first attempt, due now.
 
         The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again;
         where another task has taken it over and not ended, nothing is done, or, with `take_key_back`, the key is taken from

@@ -78,7 +78,7 @@ class Queues(Transactions):
             using=using,
             begin=Begin.READ,
         )
-        return [_settings(row) for row in rows]
+        return [settings_of(row) for row in rows]
 
     def _say(self, queue: str, using: object, **said: Any) -> QueueSettings:
         if not queue:
@@ -99,12 +99,12 @@ class Queues(Transactions):
                 statements.queue_forget.run(target.execute, given)
             if said.get("paused") is not True:
                 self._wake(target, [queue])
-            return _settings(row)
+            return settings_of(row)
 
         return self._run(work, using=using)
 
 
-def _settings(row: Row) -> QueueSettings:
+def settings_of(row: Row) -> QueueSettings:
     rate = None if row["rate_limit"] is None else (row["rate_limit"], timedelta(seconds=row["rate_seconds"]))
     return QueueSettings(
         queue=row["queue"],

@@ -84,10 +84,14 @@ class Registry(Transactions):
         found = self._run(lambda target: self._tell(target, "seen", values), using=using, begin=Begin.ASYNCHRONOUS)
         return bool(found)
 
-    def unregister(self, worker_id: UUID, *, using: object = None) -> None:
-        """The worker ends. Those that have not been seen for a day are forgotten with it."""
-        values = {"worker_id": identifier(worker_id)}
-        self._run(lambda target: self._tell(target, "unregister", values), using=using, begin=Begin.ASYNCHRONOUS)
+    def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
+        """The worker ends. Those that have not been seen for a day are forgotten with it.
+
+        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
+        live no more all the same.
+        """
+        values, name = {"worker_id": identifier(worker_id)}, "leave" if met_unknown else "unregister"
+        self._run(lambda target: self._tell(target, name, values), using=using, begin=Begin.ASYNCHRONOUS)
 
     def workers(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> list[LiveWorker]:
         """The workers that were seen within this time, the oldest first."""

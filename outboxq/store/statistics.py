@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
@@ -15,6 +15,7 @@ from ..model import duration
 from ..statements.statistics import PERCENTILES
 from ..target import Target
 from .base import Transactions, queue_names
+from .queues import QueueSettings, settings_of
 from .registry import LiveWorker, live_workers
 
 By = Literal["queue", "task"]
@@ -25,7 +26,7 @@ LONGEST = timedelta(days=36500)
 _LEEWAY = timedelta(minutes=2)
 """An event is numbered a little after its time is taken, and later numbers may bear earlier times: by less than this."""
 
-_COUNTS = ("ready", "delayed", "running", "failed", "completed", "failures", "cancelled", "retries")
+_COUNTS = ("ready", "retrying", "running", "failed", "completed", "failures", "cancelled", "retries")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,9 @@ class Statistics:
     ready: int = 0
     """Due now."""
     delayed: int = 0
-    """Due later, a retry included."""
+    """Due later, and not for another attempt."""
+    retrying: int = 0
+    """Due later, for another attempt."""
     running: int = 0
     failed: int = 0
     """Dead letters, whenever they failed."""
@@ -65,6 +68,10 @@ class Statistics:
     oldest_ready_age: timedelta | None = None
     paused: bool = False
     """Its queue is."""
+    concurrency: int | None = None
+    """How many tasks of its queue may run at once; None: no limit."""
+    rate: tuple[int, timedelta] | None = None
+    """How many tasks of its queue may start in such a time; None: no limit."""
     live_workers: int = 0
     """Those that work on the queue; for one task, those that know it too."""
     unknown: tuple[UnknownName, ...] = ()
@@ -132,13 +139,14 @@ class Stats(Transactions):
         for part in parts.values():
             for row in part.run(execute, values):
                 found.setdefault((row["queue"], row.get("task_name")), {}).update(row)
-        paused = {row["queue"] for row in statements.paused_queues.run(execute, {})}
+        settings = {row["queue"]: settings_of(row) for row in statements.queue_settings.run(execute, {})}
+        paused = {one.queue for one in settings.values() if one.paused_at is not None}
         if not by_task:
             for queue in paused if names is None else names:
                 found.setdefault((queue, None), {})
         workers = live_workers(target, now)
         return [
-            _statistics(key, found[key], now=now, window=window, paused=paused, workers=workers)
+            _statistics(key, found[key], now=now, window=window, settings=settings, workers=workers)
             for key in sorted(found, key=lambda key: (key[0], key[1] or ""))
         ]
 
@@ -149,7 +157,7 @@ def _statistics(
     *,
     now: datetime,
     window: timedelta,
-    paused: Iterable[str],
+    settings: Mapping[str, QueueSettings],
     workers: Sequence[LiveWorker],
 ) -> Statistics:
     queue, task_name = key
@@ -159,6 +167,7 @@ def _statistics(
     here = [worker for worker in workers if worker.works_on(queue)]
     knowing = [worker for worker in here if task_name is None or task_name in worker.task_names]
     waits = row.get("ready", 0) + row.get("delayed", 0) > 0
+    mine = settings.get(queue) or QueueSettings(queue=queue)
     return Statistics(
         queue=queue,
         task_name=task_name,
@@ -166,7 +175,10 @@ def _statistics(
         **{name: row.get(name, 0) for name in _COUNTS},
         oldest_ready_at=oldest,
         oldest_ready_age=None if oldest is None else now - oldest,
-        paused=queue in paused,
+        delayed=max(0, row.get("delayed", 0) - row.get("retrying", 0)),
+        paused=mine.paused_at is not None,
+        concurrency=mine.concurrency,
+        rate=mine.rate,
         live_workers=len(knowing),
         unknown=_unknown(queue, task_name, here) if waits else (),
         throughput=ended / window.total_seconds(),

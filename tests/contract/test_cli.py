@@ -268,7 +268,7 @@ ASKING = [
     ("status",),
     ("task", "show", NOBODY),
     ("task", "cancel", NOBODY),
-    ("task", "retry", NOBODY),
+    ("task", "redrive", NOBODY),
     ("failed", "redrive", "--all"),
     ("queue", "pause", "mail"),
     ("cleanup-events", "--older-than", "1d"),
@@ -438,13 +438,13 @@ def test_the_version_is_that_of_the_distribution():
 # -- changing ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ["show", "cancel", "retry"])
+@pytest.mark.parametrize("action", ["show", "cancel", "redrive"])
 def test_an_unknown_task_is_told_in_a_sentence(database, action):
     said = sentence(outboxq("task", action, NOBODY, url=database.url, exit_code=3))
     assert said == f"outboxq: there is no task {NOBODY}"
 
 
-@pytest.mark.parametrize("action", ["show", "cancel", "retry"])
+@pytest.mark.parametrize("action", ["show", "cancel", "redrive"])
 def test_an_id_that_is_none_is_a_wrong_usage(action):
     assert "not-an-id" in outboxq("task", action, "not-an-id", exit_code=2).stderr
 
@@ -465,13 +465,14 @@ def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):
     assert database.store.get(handle.id).status is TaskStatus.CANCELLED
 
 
-def test_retry_runs_a_dead_letter_again_and_nothing_else(database):
+@pytest.mark.parametrize("name", ["redrive", "retry"])
+def test_redrive_runs_a_dead_letter_again_and_nothing_else(database, name):
+    """`task retry` was its name before, and is not in the help."""
     task_id = failed(database)
-    assert outboxq("task", "retry", task_id, url=database.url).stdout == "Ready\n"
+    assert outboxq("task", name, task_id, url=database.url).stdout == "Ready\n"
     assert database.store.get(task_id).status is TaskStatus.READY
-    assert "is Ready and cannot be redriven" in sentence(
-        outboxq("task", "retry", task_id, url=database.url, exit_code=1)
-    )
+    assert "is Ready and cannot be redriven" in sentence(outboxq("task", name, task_id, url=database.url, exit_code=1))
+    assert "  retry " not in outboxq("task", "--help").stdout
 
 
 def test_what_has_ended_is_not_cancelled(database):

@@ -80,8 +80,12 @@ def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
     options = ("--status", "ready", "-q", "other", "--task", "tests.send", "--limit", 3)
     assert ids(outboxq(database, "task", "list", *options), 0) == [found["other"]]
     (head, row) = cells(outboxq(database, "task", "list", "--status", "Failed"))
-    assert head == ["id", "task", "queue", "status", "attempt", "created", "last error"]
-    assert (row[1:5], row[6]) == (["tests.work", "mail", "Failed", "1"], "ValueError: no")
+    assert head == ["id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error"]
+    assert (row[1:6], row[7:]) == (["tests.work", "mail", "Failed", "", "1"], ["", "ValueError: no"])
+    (_, late) = cells(outboxq(database, "task", "list", "--status", "ready", "-q", "mail"))
+    assert (late[3:5], late[7] > late[6]) == (["Ready", "delayed"], True)
+    (_, running) = cells(outboxq(database, "task", "list", "--status", "running"))
+    assert (running[3:5], running[7]) == (["Running", "running"], "")
     outboxq(database, "task", "list", "--status", "Late", exit_code=2)
 
 
@@ -139,7 +143,11 @@ def test_a_priority_out_of_its_range_is_a_wrong_usage(sqlite):
 
 def test_a_task_is_explained_in_one_sentence(database):
     task_id = failed(database)
-    (sentence,) = outboxq(database, "task", "explain", task_id).stdout.splitlines()
+    (sentence, *cures) = outboxq(database, "task", "explain", task_id).stdout.splitlines()
+    assert cures == [
+        f"  to redrive it: main failed redrive {task_id}",
+        f"  to discard it: main failed discard {task_id}",
+    ]
     assert "ValueError: no" in sentence
 
 

@@ -22,6 +22,7 @@ HEAD = [
         "queue",
         "ready",
         "delayed",
+        "retrying",
         "running",
         "failed",
         "oldest ready",
@@ -31,7 +32,7 @@ HEAD = [
         "cancelled",
     ),
     *("throughput", "failure rate", "start p50", "start p95", "start p99", "end p50", "end p95", "end p99"),
-    *("workers", "paused", "unknown"),
+    *("workers", "paused", "concurrency", "rate", "unknown"),
 ]
 
 
@@ -56,17 +57,18 @@ def fill(database):
     database.add(database.store, queue="mail", task_name="send")
     database.add(database.store, queue="mail", delay=timedelta(hours=1))
     database.store.pause("mail")
+    database.store.limit("mail", concurrency=1, rate=(5, timedelta(seconds=90)))
 
 
 def test_in_a_pipe_each_queue_is_a_line_of_tab_separated_numbers(database):
     fill(database)
     ledger, mail = lines(database)
-    assert [ledger[name] for name in HEAD[:10]] == ["ledger", "0", "0", "0", "1", "", "1", "1", "0", "0"]
+    assert [ledger[name] for name in HEAD[:11]] == ["ledger", "0", "0", "0", "0", "1", "", "1", "1", "0", "0"]
     assert (float(ledger["throughput"]), ledger["failure rate"], ledger["paused"]) == (2 / 3600, "0.5", "")
     assert 0 <= float(ledger["start p50"]) <= float(ledger["start p99"]) <= float(ledger["end p99"]) < 60
-    assert [mail[name] for name in HEAD[:5]] == ["mail", "1", "1", "0", "0"]
+    assert [mail[name] for name in HEAD[:6]] == ["mail", "1", "1", "0", "0", "0"]
     assert datetime.fromisoformat(mail["oldest ready"]).utcoffset() == timedelta(0)
-    assert [mail[name] for name in HEAD[10:]] == ["0.0", *[""] * 7, "0", "paused", ""]
+    assert [mail[name] for name in HEAD[11:]] == ["0.0", *[""] * 7, "0", "paused", "1", "5/90s", ""]
 
 
 def test_a_line_for_each_task_and_another_window(database):
@@ -88,11 +90,11 @@ def test_a_terminal_gets_a_table_in_words(database):
     code, printed = shown(command, env={**os.environ, "TERM": "dumb"}, columns=200)
     assert code == 0, printed
     seen = [line.split() for line in printed.splitlines()]
-    assert seen[0] == ["queue", "ready", "delayed", "running", "failed", "oldest", "workers"]
-    assert seen[1] == ["ledger", "0", "0", "0", "1", "0"]
-    assert seen[2][:5] == ["mail", "1", "1", "0", "0"]
-    assert re.fullmatch(r"\d+ms|\d+\.\ds", seen[2][5])
-    assert seen[2][6:] == ["0", "paused"]
+    assert seen[0] == ["queue", "ready", "delayed", "retrying", "running", "failed", "oldest", "workers"]
+    assert seen[1] == ["ledger", "0", "0", "0", "0", "1", "0"]
+    assert seen[2][:6] == ["mail", "1", "1", "0", "0", "0"]
+    assert re.fullmatch(r"\d+ms|\d+\.\ds", seen[2][6])
+    assert " ".join(seen[2][7:]) == "0 paused, limit 1 at a time, limit 5 in 90.0s"
     assert seen[3] == ["queue", "completed", "failed", "retried", "cancelled", "per", "s", "failing"]
     assert seen[4] == ["ledger", "1", "1", "0", "0", "0.000556", "50.0%"]
     assert seen[6] == [

@@ -5,17 +5,41 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import uuid4
 
+import click
 import pytest
+from sqlalchemy import event
 
+from outboxq.cli import main
 from outboxq.errors import InvalidArgument, TaskNotFound
-from outboxq.model import EventType, OnDeadLetter, Outcome
+from outboxq.model import TERMINAL, EventType, OnDeadLetter, Outcome, TaskStatus
 from outboxq.store import Reason
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
 
+WITHOUT_ENTRY = {
+    *(Reason.COMPLETED, Reason.FAILED, Reason.CANCELLED, Reason.CANCEL_REQUESTED, Reason.LEASE_ENDED),
+    *(Reason.WORKER_SILENT, Reason.RUNNING, Reason.INCONSISTENT),
+}
+_LETTER = [("failed", "redrive"), ("failed", "discard")]
+CURES = {
+    Reason.FAILED: _LETTER,
+    Reason.KEY_HELD: _LETTER,
+    Reason.CANCEL_REQUESTED: [("task", "cancel")],
+    Reason.DELAYED: [("task", "run-now")],
+    Reason.RETRY_LATER: [("task", "run-now")],
+    Reason.QUEUE_PAUSED: [("queue", "resume")],
+    Reason.KEY_RUNNING: [("task", "explain")],
+    Reason.KEY_WAITING: [("task", "explain")],
+    Reason.CONCURRENCY_LIMIT: [("queue", "limit")],
+    Reason.RATE_LIMIT: [("queue", "limit")],
+    Reason.NO_WORKER: [("worker", "-q")],
+    Reason.EVENT_TYPE_UNWANTED: [("worker", "-q")],
+    Reason.INCONSISTENT: [("verify", "--repair")],
+}
 
-def explained(database, task, reason, *words, waits_for=None):
+
+def explained(database, task, reason, *words, waits_for=None, cured=None):
     """The task's explanation is of this reason, and says these words."""
     found = database.frozen.explain(task.id)
     assert (found.reason, found.waits_for) == (reason, waits_for), found.sentence
@@ -23,6 +47,31 @@ def explained(database, task, reason, *words, waits_for=None):
         assert word in found.sentence
     assert found.sentence
     assert "None" not in found.sentence
+    assert (found.due_at is None) is (reason in WITHOUT_ENTRY)
+    for cure in found.cures:
+        exists(cure.command)
+    in_a_list(database, task, found)
+    assert [cure.command[:2] for cure in found.cures] == (cured or CURES.get(reason, []))
+
+
+def in_a_list(database, task, told):
+    """A list says the same in a word, but for a worker that is not registered: of those it knows the leases only."""
+    row = database.frozen.get(task.id)
+    outlook = database.frozen.outlooks([row]).get(task.id)
+    if row.status in TERMINAL or (told.reason is Reason.INCONSISTENT and row.status is TaskStatus.READY):
+        assert outlook is None
+    elif "not registered" not in told.sentence:
+        assert (outlook.reason, outlook.due_at) == (told.reason, told.due_at)
+
+
+def exists(words):
+    """There is such a command, and it takes these words."""
+    command, given = main, list(words)
+    if words[0] == "worker":
+        given.append("APP")
+    while isinstance(command, click.Group):
+        command = command.commands[given.pop(0)]
+    command.make_context(command.name, given, resilient_parsing=False)
 
 
 def end(database, claim, event_type, **fields):
@@ -92,7 +141,14 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
     database.frozen.seen(database.worker)  # it is there, and something in it has died
     explained(database, claim, Reason.WORKER_SILENT, *words)
     database.clock.advance(80)
-    explained(database, claim, Reason.LEASE_ENDED, "ended 1.0 s ago", "no other live worker is there")
+    explained(
+        database,
+        claim,
+        Reason.LEASE_ENDED,
+        "ended 1.0 s ago",
+        "no other live worker is there",
+        cured=[("worker", "-q")],
+    )
     at_work(database)
     explained(database, claim, Reason.LEASE_ENDED, "a live worker takes it back")
 
@@ -207,6 +263,18 @@ def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
     explained(database, handled, Reason.NO_WORKER)
 
 
+def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_while(database):
+    """They count as live for 90 s, but say every 30 s that they are there."""
+    at_work(database, queues=["default"])
+    task = database.add()
+    database.clock.advance(45)
+    explained(database, task, Reason.DUE, "the next claim takes it")
+    database.clock.advance(1)
+    at_work(database, queues=["other"])
+    words = ("it is due and free, but no worker on its queue has been seen for 46 s",)
+    explained(database, task, Reason.DUE, *words, cured=[("worker", "-q")])
+
+
 def test_what_is_due_says_how_many_are_before_it(database):
     at_work(database)
     first, second = database.add(), database.add(available_at=helpers.stale_by(database, 5))
@@ -223,9 +291,36 @@ def test_tables_that_do_not_tell_one_story_are_told(database):
     handle, claim = database.add(delay=HOUR), helpers.claimed(database)
     database.run("DELETE FROM task_outbox")
     database.run("DELETE FROM task_leases")
-    explained(database, handle, Reason.INCONSISTENT, "verify --repair")
-    explained(database, claim, Reason.INCONSISTENT, "verify --repair")
+    explained(database, handle, Reason.INCONSISTENT, "verify and repair")
+    explained(database, claim, Reason.INCONSISTENT, "verify and repair")
     database.corrupted = True
+
+
+def test_a_page_of_tasks_costs_as_many_statements_as_one_task(database):
+    at_work(database)
+    database.frozen.limit("mail", concurrency=1)
+    key = {"partition_key": "k", "queue": "mail"}
+    first = database.add(**key, delay=HOUR)
+    many = [database.add(**key).id for _ in range(5)] + [database.add(queue="mail", delay=HOUR).id for _ in range(5)]
+
+    def asked(ids):
+        rows, statements = [database.frozen.get(one) for one in ids], []
+        listener = lambda *given: statements.append(given[2])  # noqa: E731
+        event.listen(database.engine, "before_cursor_execute", listener)
+        try:
+            return database.frozen.outlooks(rows), len(statements)
+        finally:
+            event.remove(database.engine, "before_cursor_execute", listener)
+
+    _, few = asked([first.id, many[0]])
+    found, all_of_them = asked([first.id, *many])
+    assert few == all_of_them > 0
+    assert [found[one].reason for one in (first.id, *many)] == [
+        Reason.DELAYED,
+        *[Reason.KEY_WAITING] * 5,
+        *[Reason.DELAYED] * 5,
+    ]
+    assert database.frozen.outlooks([]) == {}
 
 
 def test_the_callers_transaction_is_read_if_asked(database):

@@ -48,6 +48,20 @@ def test_a_worker_of_everything_takes_everything(database):
     assert found.takes(None)
 
 
+def test_who_ends_is_gone_though_what_it_did_not_know_is_kept(database):
+    stranger = ("mail", "mail.unheard")
+    one, other = register(database), register(database)
+    database.frozen.seen(one, unknown_tasks=[stranger])
+    database.frozen.unregister(one, met_unknown=True)
+    assert ids(database) == [other]
+    assert database.rows("SELECT unknown_tasks FROM workers WHERE unknown_tasks IS NOT NULL") == [
+        ('[["mail", "mail.unheard"]]',)
+    ]
+    database.clock.advance(DAY)
+    database.frozen.unregister(other)
+    assert database.rows("SELECT count(*) FROM workers") == [(0,)]
+
+
 def test_a_worker_is_live_while_it_is_seen(database):
     first, second = register(database), register(database)
     database.clock.advance(90)

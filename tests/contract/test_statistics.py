@@ -132,7 +132,8 @@ def test_only_what_happened_in_the_window_counts_and_every_kind_of_it(database):
         database.clock.advance(2 * HOUR)
     assert last + 4 * HOUR == database.clock.now
     assert (found.completed, found.failures, found.retries, found.cancelled) == (1, 2, 1, 2)
-    assert (found.failed, found.delayed, found.failure_rate, found.throughput) == (4, 2, 2 / 3, 3 / 3600)
+    assert (found.failed, found.delayed, found.retrying) == (4, 1, 1)
+    assert (found.failure_rate, found.throughput) == (2 / 3, 3 / 3600)
     assert one(database, window=5 * HOUR).completed == 1
     assert one(database, window=50 * HOUR).completed == 2
 
@@ -240,6 +241,30 @@ def test_a_paused_queue_is_told_even_where_nothing_waits(database):
     assert [line.queue for line in database.frozen.stats(queues=["sms"])] == ["sms"]
     database.add(queue="mail", task_name="send")
     assert [line.paused for line in database.frozen.stats(by="task")] == [True, False]
+
+
+def test_what_waits_for_another_attempt_is_told_apart_from_what_is_delayed(database):
+    for delay in (HOUR, timedelta(0)):
+        database.add(queue="mail", task_name="send")
+        (claim,) = database.claim(queues=["mail"])
+        retry = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="x", delay=delay)
+        database.frozen.finish([retry])
+    database.add(queue="mail", delay=HOUR)
+    database.add(queue="sms", delay=HOUR)
+    by_queue = {line.queue: (line.ready, line.delayed, line.retrying) for line in database.frozen.stats()}
+    assert by_queue == {"mail": (1, 1, 1), "sms": (0, 1, 0)}
+    by_task = {line.task_name: line.retrying for line in database.frozen.stats(queues=["mail"], by="task")}
+    assert by_task == {"send": 1, "tests.work": 0}
+
+
+def test_the_limits_of_a_queue_are_told(database):
+    database.frozen.limit("mail", concurrency=1, rate=(5, timedelta(minutes=1)))
+    database.add(queue="mail")
+    database.add(queue="sms")
+    assert [(line.concurrency, line.rate) for line in database.frozen.stats()] == [
+        (1, (5, timedelta(minutes=1))),
+        (None, None),
+    ]
 
 
 def test_the_callers_transaction_sees_its_own_tasks(database):

@@ -149,7 +149,10 @@ def test_its_links_lead_somewhere():
 
 
 def commands(group: click.Group = main, above: str = "outboxq") -> Iterator[tuple[str, click.Command]]:
+    """All but those that are another name for one, kept for scripts, and not in the help."""
     for name, command in sorted(group.commands.items()):
+        if command.hidden:
+            continue
         yield f"{above} {name}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{above} {name}")

@@ -34,6 +34,12 @@ def flaky(ctx: TaskContext, number: int) -> None:
         raise ValueError("once")
 
 
+@outbox.task(name="faults.away", queue="faults", lease=30, retry=RetryPolicy(max_attempts=3, wait=600))
+def away() -> None:
+    """Fails, and is tried again much later."""
+    raise OSError("the server does not answer")
+
+
 @outbox.task(name="faults.slow", queue="faults", lease=2)
 def slow(ctx: TaskContext, seconds: float) -> None:
     """Runs into whatever happens next."""

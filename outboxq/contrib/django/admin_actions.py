@@ -48,7 +48,7 @@ class TaskAction:
 
 def _retry(store: Store, task_id: UUID, _who: str, using: object) -> str:
     store.redrive(task_id, using=using)
-    return "to run again, from the first attempt"
+    return "redriven, to run from the first attempt"
 
 
 def _run_now(store: Store, task_id: UUID, _who: str, using: object) -> str:
@@ -73,8 +73,8 @@ def _discard(store: Store, task_id: UUID, who: str, using: object) -> str:
 ACTIONS = (
     TaskAction(
         name="retry",
-        label="Run again (failed tasks)",
-        button="Run again",
+        label="Redrive (failed tasks)",
+        button="Redrive",
         permission="retry",
         statuses=frozenset({TaskStatus.FAILED}),
         act=_retry,

@@ -65,6 +65,10 @@ class Hand(Catalogue):
         return self._dialect.prepare(queues.settings())
 
     @cached_property
+    def beginning(self) -> Prepared:
+        return self._dialect.prepare(listing.beginning())
+
+    @cached_property
     def listed(self) -> Mapping[str, Prepared]:
         lists = {
             "finished": listing.finished(self._g),

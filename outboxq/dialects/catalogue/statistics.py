@@ -24,16 +24,13 @@ class Statistics(Catalogue):
         return self._dialect.prepare(statistics.first_of_window())
 
     @cached_property
-    def paused_queues(self) -> Prepared:
-        return self._dialect.prepare(statistics.paused())
-
-    @cached_property
     def workers(self) -> Mapping[str, Prepared]:
         g, prepare = self._g, self._dialect.prepare
         return {
             "register": prepare(registry.register(g)),
             "seen": prepare(registry.seen(g)),
             "unregister": prepare(registry.unregister(g)),
+            "leave": prepare(registry.leave(g)),
             "live": prepare(registry.live()),
             "with_unknown_tasks": prepare(registry.with_unknown_tasks()),
             "one": prepare(registry.one()),
@@ -44,6 +41,7 @@ class Statistics(Catalogue):
         prepare = self._dialect.prepare
         return {
             "entry": prepare(explaining.entry()),
+            "waiting": prepare(explaining.waiting(self._g)),
             "settings": prepare(explaining.settings()),
             "holder": prepare(explaining.holder()),
             "head": prepare(explaining.head()),

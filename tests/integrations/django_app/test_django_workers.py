@@ -57,7 +57,7 @@ def enqueue(database: Database, name: str, orders: range) -> None:
 
 
 def left(database: Database) -> int:
-    return sum(one.ready + one.delayed + one.running for one in database.store.stats())
+    return sum(one.ready + one.delayed + one.retrying + one.running for one in database.store.stats())
 
 
 def assert_each_once(database: Database, orders: int) -> None:

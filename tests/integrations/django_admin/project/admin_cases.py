@@ -315,14 +315,14 @@ class Pages(Case):
 class Actions(Case):
     def test_a_dead_letter_runs_again(self):
         one, two = self.failed(), self.failed()
-        assert self.push("retry", one) == [f"Task {one}: to run again, from the first attempt."]
-        assert self.tick("retry", two) == [f"Task {two}: to run again, from the first attempt."]
+        assert self.push("retry", one) == [f"Task {one}: redriven, to run from the first attempt."]
+        assert self.tick("retry", two) == [f"Task {two}: redriven, to run from the first attempt."]
         for task_id in (one, two):
             assert self.status(task_id) == "Ready"
             assert self.last_event(task_id).event_type is EventType.REQUEUED
             entry = LogEntry.objects.get(object_id=task_id)
             assert entry.user == self.user
-            assert "run again" in entry.get_change_message()
+            assert "redriven" in entry.get_change_message()
         assert len(LogEntry.objects.all()) == 2
 
     def test_a_delayed_task_runs_now(self):
@@ -363,7 +363,7 @@ class Actions(Case):
     def test_some_of_many_are_refused(self):
         failed, ready = [self.failed() for _ in range(3)], [self.add() for _ in range(12)]
         told = self.tick("retry", *failed, *ready)
-        assert told[0] == "3 of 15 tasks: to run again, from the first attempt."
+        assert told[0] == "3 of 15 tasks: redriven, to run from the first attempt."
         assert len([one for one in told if "is Ready and cannot be redriven" in one]) == 10
         assert told[-1] == "2 others were refused too."
         assert len(LogEntry.objects.all()) == 3
@@ -379,7 +379,7 @@ class Actions(Case):
     def test_all_that_the_list_means(self):
         failed, other = [self.failed() for _ in range(3)], self.failed(queue="mail")
         told = self.tick("retry", failed[0], query="?status=Failed&queue=default", select_across=1)
-        assert told == ["3 of 3 tasks: to run again, from the first attempt."]
+        assert told == ["3 of 3 tasks: redriven, to run from the first attempt."]
         assert self.status(other) == "Failed"
 
     def test_a_request_does_only_so_much(self):
@@ -387,7 +387,7 @@ class Actions(Case):
         with mock.patch("outboxq.contrib.django.admin_actions._AT_ONCE", 2):
             told = self.tick("retry", *failed)
         assert told == [
-            "2 of 2 tasks: to run again, from the first attempt.",
+            "2 of 2 tasks: redriven, to run from the first attempt.",
             "That were the first 2; do it again for the others.",
         ]
         assert sorted(self.status(one) for one in failed) == ["Failed", "Ready", "Ready"]

@@ -1,0 +1,37 @@
+"""How commands are typed where this one was: what one prints of another can be typed as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import click
+from click.core import ParameterSource
+
+from ..front_end import FrontEnd
+
+_known: ContextVar[FrontEnd | None] = ContextVar("outboxq_front_end", default=None)
+
+
+@contextmanager
+def typed_as(front_end: FrontEnd) -> Iterator[None]:
+    """Within this, commands are typed so: for a program whose command line click does not see, such as manage.py."""
+    token = _known.set(front_end)
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def front_end(own: str) -> FrontEnd:
+    """Return how the commands beside this one are typed; `own` is its name, with its group's: ``task explain``.
+
+    They are given the same APP if it was typed; a database's URL, which may hold a password, is not repeated.
+    """
+    if (known := _known.get()) is not None:
+        return known
+    ctx = click.get_current_context()
+    program = ctx.command_path.removesuffix(own).strip()
+    app = ctx.params.get("app") if ctx.get_parameter_source("app") is ParameterSource.COMMANDLINE else None
+    return FrontEnd(program=program or "outboxq", app=app)

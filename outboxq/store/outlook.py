@@ -1,0 +1,123 @@
+"""When the tasks of a page are due, and in a word what they wait for: with a few statements for the whole page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ..dialects import Begin, Row
+from ..model import TaskExecution, TaskStatus
+from ..statements.explaining import WAITING
+from ..target import Target
+from .base import Transactions
+from .explaining import (
+    Reason,
+    closed,
+    expired,
+    is_overdue,
+    limited,
+    not_yet,
+    unmanned,
+)
+from .registry import LiveWorker, live_workers
+from .unknown import releases_as_unknown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outlook:
+    """What lies ahead of a task that has not ended."""
+
+    reason: Reason
+    """As `explain` gives it; of a running task only what its lease tells."""
+    due_at: datetime | None = None
+    """When its outbox entry is due; None: it is not Ready."""
+
+
+class Outlooks(Transactions):
+    def outlooks(self, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
+        """The outlook of each of these tasks that is Ready or Running, by its id.
+
+        The number of statements does not grow with the tasks, only with the queues among them that have limits. A task that
+        has moved on since it was read is left out.
+        """
+        waiting = [task for task in tasks if task.status is TaskStatus.READY]
+        running = [task for task in tasks if task.status is TaskStatus.RUNNING]
+        if not waiting and not running:
+            return {}
+        return self._run(lambda target: self._outlooks(target, waiting, running), using=using, begin=Begin.SNAPSHOT)
+
+    def _outlooks(
+        self, target: Target, waiting: Sequence[TaskExecution], running: Sequence[TaskExecution]
+    ) -> Mapping[UUID, Outlook]:
+        statements = target.dialect.statements
+        now = statements.now.run(target.execute, self._values(target))[0]["now"]
+        found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
+        if waiting:
+            packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
+            rows = {row["id"]: row for row in statements.explaining["waiting"].run(target.execute, packed)}
+            page = _Page(target, waiting, rows, now)
+            found |= {
+                task.id: Outlook(reason=page.reason(task), due_at=rows[task.id]["available_at"])
+                for task in waiting
+                if task.id in rows
+            }
+        return found
+
+
+class _Page:
+    """What the rules ask of the database, read once for all."""
+
+    def __init__(self, target: Target, tasks: Sequence[TaskExecution], rows: Mapping[UUID, Row], now: datetime) -> None:
+        self._rows, self._now = rows, now
+        self._workers: list[LiveWorker] = live_workers(target, now)
+        settings = {row["queue"]: row for row in target.dialect.statements.queue_settings.run(target.execute, {})}
+        later = [(task.id, task.lease_token) for task in tasks if task.id in rows and self._due(task) > now]
+        self._given_back = releases_as_unknown(target, later) if later else {}
+        self._settings: Mapping[str, Mapping[str, Any]] = settings
+        self._limits = {
+            queue: limited(target, settings[queue], {"queue": queue}, now)
+            for queue in {task.queue for task in tasks} & settings.keys()
+        }
+
+    def reason(self, task: TaskExecution) -> Reason:
+        """By the rules of `explain`, in their order."""
+        if told := expired(task, self._now):
+            return told.reason
+        missing = unmanned(task, self._workers)
+        if missing and task.id in self._given_back:
+            return missing.reason
+        told = not_yet(task, self._due(task), self._now) or closed(
+            task.queue, self._settings.get(task.queue, {}), self._now
+        )
+        if told:
+            return told.reason
+        return self._behind(task) or _reason(self._limits.get(task.queue)) or _reason(missing) or Reason.DUE
+
+    def _due(self, task: TaskExecution) -> datetime:
+        due: datetime = self._rows[task.id]["available_at"]
+        return due
+
+    def _behind(self, task: TaskExecution) -> Reason | None:
+        row = self._rows[task.id]
+        if row["held"] is not None:
+            return Reason.KEY_HELD if row["held"] else Reason.KEY_RUNNING
+        return Reason.KEY_WAITING if row["head"] not in {None, task.id} else None
+
+
+def _reason(told: Any) -> Reason | None:
+    return None if told is None else told.reason
+
+
+def _of_lease(task: TaskExecution, now: datetime) -> Reason:
+    ends = task.lease_expires_at
+    if ends is None:
+        return Reason.INCONSISTENT
+    if ends < now:
+        return Reason.LEASE_ENDED
+    if task.cancel_requested_at is not None:
+        return Reason.CANCEL_REQUESTED
+    silent = now - (ends - timedelta(seconds=task.lease_seconds))
+    return Reason.WORKER_SILENT if is_overdue(silent, task) else Reason.RUNNING

@@ -1,0 +1,204 @@
+"""The ids of tasks: found by their beginnings, and shown so that they can be copied."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from datetime import datetime, timedelta, timezone
+from uuid import UUID, uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from outboxq.cli import main
+from outboxq.cli.tables import fitted
+from outboxq.errors import AmbiguousTask, InvalidArgument, TaskNotFound
+from outboxq.model import EventType, NewTask, Outcome
+from tests.contract import helpers
+from tests.terminal import shown
+
+TASK = UUID("01a2f3b4-5c6d-7abc-8def-0123456789ab")
+ALIKE = [UUID(f"01a2f3b4-5c6d-7abc-8def-0123456789a{last}") for last in "cdef01"]
+
+
+def outboxq(database, *words: object, exit_code: int = 0) -> Result:
+    environment = {"OUTBOXQ_DATABASE_URL": database.url}
+    result = CliRunner().invoke(main, [str(word) for word in words], env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def failed(database, **fields):
+    handle = database.add(database.store, **fields)
+    (claim,) = database.claim(store=database.store, queues=[fields.get("queue", "default")])
+    data = {"error": "ValueError: no", "exception": "builtins.ValueError"}
+    database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
+    return handle.id
+
+
+# -- finding ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", ["01a2f3", "01A2F3B4", "01a2f3b4-5", "01a2f3b4-5c6d-7abc-8def-0123456789a"])
+def test_a_task_is_found_by_the_beginning_of_its_id(database, written):
+    database.add(database.store, id=TASK)
+    for other in ("01a2f2ff-ffff-7fff-bfff-ffffffffffff", "01a2f400-0000-7000-8000-000000000000"):
+        database.add(database.store, id=UUID(other))
+    assert database.store.find(written) == TASK
+
+
+@pytest.mark.parametrize("edge", ["01a2f300-0000-7000-8000-000000000000", "01a2f3ff-ffff-7fff-bfff-ffffffffffff"])
+def test_the_first_and_the_last_of_those_that_begin_so_are_found(database, edge):
+    database.add(database.store, id=UUID(edge))
+    assert database.store.find("01a2f3") == UUID(edge)
+
+
+def test_a_whole_id_is_taken_as_it_is(database):
+    whole = uuid4()
+    for written in (str(whole), whole.hex.upper(), f"{{{whole}}}", whole.urn):
+        assert database.store.find(written) == whole
+
+
+@pytest.mark.parametrize("written", ["", "01a2f", "01-a2-f", "xyzxyz", "01a2f3%", f"{TASK}0"])
+def test_what_is_no_beginning_of_an_id_is_refused(database, written):
+    with pytest.raises(InvalidArgument, match="first 6 hex digits"):
+        database.store.find(written)
+
+
+def test_a_beginning_that_no_task_has_is_told(database):
+    database.add(database.store, id=TASK)
+    with pytest.raises(TaskNotFound, match="no task whose id begins with 01a2f4$"):
+        database.store.find("01a2f4")
+
+
+def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
+    for one in (TASK, *ALIKE[:1]):
+        database.add(database.store, id=one)
+    with pytest.raises(AmbiguousTask) as two:
+        database.store.find("01a2f3b4")
+    assert str(two.value) == (
+        f"2 tasks have an id that begins with 01a2f3b4; write more of it: {TASK} (tests.work, Ready), "
+        f"{ALIKE[0]} (tests.work, Ready)"
+    )
+    assert two.value.task_ids == (TASK, ALIKE[0])
+    for one in ALIKE[1:]:
+        database.add(database.store, id=one)
+    with pytest.raises(AmbiguousTask, match="^more than 5 tasks") as many:
+        database.store.find("01a2f3b4")
+    assert list(many.value.task_ids) == sorted([TASK, *ALIKE])[:5]
+
+
+def test_the_callers_transaction_is_read_if_asked(database):
+    with helpers.transaction(database) as connection:
+        database.store.enqueue(NewTask(id=TASK, task_name="tests.work", args="{}"), using=connection)
+        assert database.store.find("01a2f3", using=connection) == TASK
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("task", "show"), f"id\t{TASK}\n"),
+        (("task", "explain"), "no live worker"),
+        (("task", "priority", 5), "priority 5"),
+        (("task", "run-now"), "was due already"),
+        (("task", "cancel"), "Cancelled"),
+    ],
+    ids=lambda one: " ".join(map(str, one)) if isinstance(one, tuple) else "",
+)
+def test_each_command_takes_the_beginning_of_an_id(sqlite, words, said):
+    sqlite.add(sqlite.store, id=TASK)
+    group, name, *rest = words
+    assert said in outboxq(sqlite, group, name, "01a2f3", *rest).stdout
+    assert "begins with 01a2f4" in outboxq(sqlite, group, name, "01a2f4", *rest, exit_code=3).stderr
+    sqlite.add(sqlite.store, id=ALIKE[0])
+    assert "2 tasks have an id" in outboxq(sqlite, group, name, "01a2f3", *rest, exit_code=2).stderr
+    assert "first 6 hex digits" in outboxq(sqlite, group, name, "01a2f", *rest, exit_code=2).stderr
+
+
+@pytest.mark.parametrize("name", ["redrive", "discard"])
+def test_of_several_ids_nothing_is_done_unless_all_are_found(sqlite, name):
+    one, two = failed(sqlite, id=TASK), failed(sqlite, id=UUID("01a2f4b4-5c6d-7abc-8def-0123456789ab"))
+    outboxq(sqlite, "failed", name, "01a2f3", "01a2f5", exit_code=3)
+    assert sqlite.store.get(one).status == "Failed"
+    outboxq(sqlite, "failed", name, "01a2f3", "01a2f4")
+    assert {str(sqlite.store.get(task).status) for task in (one, two)} <= {"Ready", "Cancelled"}
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------
+
+
+LISTS = """
+import sys
+from outboxq.cli import main
+
+for words in (["task", "list"], ["failed", "list"], ["task", "show", sys.argv[1]]):
+    main([*words, "--url", sys.argv[2]], standalone_mode=False)
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_on_a_terminal_an_id_is_whole_and_in_one_line_and_times_are_short(sqlite, columns):
+    failed(sqlite, id=TASK, task_name="shop.tasks.send_receipt_to_customer", queue="mail")
+    command = [sys.executable, "-c", LISTS, str(TASK), sqlite.url]
+    code, printed = shown(command, env={**os.environ, "TERM": "dumb"}, columns=columns)
+    assert code == 0, printed
+    assert printed.count(str(TASK)) == 3
+    assert "+00:00" not in printed
+    assert not re.search(r"\d\d:\d\d:\d\d\.\d", printed)
+    assert all(len(line) <= columns for line in printed.splitlines()), printed
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+def test_an_id_is_whole_whatever_the_width(width):
+    moment = datetime(2026, 11, 22, 9, 40, 39, 607778, tzinfo=timezone(timedelta(hours=2)))
+    head = ("id", "task", "queue", "created", "error")
+    row = (TASK, "shop.tasks.send_receipt_to_customer", "mail", moment, "ValueError: " + "no such order " * 5)
+    screen = Console(width=width, file=io.StringIO(), markup=False)
+    screen.print(fitted(head, [row], width=width, spare=("created", "queue"), plain=str), crop=False)
+    printed = screen.file.getvalue()
+    assert str(TASK) in printed
+    assert ("2026-11-22 07:40:39" in printed) is ("created UTC" in printed) is (width >= 120)
+    assert ("mail" in printed) is (width >= 80)
+    if width >= 80:
+        assert all(len(line) <= width for line in printed.splitlines()), printed
+        assert "…" not in printed
+
+
+def test_in_a_pipe_times_keep_their_precision(sqlite):
+    failed(sqlite)
+    head, row = [line.split("\t") for line in outboxq(sqlite, "failed", "list").stdout.splitlines()]
+    assert head[0] == "failed"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+\+00:00", row[0])
+
+
+def test_a_task_is_shown_with_what_it_waits_for_and_what_its_events_say(database):
+    handle = database.add(database.store, delay=timedelta(hours=1))
+    cells = dict(
+        line.split("\t", 1) for line in outboxq(database, "task", "show", handle.id).stdout.splitlines() if line
+    )
+    assert next(iter(cells.items())) == ("id", str(handle.id))
+    assert cells["now"].startswith("it is due in ")
+    assert cells["due"] > cells["created"]
+    database.store.run_now(handle.id)
+    (claim,) = database.claim(store=database.store)
+    retry = Outcome(
+        claim=claim, event_type=EventType.RETRY_SCHEDULED, error="OSError: away", data={"error": "OSError: away"},
+        delay=timedelta(seconds=9.6),
+    )  # fmt: skip
+    database.store.finish([retry])
+    events = outboxq(database, "task", "show", handle.id).stdout.rpartition("\n\n")[2].splitlines()
+    assert events[0].split("\t") == ["time", "event", "worker", "token", "details", "error"]
+    created, _moved, claimed, retried = [line.split("\t")[4:] for line in events[1:]]
+    assert created == ["due in 1:00:00", ""]
+    assert claimed == ["attempt 1", ""]
+    assert retried == ["attempt 2, due in 9.6 s", "OSError: away"]
+    database.store.run_now(handle.id)
+    (claim,) = database.claim(store=database.store)
+    given_back = Outcome(claim=claim, event_type=EventType.RELEASED, data={"reason": "unknown task", "times": 3})
+    database.store.finish([given_back])
+    assert "reason: unknown task, 3 times in a row" in outboxq(database, "task", "show", handle.id).stdout
+    database.store.cancel(handle.id, reason="paid meanwhile")
+    assert "reason: paid meanwhile" in outboxq(database, "task", "show", handle.id).stdout

@@ -1,0 +1,164 @@
+"""Why a task does not run, as it is told while real workers live, are killed, or stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli import main
+from outboxq.model import EventType
+from outboxq.store import Reason
+from tests.faults.helpers import started_by
+from tests.waiting import until
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def told(database):
+    """Ask `outboxq task explain`: the sentence, and the commands that it names."""
+
+    def tell(task_id):
+        words = ["task", "explain", str(task_id)]
+        result = CliRunner().invoke(main, words, env={"OUTBOXQ_DATABASE_URL": database.url}, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        sentence, *cures = result.stdout.splitlines()
+        return sentence, [cure.partition(": main ")[2] for cure in cures]
+
+    return tell
+
+
+@pytest.fixture
+def put(database):
+    """Enqueue a task of the application's in a queue of its own."""
+
+    def put_task(kind, queue, *, args=None, **fields):
+        values = {"task_name": f"faults.{kind}", "queue": queue, "args": json.dumps(args or {}), **fields}
+        return database.add(database.store, **values).id
+
+    return put_task
+
+
+def reason(database, task_id):
+    return database.store.explain(task_id).reason
+
+
+def lives(worker):
+    until(worker.is_up)
+
+
+def waits(database, task_id, why):
+    until(lambda: reason(database, task_id) is why)
+
+
+def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp_path):
+    store, running = database.store, {"directory": str(tmp_path)}
+    store.pause("paused")
+    store.limit("narrow", concurrency=1)
+    store.limit("slow", rate=(1, HOUR))
+    lives(fork())
+
+    late = put("nothing", "late", args={"number": 1}, delay=HOUR)
+    sentence, cures = told(late)
+    assert sentence.startswith("it is due in ")
+    assert cures == [f"task run-now {late}"]
+
+    away = put("away", "away")
+    waits(database, away, Reason.RETRY_LATER)
+    sentence, cures = told(away)
+    assert sentence.startswith("attempt 2 is due in ")
+    assert sentence.endswith("(OSError: the server does not answer)")
+    assert cures == [f"task run-now {away}"]
+
+    first = put("wait", "narrow", args=running)
+    until(lambda: started_by(tmp_path))
+    second = put("wait", "narrow", args=running)
+    assert told(second) == ("its queue may run 1 at a time, and runs 1", ["queue limit narrow --concurrency none"])
+    (tmp_path / "go").touch()
+    until(lambda: store.get(second).completed_at and store.get(first).completed_at)
+
+    used = put("nothing", "slow", args={"number": 1})
+    until(lambda: store.get(used).completed_at)
+    spare = put("nothing", "slow", args={"number": 2})
+    sentence, cures = told(spare)
+    assert sentence.startswith("its queue may start 1 in 1 h; the next may start in ")
+    assert cures == ["queue limit slow --rate none"]
+
+    head = put("nothing", "keyed", args={"number": 1}, partition_key="k", delay=HOUR)
+    behind = put("nothing", "keyed", args={"number": 2}, partition_key="k")
+    sentence, cures = told(behind)
+    assert f"task {head} of its partition key 'k' comes first" in sentence
+    assert cures == [f"task explain {head}"]
+
+    still = put("nothing", "paused", args={"number": 1})
+    sentence, cures = told(still)
+    assert sentence.startswith("its queue is paused since ")
+    assert cures == ["queue resume paused"]
+    CliRunner().invoke(main, cures[0].split(), env={"OUTBOXQ_DATABASE_URL": database.url})
+    until(lambda: store.get(still).completed_at)
+
+
+def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
+    lives(fork(unknown_task_delay=600))
+    stranger = put("unheard", "faults")
+    until(lambda: EventType.RELEASED in [event.event_type for event in database.store.history(stranger)])
+    waits(database, stranger, Reason.TASK_UNKNOWN)
+    sentence, cures = told(stranger)
+    assert "no live worker that would take it knows the task 'faults.unheard'; import its module" in sentence
+    assert "given back as unknown" in sentence
+    assert cures == []
+
+
+def test_without_a_worker_one_is_to_be_started(database, put, told):
+    task_id = put("nothing", "faults", args={"number": 1})
+    assert told(task_id) == ("no live worker works on its queue 'faults'", ["worker APP -q faults"])
+
+
+def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, fork, tmp_path):
+    lives(fork())
+    first = put("wait", "faults", args={"directory": str(tmp_path)}, partition_key="k")
+    until(lambda: started_by(tmp_path))
+    second = put("nothing", "faults", args={"number": 2}, partition_key="k")
+    sentence, cures = told(second)
+    assert sentence == f"task {first} of its partition key 'k' is running, and one of a key runs at a time"
+    assert cures == [f"task explain {first}"]
+    (tmp_path / "go").touch()
+    until(lambda: database.store.get(second).completed_at)
+
+
+def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(database, put, told, fork, tmp_path):
+    task_id = put("wait", "faults", args={"directory": str(tmp_path)}, lease=timedelta(seconds=3))
+    worker = fork(heartbeat=None)
+    until(lambda: started_by(tmp_path))
+    assert reason(database, task_id) is Reason.RUNNING
+    worker.send(signal.SIGKILL)
+    worker.wait()
+    waits(database, task_id, Reason.WORKER_SILENT)
+    assert "has not extended its lease for" in told(task_id)[0]
+    waits(database, task_id, Reason.LEASE_ENDED)
+    sentence, cures = told(task_id)
+    assert "no other live worker is there to take it back; start one" in sentence
+    assert cures == ["worker APP -q faults"]
+    lives(fork())
+    assert reason(database, task_id) in {Reason.LEASE_ENDED, Reason.RUNNING, Reason.DUE}
+    (tmp_path / "go").touch()
+    until(lambda: database.store.get(task_id).completed_at)
+
+
+@pytest.mark.parametrize("met", ["nothing", "a task that it does not know"])
+def test_a_worker_that_has_stopped_is_gone_at_once(database, put, told, fork, met):
+    worker = fork()
+    lives(worker)
+    if met != "nothing":
+        put("unheard", "faults")
+        until(lambda: any(one.unknown_tasks for one in database.store.workers()))
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert database.store.workers() == []
+    task_id = put("nothing", "faults", args={"number": 1})
+    assert told(task_id) == ("no live worker works on its queue 'faults'", ["worker APP -q faults"])
+    assert [queue.live_workers for queue in database.store.stats()] == [0]

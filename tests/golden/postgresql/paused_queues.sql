@@ -1,3 +1,0 @@
-SELECT queue_settings.queue
-FROM queue_settings
-WHERE queue_settings.paused_at IS NOT NULL
