@@ -24,6 +24,8 @@ from ..host import Host
 from ..outbox import Outbox
 from ..sessions import Scope, scope_of
 from ..store import Store
+from ..target import Target
+from .upgrading import upgraded_by
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -128,7 +130,7 @@ class Outboxq(Outbox):
         if self._session is not None:
             scope_of(self._session)  # or it is refused here
         if url is not None:
-            return Application(store=Store(make_engine(url), schema=self.schema), session=self._session)
+            return Application(store=_FlaskStore(make_engine(url), schema=self.schema), session=self._session)
         if db is None or self._session is not None:
             if key is not None:
                 raise ConfigurationError("OUTBOXQ_BIND_KEY is a bind of Flask-SQLAlchemy: call db.init_app(app) first")
@@ -143,7 +145,7 @@ class Outboxq(Outbox):
         if key not in engines:
             raise ConfigurationError(f"OUTBOXQ_BIND_KEY: Flask-SQLAlchemy has no bind {key!r}; see SQLALCHEMY_BINDS")
         engine = engines[key]
-        store = Store(engine, schema=self.schema)
+        store = _FlaskStore(engine, schema=self.schema)
         if engine.url.get_backend_name() == "sqlite" and app.config["OUTBOXQ_CONFIGURE_SQLITE"]:
             configure_sqlite(engine)
         scope_of(db.session)
@@ -213,6 +215,14 @@ class FlaskHost(Host):
             return
         with application.scope.unit(store, within=within, home=application.engine) as joined:
             yield joined
+
+
+class _FlaskStore(Store):
+    """An application's own."""
+
+    def _check_schema(self, target: Target) -> None:
+        with upgraded_by("flask outboxq upgrade"):
+            super()._check_schema(target)
 
 
 class _Nowhere(Store):

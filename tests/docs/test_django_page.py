@@ -115,12 +115,15 @@ def test_the_page_works_from_top_to_bottom(site):
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    _, _, migrated, ordered, worked, status, pruned, tested = done.stdout.split("$ ")
+    _, _, migrated, ordered, worked, status, listed, failed, paused, resumed, pruned, tested = done.stdout.split("$ ")
     assert "outboxq.0001_initial... OK" in migrated
     assert ordered.endswith("1\n")
     for task in ("book", "send_receipt"):
         assert f"shop.tasks.{task}): task_completed" in worked
     assert [line.split("\t")[0] for line in status.splitlines()[1:]] == ["queue", "ledger", "mail"]
+    assert "shop.tasks.send_receipt\tmail\tCompleted" in listed
+    assert "failed\tid\ttask" in failed
+    assert ["mail\t20" in said for said in (paused, resumed)] == [True, False]
     assert "0 tasks were deleted" in pruned
     assert "\nOK\n" in tested
 

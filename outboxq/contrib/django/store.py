@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Self
 
 import psycopg
-from django.db import Error, connections
+from django.db import DEFAULT_DB_ALIAS, Error, connections
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from ...engine import reserve
-from ...errors import InvalidTarget, SchemaOutOfDate
+from ...errors import InvalidTarget
 from ...privileges import Feature
 from ...store import Store
 from ...target import DjangoTarget, Target, target_of
+from ..upgrading import upgraded_by
 from .engine import engine_of
 
 
@@ -26,6 +27,7 @@ class DjangoStore(Store):
         """`alias` None: one of a worker's own, made from another's engine."""
         super().__init__(engine, **options)
         self.alias = alias
+        self._migrated = alias
         self._making = threading.Lock()
 
     @property
@@ -48,6 +50,11 @@ class DjangoStore(Store):
         """As `ensure_current`, on Django's connection, which must be inside `atomic()`."""
         self._check_schema(target_of(self.alias, schema=self.schema))
 
+    def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
+        made = super().reserved(gone, hurried=hurried)
+        made._migrated = self._migrated  # noqa: SLF001 - of the same class
+        return made
+
     def _reserve(self) -> Engine:
         return super()._reserve() if self.alias is None else reserve(engine_of(self.alias))
 
@@ -69,12 +76,9 @@ class DjangoStore(Store):
             )
 
     def _check_schema(self, target: Target) -> None:
-        try:
+        database = "" if self._migrated in (None, DEFAULT_DB_ALIAS) else f" --database {self._migrated}"
+        with upgraded_by(f"manage.py migrate{database}"):
             super()._check_schema(target)
-        except SchemaOutOfDate as error:
-            if error.code_is_older:  # no migration helps
-                raise
-            raise SchemaOutOfDate(f"{error} (in Django: manage.py migrate)") from None
 
 
 def _place(connection: Any) -> list[Any]:
