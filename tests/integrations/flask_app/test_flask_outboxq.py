@@ -141,6 +141,27 @@ def test_a_task_is_enqueued_in_the_transaction_of_the_request(end, shop, app, da
     assert database.rows('SELECT count(*) FROM "order"') == [(count,)]
 
 
+def test_a_context_that_stays_pushed_is_the_requests_and_keeps_its_transaction_open(shop, app):
+    """So docs/flask.md asks tests for none around their requests, and examples/flask_shop has none."""
+    sessions = []
+
+    @app.post("/orders")
+    def order():
+        sessions.append(shop.db.session())
+        shop.receipt.enqueue(1)
+        abort(409)
+
+    client = app.test_client()
+    with app.app_context():
+        assert client.post("/orders").status_code == 409
+        assert sessions == [shop.db.session()]
+        assert len(shop.outbox.store.tasks(using=shop.db.session)) == 1, "what was refused is not rolled back"
+    assert client.post("/orders").status_code == 409
+    assert not sessions[1].in_transaction()
+    with app.app_context():
+        assert shop.outbox.store.tasks() == []
+
+
 def test_what_is_enqueued_in_a_savepoint_goes_with_it(shop, app, database):
     with app.app_context():
         with pytest.raises(ZeroDivisionError), shop.db.session.begin_nested():
