@@ -1,57 +1,65 @@
-"""outboxq: a transactional outbox and task queue in your own database."""
+"""outboxq: a transactional outbox and task queue in your own database.
+
+Each name is imported when it is first used: a process that only enqueues does not pay for the worker, and `outboxq --help` not
+for SQLAlchemy.
+"""
 
 from __future__ import annotations
 
-from .context import TaskContext
-from .distributor import PostgresDistributor, SqliteDistributor, WorkDistributor, create_work_distributor
-from .engine import configure_sqlite
-from .errors import (
-    ConfigurationError,
-    DuplicateTask,
-    FileUnusable,
-    InvalidArgument,
-    InvalidCall,
-    InvalidTarget,
-    InvalidTransition,
-    LeaseLost,
-    OutboxqError,
-    PayloadError,
-    ReadOnly,
-    SchemaOutOfDate,
-    TaskNotFound,
-    UnknownTask,
-    UnsupportedDatabase,
-)
-from .folding import Fold
-from .model import (
-    Cancel,
-    EventType,
-    ExecutionEvent,
-    Handle,
-    OnConflict,
-    OnDeadLetter,
-    Retry,
-    Snooze,
-    TaskExecution,
-    TaskStatus,
-)
-from .outbox import Outbox
-from .retry import RetryPolicy
-from .store import (
-    Attempt,
-    DeadLetter,
-    Explanation,
-    LiveWorker,
-    QueueSettings,
-    Reason,
-    Statistics,
-    Store,
-    TailCursor,
-    Violation,
-)
-from .subscriptions import Emitted, Subscription
-from .task import Task
-from .worker import Worker
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .context import TaskContext
+    from .distributor import PostgresDistributor, SqliteDistributor, WorkDistributor, create_work_distributor
+    from .engine import configure_sqlite
+    from .errors import (
+        ConfigurationError,
+        DuplicateTask,
+        FileUnusable,
+        InvalidArgument,
+        InvalidCall,
+        InvalidTarget,
+        InvalidTransition,
+        LeaseLost,
+        OutboxqError,
+        PayloadError,
+        ReadOnly,
+        SchemaOutOfDate,
+        TaskNotFound,
+        UnknownTask,
+        UnsupportedDatabase,
+    )
+    from .folding import Fold
+    from .model import (
+        Cancel,
+        EventType,
+        ExecutionEvent,
+        Handle,
+        OnConflict,
+        OnDeadLetter,
+        Retry,
+        Snooze,
+        TaskExecution,
+        TaskStatus,
+    )
+    from .outbox import Outbox
+    from .retry import RetryPolicy
+    from .store import (
+        Attempt,
+        DeadLetter,
+        Explanation,
+        LiveWorker,
+        QueueSettings,
+        Reason,
+        Statistics,
+        Store,
+        TailCursor,
+        Violation,
+    )
+    from .subscriptions import Emitted, Subscription
+    from .task import Task
+    from .worker import Worker
 
 __all__ = [
     "Attempt",  # what Store.attempts() returns
@@ -103,3 +111,73 @@ __all__ = [
     "configure_sqlite",
     "create_work_distributor",
 ]
+
+_HOMES = {
+    "TaskContext": "context",
+    "PostgresDistributor": "distributor",
+    "SqliteDistributor": "distributor",
+    "WorkDistributor": "distributor",
+    "create_work_distributor": "distributor",
+    "configure_sqlite": "engine",
+    "ConfigurationError": "errors",
+    "DuplicateTask": "errors",
+    "FileUnusable": "errors",
+    "InvalidArgument": "errors",
+    "InvalidCall": "errors",
+    "InvalidTarget": "errors",
+    "InvalidTransition": "errors",
+    "LeaseLost": "errors",
+    "OutboxqError": "errors",
+    "PayloadError": "errors",
+    "ReadOnly": "errors",
+    "SchemaOutOfDate": "errors",
+    "TaskNotFound": "errors",
+    "UnknownTask": "errors",
+    "UnsupportedDatabase": "errors",
+    "Fold": "folding",
+    "Cancel": "model",
+    "EventType": "model",
+    "ExecutionEvent": "model",
+    "Handle": "model",
+    "OnConflict": "model",
+    "OnDeadLetter": "model",
+    "Retry": "model",
+    "Snooze": "model",
+    "TaskExecution": "model",
+    "TaskStatus": "model",
+    "Outbox": "outbox",
+    "RetryPolicy": "retry",
+    "Attempt": "store",
+    "DeadLetter": "store",
+    "Explanation": "store",
+    "LiveWorker": "store",
+    "QueueSettings": "store",
+    "Reason": "store",
+    "Statistics": "store",
+    "Store": "store",
+    "TailCursor": "store",
+    "Violation": "store",
+    "Emitted": "subscriptions",
+    "Subscription": "subscriptions",
+    "Task": "task",
+    "Worker": "worker",
+}
+"""The module of each name."""
+
+if not TYPE_CHECKING:  # which would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+            globals()[name] = found
+            return found
+        if not name.startswith("_"):
+            try:
+                return import_module(f".{name}", __name__)  # `outboxq.model`, without an import of it
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":
+                    raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -25,6 +25,7 @@ from .failpoints import Reach, unarmed
 from .handback import Handback
 from .handling import Handling
 from .host import Host
+from .introduction import Introduction
 from .maintenance import Held, Leases, Loop, Presence, partitions_pause
 from .model import duration
 from .privileges import Role
@@ -181,6 +182,16 @@ class Worker:
             Loop("known-again", self._known_again.run_once, self._known_again.pause, self._die),
         ]
         self._leases.changed, self._unknown.changed = self._loops[0].look, self._loops[_PRESENCE].look
+        self._introduction = Introduction(
+            store=store,
+            queues=names,
+            event_types=patterns,
+            concurrency=size,
+            hears=self._distributor.means,
+            task_names=sorted(task_names),
+        )
+        self.introduces_itself = True
+        """It says in the log where it works, on what, and how it hears of it. False: only that it has started."""
         self._claimer: Claimer | None = None  # until started
         self._starting = threading.Lock()
 
@@ -258,6 +269,7 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
+        self._application.ensure_file()
         self._application.ensure_permitted(Role.WORKER)
         self._application.ensure_current()
         self._application.ensure_primary()
@@ -293,7 +305,7 @@ class Worker:
             burst=burst,
             **self._claimer_options,
         )
-        log.info("worker %s (%s) started", self.label, self.id)
+        self._introduction.say(self.label, self.id, in_full=self.introduces_itself)
         self._distributor.start()
         self._crew.start()
         for thread in (self._completer, *self._loops, self._claimer):

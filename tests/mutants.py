@@ -26,6 +26,30 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a command that is told of no database goes on",
+        "outboxq/cli/database.py",
+        (("    if url is None and chosen is None:\n", "    if False:\n"),),
+        ("tests/contract/test_cli_database.py",),
+    ),
+    Mutant(
+        "a command that looks makes the SQLite file",
+        "outboxq/store/base.py",
+        (("        self.ensure_file()\n        with self._naming_rights()", "        with self._naming_rights()"),),
+        ("tests/contract/test_cli_database.py",),
+    ),
+    Mutant(
+        "the list of commands imports all of them",
+        "outboxq/cli/groups.py",
+        (("        return self.places[name].sentence\n", "        return sentence_of(self.commands[name])\n"),),
+        ("tests/unit/test_startup.py",),
+    ),
+    Mutant(
+        "every process of a fleet says where all of them work",
+        "outboxq/cli/supervisor.py",
+        (('        return {} if introduces_all else {INTRODUCED: "1"}\n', "        return {}\n"),),
+        ("tests/contract/test_worker_introduction.py",),
+    ),
+    Mutant(
         "the fence does not check the token",
         "outboxq/statements/ends.py",
         (

@@ -23,9 +23,12 @@ from sqlalchemy.orm import Session
 
 from .. import migrations
 from ..errors import TaskNotFound
+from ..forks import CAN_FORK
 from ..model import EventType, TaskStatus
 from ..store import Statistics
 from . import shop
+from .console import EXIT_USAGE, fail, speaking_plainly
+from .database import Given, is_said
 
 PATIENCE = 28.0
 """Seconds after which the demo gives up."""
@@ -46,6 +49,22 @@ class Day:
     killed: int | None = None
     exit_codes: list[int] = field(default_factory=list)
     seconds: float = 0.0
+
+
+@click.command()
+@click.option("--url", envvar="OUTBOXQ_DATABASE_URL", help="A database to use instead of a fresh SQLite file.")
+@click.option(
+    "--orders", default=120, show_default=True, type=click.IntRange(20, 5000), help="How many orders to place."
+)
+@click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 8), help="How many worker processes.")
+@click.pass_context
+def demo(context: click.Context, /, url: str | None, orders: int, workers: int) -> None:
+    """Run a small shop for a few seconds, kill a worker, and check that nothing was lost."""
+    if not CAN_FORK:
+        fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
+    upgrade = None if url is None else Given(url=url, from_environment=not is_said(context, "url")).upgrade
+    with speaking_plainly(upgrade):
+        sys.exit(run(url, orders=orders, workers=workers))
 
 
 def run(url: str | None, *, orders: int, workers: int) -> int:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .groups import Group, sentence_of
+
 if TYPE_CHECKING:
     from ..store import Store
 
@@ -38,7 +40,7 @@ class Frame:
     """The names of commands that make no sense there, each with what to run instead."""
 
 
-class FramedGroup(click.Group):
+class FramedGroup(Group):
     """A group with the commands of another one, in a frame. Groups among them are framed too."""
 
     def __init__(
@@ -60,6 +62,10 @@ class FramedGroup(click.Group):
         if not isinstance(found, click.Group):
             return None if found is None else framed(found, self._frame)
         return FramedGroup(lambda: found, self._frame, is_root=False, name=found.name, help=found.help)
+
+    def sentence(self, name: str) -> str:
+        command = self.get_command(click.Context(self), name)
+        return "" if command is None else sentence_of(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -10,6 +10,7 @@ import click
 
 from ..store import QueueSettings, Store
 from .console import database_options, span, table
+from .groups import Group
 
 Rate = tuple[int, timedelta] | None | EllipsisType
 
@@ -33,7 +34,7 @@ def _concurrency(_context: click.Context, _parameter: click.Parameter, value: st
     return int(value)
 
 
-@click.group()
+@click.group(cls=Group)
 def queue() -> None:
     """Pause a queue, limit it, or say how its keys are run."""
 

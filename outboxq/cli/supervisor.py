@@ -23,6 +23,9 @@ from .lifeline import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")
 
+INTRODUCED = "OUTBOXQ_WORKER_INTRODUCED"
+"""In the environment of a process for which another one has said where it works and on what."""
+
 SETTLED = 10.0
 """Seconds after which a process has started well: when it dies now, it is replaced at once."""
 
@@ -63,7 +66,10 @@ class Supervisor:
         self._recycles = recycles
         self._reloads = reloads
         each = [environment for environment in environments for _ in range(processes)]
-        self._children = [_Child(number, environment) for number, environment in enumerate(each, 1)]
+        self._children = [
+            _Child(number, environment, introduces_all=number % processes == 1 % processes)
+            for number, environment in enumerate(each, 1)
+        ]
         # What happens is put here by the threads that wait for it, and done in `run`, one thing after another.
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._signals: list[int] = []
@@ -162,7 +168,7 @@ class Supervisor:
             # In a session of its own: a terminal's Ctrl-C reaches it through us, and so once.
             process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command(child.lifeline.descriptor),
-                env={**os.environ, **child.environment.variables},
+                env={**os.environ, **child.environment.variables, **self._manners(child)},
                 pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )
@@ -180,6 +186,11 @@ class Supervisor:
             self._events.put(partial(self._ended, child, code))
 
         threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
+
+    def _manners(self, child: _Child) -> dict[str, str]:
+        """One process of each database says where they all work and on what; after a reload again, which may have changed it."""
+        introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
+        return {} if introduces_all else {INTRODUCED: "1"}
 
     def _ended(self, child: _Child, code: int) -> None:
         child.process = None
@@ -296,6 +307,8 @@ class _Child:
 
     number: int
     environment: Environment
+    introduces_all: bool
+    """It speaks for all of its environment."""
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0

@@ -9,11 +9,12 @@ import click
 from ..model import TaskStatus
 from ..store import Store
 from .console import database_options, say, table, take_key_back
+from .groups import Group
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
 
 
-@click.group()
+@click.group(cls=Group)
 def task() -> None:
     """Look at tasks, or change one."""
 

@@ -220,8 +220,12 @@ class FlaskHost(Host):
 class _FlaskStore(Store):
     """An application's own."""
 
+    def ensure_file(self) -> None:
+        with upgraded_by(_UPGRADE):
+            super().ensure_file()
+
     def _check_schema(self, target: Target) -> None:
-        with upgraded_by("flask outboxq upgrade"):
+        with upgraded_by(_UPGRADE):
             super()._check_schema(target)
 
 
@@ -233,6 +237,7 @@ class _Nowhere(Store):
         raise ConfigurationError(f"this outbox is in the database of a Flask application; {_PUSH}")
 
 
+_UPGRADE = "flask outboxq upgrade"
 _PUSH = "push an application's context: with app.app_context():"
 _SAY = (
     "write using(session) with the session or connection whose transaction it is, or using(outbox) for one of its own"

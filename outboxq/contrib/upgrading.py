@@ -14,7 +14,4 @@ def upgraded_by(command: str) -> Iterator[None]:
     try:
         yield
     except SchemaOutOfDate as error:
-        if error.code_is_older:  # no migration helps
-            raise
-        fault = str(error).partition("; run: ")[0]
-        raise SchemaOutOfDate(f"{fault}; run: {command}") from None
+        raise error.mended_by(command) from None

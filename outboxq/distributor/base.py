@@ -26,6 +26,10 @@ class WorkDistributor(Protocol):
     @property
     def health(self) -> Health: ...
 
+    @property
+    def means(self) -> str:
+        """The way it is meant to notice work, in words, as the predicate of a sentence about the worker."""
+
     def start(self) -> None:
         """Begin to notice work. `wait_for_work` before that only waits."""
 

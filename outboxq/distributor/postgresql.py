@@ -90,6 +90,11 @@ class PostgresDistributor:
     def health(self) -> Health:
         return self._listener.health if self._listens else Health(listening=False, error="notifications are off")
 
+    @property
+    def means(self) -> str:
+        seconds = f"every {self._poll:g} s"
+        return f"is notified of new tasks, and looks {seconds}" if self._listens else f"polls {seconds}"
+
     def start(self) -> None:
         if self._listens and not self._closed and self._listener.ident is None:
             self._listener.start()

@@ -73,6 +73,11 @@ class SqliteDistributor:
     def health(self) -> Health:
         return Health(listening=self._connection is not None, connections=int(self._connection is not None))
 
+    @property
+    def means(self) -> str:
+        seconds = f"every {self._poll:g} s"
+        return f"watches the file for new tasks, and looks {seconds}" if self._watches else f"polls {seconds}"
+
     def start(self) -> None:
         with self._lock:
             if self._closed or self._connection is not None or not self._watches:

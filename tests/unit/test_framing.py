@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
+from outboxq.cli.database import OPTIONS
 from outboxq.cli.framing import WHERE, Frame, FramedGroup, program
 from outboxq.contrib import flask_commands
 
@@ -48,6 +49,10 @@ def test_no_command_of_flask_asks_for_the_database_and_each_has_the_other_parame
             assert names == {one.name for one in ours[path].params} - WHERE, path
         assert not names & WHERE, path
         assert command.get_short_help_str() not in ("", "()"), path
+
+
+def test_what_says_where_the_tables_are_is_all_that_is_left_out():
+    assert OPTIONS | {"database_urls"} == WHERE
 
 
 def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_is_typed_in():

@@ -46,6 +46,10 @@ class DjangoStore(Store):
             return True
         return super().may_pass(DBAPIError("", None, cause) if isinstance(cause, Exception) else error)
 
+    def ensure_file(self) -> None:
+        with upgraded_by(self._migrate):
+            super().ensure_file()
+
     def ensure_current_on_django(self) -> None:
         """As `ensure_current`, on Django's connection, which must be inside `atomic()`."""
         self._check_schema(target_of(self.alias, schema=self.schema))
@@ -76,9 +80,13 @@ class DjangoStore(Store):
             )
 
     def _check_schema(self, target: Target) -> None:
-        database = "" if self._migrated in (None, DEFAULT_DB_ALIAS) else f" --database {self._migrated}"
-        with upgraded_by(f"manage.py migrate{database}"):
+        with upgraded_by(self._migrate):
             super()._check_schema(target)
+
+    @property
+    def _migrate(self) -> str:
+        other = "" if self._migrated in {None, DEFAULT_DB_ALIAS} else f" --database {self._migrated}"
+        return f"manage.py migrate{other}"
 
 
 def _place(connection: Any) -> list[Any]:

@@ -529,7 +529,7 @@ def test_a_database_without_tables_is_its_own_exit_code(tmp_path):
     with closing(Shop()) as shop:
         app = shop.app(f"sqlite:///{tmp_path / 'empty.db'}")
         for command in (["worker"], ["status"], ["task", "list"]):
-            result = app.test_cli_runner().invoke(args=["outboxq", *command])
+            result = app.test_cli_runner().invoke(args=["outboxq", *command], prog_name="flask")
             assert (result.exit_code, "run: flask outboxq upgrade\n" in result.output) == (4, True)
         with app.app_context(), pytest.raises(SchemaOutOfDate, match="run: flask outboxq upgrade$"):
             shop.receipt.enqueue(1)

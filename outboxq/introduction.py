@@ -1,0 +1,65 @@
+"""What a worker says of itself when it starts: all that is asked first where a task does not run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from .store import Store
+
+log = logging.getLogger("outboxq.worker")
+
+_MOST = 10
+"""So many names are written out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Introduction:
+    """Where a worker works, on what, and how it hears of new tasks."""
+
+    store: Store
+    queues: Sequence[str] | None
+    event_types: Sequence[str] | None
+    concurrency: int
+    hears: str
+    task_names: Sequence[str]
+
+    def say(self, label: str, worker_id: UUID, *, in_full: bool) -> None:
+        """Log that the worker has started, and `in_full` all the rest, for programs as fields of the record."""
+        if in_full:
+            log.info("worker %s (%s) started %s", label, worker_id, self, extra=self.fields)
+        else:
+            log.info("worker %s (%s) started", label, worker_id)
+
+    def __str__(self) -> str:
+        where = self.store.dialect.place(self.store.bound_engine.url, lambda: None)
+        queues = "all queues" if self.queues is None else f"the {_counted(self.queues, 'queue')}"
+        events = "" if self.event_types is None else f", only tasks of the events {_named(self.event_types)}"
+        known = f"knows {_counted(self.task_names, 'task')}" if self.task_names else "knows no task"
+        return f"on {where}: {queues}{events}, {self.concurrency} at once; {self.hears}; {known}"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The same for programs that read the log."""
+        return {
+            "database": self.store.dialect.address(self.store.bound_engine.url),
+            "schema": self.store.schema,
+            "queues": self.queues,
+            "event_types": self.event_types,
+            "concurrency": self.concurrency,
+            "hears": self.hears,
+            "tasks": len(self.task_names),
+            "task_names": self.task_names[:_MOST],
+        }
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    return f"{noun} {names[0]}" if len(names) == 1 else f"{len(names)} {noun}s {_named(names)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    left = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {left} more" if left > 0 else "")

@@ -1,0 +1,132 @@
+"""The first line of a worker: where it works, on what, and how it hears of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outboxq import Outbox
+from outboxq.cli.supervisor import Environment, Supervisor
+from tests.contract.helpers import called
+
+APPLICATION = """
+from outboxq import Outbox
+
+outbox = Outbox()
+
+
+@outbox.task(name="shop.charge")
+def charge() -> None: ...
+
+
+@outbox.task(name="shop.bill")
+def bill() -> None: ...
+"""
+
+
+def introduced(database, caplog, *, tasks=(), schema=None, **options):
+    """The record of a worker that has started."""
+    outbox = Outbox(database.url)
+    for name in tasks:
+        outbox.task(name=name)(lambda: None)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "outboxq.worker"):
+        worker = outbox.worker(**options)
+        assert worker.run(burst=True) == 0
+    outbox.store.bound_engine.dispose()
+    (record,) = [record for record in caplog.records if ") started" in record.getMessage()]
+    assert record.levelno == logging.INFO
+    return record, record.getMessage().partition(f"worker {worker.label} ({worker.id}) started ")[2]
+
+
+USUAL = {
+    "sqlite": "watches the file for new tasks, and looks every 0.5 s",
+    "postgresql": "is notified of new tasks, and looks every 30 s",
+}
+
+
+def test_a_worker_says_where_it_works_on_what_and_how_it_hears_of_it(database, caplog):
+    record, said = introduced(database, caplog, tasks=["shop.charge", "shop.bill"])
+    usual = USUAL[database.name]
+    assert said == f"on {called(database.url)}: all queues, 8 at once; {usual}; knows 2 tasks shop.bill, shop.charge"
+    told = {
+        name: getattr(record, name) for name in ("queues", "event_types", "concurrency", "hears", "tasks", "task_names")
+    }
+    assert told == {
+        "queues": None,
+        "event_types": None,
+        "concurrency": 8,
+        "hears": usual,
+        "tasks": 2,
+        "task_names": ["shop.bill", "shop.charge"],
+    }
+    assert record.database in called(database.url)
+
+
+def test_a_worker_says_what_it_is_limited_to(database, caplog):
+    options = {"queues": ["mail"], "event_types": ["order.*", "user.new"], "concurrency": 1, "poll": 2.5}
+    _, said = introduced(database, caplog, tasks=["shop.charge"], notifications=False, **options)
+    assert said.partition(": ")[2] == (
+        "the queue mail, only tasks of the events order.*, user.new, 1 at once; polls every 2.5 s; knows task shop.charge"
+    )
+
+
+def test_of_many_names_the_first_are_said(sqlite, caplog):
+    names = [f"shop.task{number:02}" for number in range(12)]
+    record, said = introduced(sqlite, caplog, tasks=names, queues=[f"q{number}" for number in range(3)])
+    assert ": the 3 queues q0, q1, q2, " in said
+    assert said.endswith(f"knows 12 tasks {', '.join(names[:10])} and 2 more")
+    assert (record.tasks, record.task_names) == (12, names[:10])
+
+
+def test_a_worker_that_knows_no_task_says_so(sqlite, caplog):
+    assert introduced(sqlite, caplog)[1].endswith("; knows no task")
+
+
+def test_no_password_is_said(postgresql, caplog, monkeypatch):
+    from sqlalchemy.engine import make_url
+
+    url = make_url(postgresql.url).set(password="s3cr3t-canary")  # which the server does not ask for
+    monkeypatch.setattr(postgresql, "url", url.render_as_string(hide_password=False))
+    record, said = introduced(postgresql, caplog)
+    assert "s3cr3t" not in said + str(record.database)
+    assert ":***@" in said
+
+
+def test_several_processes_say_it_once(sqlite, tmp_path):
+    (tmp_path / "app.py").write_text(APPLICATION)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
+    done = subprocess.run(
+        [sys.executable, "-m", "outboxq", "worker", "app", "--processes", "2", "--burst", "--log-format", "json"],
+        cwd=tmp_path,
+        env={**environment, "OUTBOXQ_DATABASE_URL": sqlite.url},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records = [json.loads(line) for line in done.stderr.splitlines()]
+    started = [one for one in records if one["logger"] == "outboxq.worker" and ") started" in one["message"]]
+    assert len(started) == 2
+    (told,) = [one for one in started if "database" in one]
+    assert told["database"] == str(Path(sqlite.url.removeprefix("sqlite:///")))
+    assert (told["tasks"], told["task_names"], told["concurrency"]) == (2, ["shop.bill", "shop.charge"], 8)
+
+
+@pytest.mark.parametrize(("reloads", "again"), [(False, False), (True, True)])
+def test_one_process_of_each_database_says_it_and_its_successor_only_after_a_reload(reloads, again):
+    each = [Environment(name="one"), Environment(name="two")]
+    supervisor = Supervisor(lambda _: [], processes=2, environments=each, reloads=reloads)
+    speaking = []
+    for child in supervisor._children:
+        child.starts = 1
+        speaking.append(supervisor._manners(child) == {})
+    assert speaking == [True, False, True, False]
+    first = supervisor._children[0]
+    first.starts = 2
+    assert (supervisor._manners(first) == {}) is again

@@ -1,0 +1,143 @@
+"""What is imported before it is needed: modules, and no times, which depend on the machine."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+import outboxq
+from outboxq.cli import main
+from outboxq.cli.groups import sentence_of
+from outboxq.cli.main import COMMANDS
+
+SOURCE = Path(outboxq.__file__)
+
+
+def modules_after(program: str) -> set[str]:
+    """What a new interpreter has imported when the program ends."""
+    last = "import atexit, sys\natexit.register(lambda: print('IMPORTED', *sys.modules))\n"
+    done = subprocess.run([sys.executable, "-c", last + program], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+def test_the_help_imports_no_database_and_none_of_the_commands():
+    found = modules_after("import sys\nsys.argv = ['outboxq', '--help']\nfrom outboxq.cli import main\nmain()\n")
+    assert found & {"sqlalchemy", "psycopg", "alembic", "tenacity", "rich", "django", "flask", "pydantic"} == set()
+    ours = {name for name in found if name.startswith("outboxq")}
+    assert ours == {"outboxq", "outboxq.cli", "outboxq.cli.main", "outboxq.cli.groups"}
+
+
+def test_the_package_imports_nothing_by_itself():
+    assert not any(name.startswith(("outboxq.", "sqlalchemy", "psycopg")) for name in modules_after("import outboxq"))
+
+
+def test_a_producer_imports_neither_the_worker_nor_the_migrations_nor_the_command_line():
+    found = modules_after("import outboxq\noutboxq.Outbox, outboxq.RetryPolicy, outboxq.configure_sqlite")
+    assert "outboxq.outbox" in found
+    assert found & {"alembic", "rich", "click", "django", "flask", "pydantic", "watchfiles", "mako"} == set()
+    rooms = (
+        "worker",
+        "claimer",
+        "crew",
+        "completer",
+        "handling",
+        "executor",
+        "maintenance",
+        "distributor",
+        "cli",
+        "contrib",
+    )
+    assert not {
+        name for name in found for room in rooms if name == f"outboxq.{room}" or name.startswith(f"outboxq.{room}.")
+    }
+
+
+def test_every_public_name_is_there_and_is_that_of_its_module():
+    for name in outboxq.__all__:
+        assert getattr(outboxq, name) is getattr(import_module(f"outboxq.{outboxq._HOMES[name]}"), name)
+    assert set(outboxq._HOMES) == set(outboxq.__all__)
+    names: dict[str, object] = {}
+    exec("from outboxq import *", names)
+    assert set(names) - {"__builtins__"} == set(outboxq.__all__)
+    assert set(outboxq.__all__) <= set(dir(outboxq))
+
+
+def test_type_checkers_are_told_of_the_same_names_in_the_same_modules():
+    (block,) = [
+        one
+        for one in ast.parse(SOURCE.read_text()).body
+        if isinstance(one, ast.If) and not isinstance(one.test, ast.UnaryOp)
+    ]
+    told = {name.name: one.module for one in block.body if isinstance(one, ast.ImportFrom) for name in one.names}
+    assert told == outboxq._HOMES
+
+
+def test_a_module_of_the_package_needs_no_import_of_its_own():
+    program = (
+        "import outboxq\nassert outboxq.model.TaskStatus.READY == 'Ready'\nassert outboxq.store.Store is outboxq.Store"
+    )
+    assert "outboxq.model" in modules_after(program)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "_nonsense", "__wrapped__"])
+def test_a_name_that_is_none_is_an_attribute_error(name):
+    with pytest.raises(AttributeError, match=f"^module 'outboxq' has no attribute '{name}'$"):
+        getattr(outboxq, name)
+
+
+def test_a_module_that_misses_another_says_which(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("import nosuch\n")
+    monkeypatch.setattr(outboxq, "__path__", [*outboxq.__path__, str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match="^No module named 'nosuch'$"):
+        _ = outboxq.broken  # type: ignore[attr-defined]
+
+
+def test_what_is_pickled_is_found_again_where_nothing_is_imported_yet():
+    packed = pickle.dumps((outboxq.TaskStatus.READY, outboxq.Retry, outboxq.LeaseLost("over")))
+    modules_after(f"import pickle\nassert repr(pickle.loads({packed!r})[2]) == \"LeaseLost('over')\"")
+
+
+# -- the list of commands -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_command_says_of_itself(name):
+    command = main.commands[name]
+    assert COMMANDS[name].sentence == sentence_of(command)
+    assert command.name == name or name == "prune"
+
+
+def groups(group: click.Group) -> list[click.Group]:
+    inner = [command for command in group.commands.values() if isinstance(command, click.Group)]
+    return [group, *[one for each in inner for one in groups(each)]]
+
+
+@pytest.mark.parametrize("group", groups(main), ids=lambda group: group.name)
+def test_no_sentence_of_a_list_is_cut(group):
+    said = " ".join(CliRunner().invoke(group, ["--help"]).output.split())
+    for name, command in group.commands.items():
+        assert f"{name} {sentence_of(command)}" in said
+    assert "..." not in said.partition("Commands:")[2]
+    assert len(groups(main)) == 4
+
+
+def test_the_shell_completes_commands_and_their_options():
+    complete = ShellComplete(main, {}, "outboxq", "_OUTBOXQ_COMPLETE")
+    assert [one.value for one in complete.get_completions([], "fa")] == ["failed"]
+    assert [one.help for one in complete.get_completions([], "veri")] == [COMMANDS["verify"].sentence]
+    assert [one.value for one in complete.get_completions(["failed"], "re")] == ["redrive"]
+    assert "--app" in [one.value for one in complete.get_completions(["status"], "--a")]
+
+
+def test_a_command_that_is_none_is_told():
+    result = CliRunner().invoke(main, ["nonsense"])
+    assert (result.exit_code, "No such command 'nonsense'" in result.stderr) == (2, True)
