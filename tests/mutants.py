@@ -110,8 +110,8 @@ MUTANTS = (
         "outboxq/store/enqueue.py",
         (
             (
-                "            using=using,\n            begin=Begin.INSERT if one else Begin.WRITE,\n",
-                "            begin=Begin.INSERT if one else Begin.WRITE,\n",
+                "            using=using,\n            begin=Begin.INSERT if",
+                "            begin=Begin.INSERT if",
             ),
         ),
         ("tests/contract/test_enqueue.py",),
@@ -769,6 +769,30 @@ MUTANTS = (
         "outboxq/store/outlook.py",
         (("        return Reason.KEY_WAITING if row", "        return None if row"),),
         ("tests/contract/test_explain.py",),
+    ),
+    Mutant(
+        "manage.py outboxq works on another database than it was told",
+        "outboxq/contrib/django/management/commands/outboxq.py",
+        (("    return outboxes[database].store\n", "    return outboxes[DEFAULT_DB_ALIAS].store\n"),),
+        ("tests/integrations/django_app/test_django_commands.py",),
+    ),
+    Mutant(
+        "a command inside a group is not there in a framework",
+        "outboxq/cli/framing.py",
+        (("        if not isinstance(found, click.Group):\n", "        if True:\n"),),
+        ("tests/unit/test_framing.py",),
+    ),
+    Mutant(
+        "a page of the admin has two time zones",
+        "outboxq/contrib/django/admin_texts.py",
+        (("    return _UTC.sub(written, sentence)\n", "    return sentence\n"),),
+        ("tests/integrations/django_admin/test_django_admin.py",),
+    ),
+    Mutant(
+        "the newest events of a task are its oldest",
+        "outboxq/statements/reading.py",
+        (("ends.order_by(event.lease_token.desc())", "ends.order_by(event.lease_token)"),),
+        ("tests/contract/test_events.py",),
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from flask import current_app
+from flask import Flask
 from flask.testing import FlaskClient
 from outboxq.testing import Harness
 from sqlalchemy import func, select
@@ -22,18 +22,19 @@ def test_an_order_is_accepted_together_with_its_booking(client: FlaskClient, out
     outbox.assert_enqueued(book, UUID(response.json["id"]), queue="ledger", times=1)
 
 
-def test_an_order_is_booked_and_its_receipt_sent(client: FlaskClient, outbox: Harness) -> None:
+def test_an_order_is_booked_and_its_receipt_sent(app: Flask, client: FlaskClient, outbox: Harness) -> None:
     order = client.post("/orders", json=TEA).json
     assert not order["booked"]
     assert [ran.task_name for ran in outbox.drain()] == [book.name, send_receipt.name]
     assert client.get(f"/orders/{order['id']}").json == order | {"booked": True}
-    assert entries(order["id"]) == 1
+    assert entries(app, order["id"]) == 1
 
 
-def test_an_order_that_is_refused_leaves_nothing(client: FlaskClient, outbox: Harness) -> None:
+def test_an_order_that_is_refused_leaves_nothing(app: Flask, client: FlaskClient, outbox: Harness) -> None:
     assert client.post("/orders", json=TEA | {"item": "clotted cream"}).status_code == 409
     outbox.refute_enqueued()
-    assert db.session.scalars(select(Order)).all() == []
+    with app.app_context():
+        assert db.session.scalars(select(Order)).all() == []
 
 
 def test_the_same_request_twice_is_one_order(client: FlaskClient, outbox: Harness) -> None:
@@ -44,18 +45,18 @@ def test_the_same_request_twice_is_one_order(client: FlaskClient, outbox: Harnes
 
 
 def test_a_booking_that_fails_is_booked_once_when_it_is_tried_again(
-    client: FlaskClient, outbox: Harness, monkeypatch: pytest.MonkeyPatch
+    app: Flask, client: FlaskClient, outbox: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = client.post("/orders", json=TEA).json
     with monkeypatch.context() as broken:
         broken.setattr("tasks.send_receipt", None)  # after the ledger was written
         with pytest.raises(AttributeError):
             outbox.drain()
-    assert entries(order["id"]) == 0
+    assert entries(app, order["id"]) == 0
     outbox.drain(until=3600)
-    assert entries(order["id"]) == 1
+    assert entries(app, order["id"]) == 1
 
 
-def entries(order_id: str) -> int:
-    with current_app.app_context():  # and a session that ends here: one left open keeps SQLite locked
+def entries(app: Flask, order_id: str) -> int:
+    with app.app_context():  # and a session that ends here: one left open keeps SQLite locked
         return db.session.scalar(select(func.count()).where(LedgerEntry.order_id == UUID(order_id))) or 0

@@ -33,5 +33,9 @@ def front_end(own: str) -> FrontEnd:
         return known
     ctx = click.get_current_context()
     program = ctx.command_path.removesuffix(own).strip()
-    app = ctx.params.get("app") if ctx.get_parameter_source("app") is ParameterSource.COMMANDLINE else None
-    return FrontEnd(program=program or "outboxq", app=app)
+    typed = [
+        ctx.params[name]
+        for name in ("app", "app_argument")
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    return FrontEnd(program=program or "outboxq", app=next(filter(None, typed), None))

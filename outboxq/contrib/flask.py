@@ -25,6 +25,8 @@ from ..host import Host
 from ..outbox import Outbox
 from ..sessions import Scope, scope_of
 from ..store import Store
+from ..target import Target
+from .upgrading import upgraded_by
 
 if TYPE_CHECKING:
     from ..worker import Worker
@@ -129,7 +131,7 @@ class Outboxq(Outbox):
         if self._session is not None:
             scope_of(self._session)  # or it is refused here
         if url is not None:
-            return Application(store=Store(make_engine(url), schema=self.schema), session=self._session)
+            return Application(store=_FlaskStore(make_engine(url), schema=self.schema), session=self._session)
         if db is None or self._session is not None:
             if key is not None:
                 raise ConfigurationError("OUTBOXQ_BIND_KEY is a bind of Flask-SQLAlchemy: call db.init_app(app) first")
@@ -144,7 +146,7 @@ class Outboxq(Outbox):
         if key not in engines:
             raise ConfigurationError(f"OUTBOXQ_BIND_KEY: Flask-SQLAlchemy has no bind {key!r}; see SQLALCHEMY_BINDS")
         engine = engines[key]
-        store = Store(engine, schema=self.schema)
+        store = _FlaskStore(engine, schema=self.schema)
         if engine.url.get_backend_name() == "sqlite" and app.config["OUTBOXQ_CONFIGURE_SQLITE"]:
             configure_sqlite(engine)
         scope_of(db.session)
@@ -218,6 +220,18 @@ class FlaskHost(Host):
             yield joined
 
 
+class _FlaskStore(Store):
+    """An application's own."""
+
+    def ensure_file(self) -> None:
+        with upgraded_by(_UPGRADE):
+            super().ensure_file()
+
+    def _check_schema(self, target: Target) -> None:
+        with upgraded_by(_UPGRADE):
+            super()._check_schema(target)
+
+
 class _Nowhere(Store):
     """Outside of any application context."""
 
@@ -226,6 +240,7 @@ class _Nowhere(Store):
         raise ConfigurationError(f"this outbox is in the database of a Flask application; {_PUSH}")
 
 
+_UPGRADE = "flask outboxq upgrade"
 _PUSH = "push an application's context: with app.app_context():"
 _SAY = (
     "write using(session) with the session or connection whose transaction it is, or using(outbox) for one of its own"

@@ -57,6 +57,18 @@ class Reading(Transactions):
         )
         return [event_of(row) for row in rows]
 
+    def recent_history(self, task_id: UUID, limit: int, *, using: object = None) -> list[ExecutionEvent]:
+        """The task's newest events, at most `limit`, oldest first; empty for an unknown task. It reads few more than it returns,
+        however long the history is.
+        """
+        values = {"task_id": identifier(task_id), "limit": positive(limit)}
+        rows = self._run(
+            lambda target: target.dialect.statements.recent_history.run(target.execute, values),
+            using=using,
+            begin=Begin.READ,
+        )
+        return [event_of(row) for row in reversed(rows)]
+
     def get_ready_for_retry(self, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
         """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
         positive(limit)

@@ -35,6 +35,21 @@ def test_a_life_is_told_in_order(database):
     assert numbers == sorted(set(numbers))
 
 
+def test_the_newest_events_are_those_that_the_whole_history_ends_in(database):
+    """They lie in three indexes: claims, ends of claims, and what is done by hand."""
+    store, claim = database.frozen, helpers.claimed(database)
+    for priority in range(1, 9):
+        store.fail(claim, "x")
+        store.redrive(claim.id)
+        store.set_priority(claim.id, priority)
+        (claim,) = database.claim()
+    whole = store.history(claim.id)
+    assert len(whole) == 2 + 8 * 4
+    for limit in (1, 2, 3, 4, 5, 6, 33, 34, 100):
+        assert store.recent_history(claim.id, limit) == whole[-limit:]
+    assert store.recent_history(uuid4(), 5) == []
+
+
 def test_a_failure_ends_the_life_that_a_redrive_begins_again(database):
     claim = helpers.claimed(database)
     database.frozen.fail(claim, "x")

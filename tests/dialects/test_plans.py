@@ -235,6 +235,7 @@ ENDS = {
     "cancel a running task": lambda store, big, using: store.cancel(big.held[0].id, using=using),
     "get": lambda store, big, using: store.get(READY, using=using),
     "history": lambda store, big, using: _some(store.history(DONE, using=using)),
+    "recent history": lambda store, big, using: _some(store.recent_history(DONE, 2, using=using)),
     "enqueue": lambda store, big, using: store.enqueue(
         NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key="key"), using=using
     ),
@@ -330,8 +331,9 @@ def test_postgresql_looks_up_by_index_and_reads_what_it_was_asked_for(big_postgr
         found.check_amount(name, begin)
 
 
-def test_postgresql_reads_a_history_through_its_three_indexes(big_postgresql):
-    [(sql, values)] = big_postgresql.captured(CALLS["history"])
+@pytest.mark.parametrize("name", ["history", "recent history"])
+def test_postgresql_reads_a_history_through_its_three_indexes(big_postgresql, name):
+    [(sql, values)] = big_postgresql.captured(CALLS[name])
     used = {node.get("Index Name") for node in explain(big_postgresql, None, sql, values).nodes}
     assert {"uq_execution_events_claim", "uq_execution_events_end", "ix_execution_events_other"} <= used
 

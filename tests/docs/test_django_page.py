@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django import VERSION as DJANGO
 from sqlalchemy.engine import make_url
 
 ROOT = Path(__file__).parents[2]
@@ -115,14 +117,41 @@ def test_the_page_works_from_top_to_bottom(site):
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    _, _, migrated, ordered, worked, status, pruned, tested = done.stdout.split("$ ")
+    _, _, migrated, ordered, worked, status, listed, failed, paused, resumed, pruned, tested = done.stdout.split("$ ")
     assert "outboxq.0001_initial... OK" in migrated
     assert ordered.endswith("1\n")
     for task in ("book", "send_receipt"):
         assert f"shop.tasks.{task}): task_completed" in worked
     assert [line.split("\t")[0] for line in status.splitlines()[1:]] == ["queue", "ledger", "mail"]
+    assert "shop.tasks.send_receipt\tmail\tCompleted" in listed
+    assert "failed\tid\ttask" in failed
+    assert ["mail\t20" in said for said in (paused, resumed)] == [True, False]
     assert "0 tasks were deleted" in pruned
     assert "\nOK\n" in tested
+
+
+def test_its_table_of_decorators_is_what_they_do():
+    """Each with nothing said: asked of a project in a process of its own."""
+    program = Path(__file__).with_name("django_decorators.py")
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    passes_options = DJANGO[:2] != (6, 0)
+    assert found["`retry`, `lease`, `timeout`, `transactional`"][1] == ("yes" if passes_options else "no")
+    found["`retry`, `lease`, `timeout`, `transactional`"][1] = "yes; not on Django 6.0"
+    _, _, section = PAGE.partition("## Which decorator\n")
+    head, _, *rows = re.findall(r"^\|(.*)\|$", section.partition("\n## ")[0], re.MULTILINE)
+    columns = [cell.strip() for cell in head.split("|")]
+    assert columns == ["", "`outbox.task`", "`django.tasks.task`", "`outboxq.contrib.django.task`"]
+    written = {name.strip(): [cell.strip() for cell in cells] for name, *cells in (row.split("|") for row in rows)}
+    assert written == found
 
 
 def test_every_check_is_on_the_page():

@@ -8,29 +8,23 @@ from typing import Any
 from django.contrib import admin
 from django.utils.html import format_html
 
+from ...model import TaskStatus
 from .admin_actions import ActingAdmin
 from .admin_detail import payload, plain, story_of
 from .admin_list import CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
 from .admin_queues import QueueSettingsAdmin
+from .admin_texts import local_time, short_id, whole_id, zone
 from .models import QueueSettings, TaskExecution
 
+_LINE = 60
+"""Characters of an error that the list shows; the others when it is pointed at."""
+
+_MOMENTS = ("created", "first_started", "started", "completed", "retry", "expires", "cancel_requested", "updated")
+"""The columns `…_at`, each a method of its own here: Django would show them its own way."""
+
 _ROW = (
-    (None, {"fields": ("id", "state", "name", "queue", "priority", "tries", "error")}),
-    (
-        "Times",
-        {
-            "fields": (
-                "created_at",
-                "first_started_at",
-                "started_at",
-                "completed_at",
-                "retry_at",
-                "expires_at",
-                "cancel_requested_at",
-                "updated_at",
-            )
-        },
-    ),
+    (None, {"fields": ("whole_id", "state", "name", "queue", "priority", "tries", "error")}),
+    ("Times", {"fields": _MOMENTS}),
     (
         "Details",
         {
@@ -52,6 +46,17 @@ _ROW = (
 )
 
 
+def _moment(name: str) -> Any:
+    """Return the method for the column `…_at` of that name."""
+
+    def moment(_admin: TaskExecutionAdmin, task: Any) -> str:
+        return local_time(getattr(task, f"{name}_at"))
+
+    moment.short_description = name.replace("_", " ")  # type: ignore[attr-defined]  # Django's decorator has no types
+    moment.empty_value_display = ""  # type: ignore[attr-defined]
+    return moment
+
+
 class TaskExecutionAdmin(ActingAdmin):
     """Tasks, for those who may view them; what is done to one needs a permission of its own.
 
@@ -70,8 +75,8 @@ class TaskExecutionAdmin(ActingAdmin):
     What an exception says is shown as it says it.
     """
 
-    list_display = ("id", "name", "queue", "state", "priority", "tries", "due", "created_at", "completed_at")
-    list_display_links = ("id",)
+    list_display = ("short_id", "state", "name", "queue", "now", "failure", "tries", "due", "created", "completed")
+    list_display_links = ("short_id", "name")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, CreatedFilter)
     search_fields = ("task_name",)
     search_help_text = "A task's id, or the beginning of a task name."
@@ -94,19 +99,44 @@ class TaskExecutionAdmin(ActingAdmin):
     def tries(self, task: Any) -> str:
         return str(task.attempt) if task.max_attempts is None else f"{task.attempt} of {task.max_attempts}"
 
-    def due(self, task: Any) -> Any:
-        return task.available_at
+    created, first_started, started, completed, retry, expires, cancel_requested, updated = map(_moment, _MOMENTS)
+
+    def short_id(self, task: Any) -> Any:
+        return short_id(task.pk)
+
+    def whole_id(self, task: Any) -> Any:
+        return whole_id(task.pk)
+
+    def due(self, task: Any) -> str:
+        """In the list alone, as are the next two."""
+        return local_time(task.glance.due)
+
+    def now(self, task: Any) -> str:
+        return str(task.glance.reason)
+
+    def failure(self, task: Any) -> Any:
+        """Its first line, until the task has completed."""
+        text = "" if task.status == TaskStatus.COMPLETED else plain(task.beginning_of_error or "")
+        line = text.partition("\n")[0]
+        shown = line if len(line) <= _LINE else f"{line[:_LINE]}…"
+        return format_html('<span class="outboxq-error" title="{}">{}</span>', text, shown) if text else ""
 
     def error(self, task: Any) -> str:
         return plain(task.last_error or "")
 
     name.short_description, state.short_description = "task", "status"  # type: ignore[attr-defined]  # Django's decorator for
     tries.short_description, error.short_description = "attempt", "last error"  # type: ignore[attr-defined]  # it has no types
-    due.empty_value_display = ""  # type: ignore[attr-defined]
+    failure.short_description = "last error"  # type: ignore[attr-defined]
+    short_id.short_description, whole_id.short_description = "id", "id"  # type: ignore[attr-defined]
 
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
         """Of our database, without a router's opinion."""
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
+
+    def get_fieldsets(self, request: Any, obj: Any = None) -> Any:
+        """With the name of the time zone, where there are times."""
+        found = super().get_fieldsets(request, obj)
+        return [(f"{name} ({zone()})" if name == "Times" else name, options) for name, options in found]
 
     def get_changelist(self, request: Any, **_options: Any) -> type[TaskList]:  # noqa: ARG002
         return TaskList
@@ -141,7 +171,10 @@ class TaskExecutionAdmin(ActingAdmin):
     def render_change_form(self, request: Any, context: Any, *args: Any, obj: Any = None, **options: Any) -> Any:
         """With what the row does not say as it is stored."""
         if obj is not None:
-            context |= {"offered": self.offered(request, obj), "subtitle": plain(str(obj))}
+            story = context.get("story")
+            offered = self.offered(request, obj, is_delayed=story is None or story.is_delayed)
+            context |= {"offered": offered, "subtitle": plain(str(obj)), "zone": zone()}
+            context |= {"failed_at": local_time(story.letter.failed_at) if story and story.letter else ""}
             if self.show_arguments:
                 context |= {"arguments": payload(obj.args, self.hidden), "result": payload(obj.result, self.hidden)}
         return super().render_change_form(request, context, *args, obj=obj, **options)

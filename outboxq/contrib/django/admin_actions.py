@@ -42,6 +42,8 @@ class TaskAction:
     """Its codename, but for the model's name."""
     statuses: frozenset[TaskStatus]
     """Where a task's page offers it. What is really allowed, the store says."""
+    is_for_delayed: bool = False
+    """A task's page offers it only where the task is due later."""
     act: Callable[[Store, UUID, str, object], str]
     """Given the store, the task, who asks, and `using`: what was done, in words."""
 
@@ -85,6 +87,7 @@ ACTIONS = (
         button="Run now",
         permission="retry",
         statuses=frozenset({TaskStatus.READY}),
+        is_for_delayed=True,
         act=_run_now,
     ),
     TaskAction(
@@ -148,9 +151,10 @@ class ActingAdmin(admin.ModelAdmin):
         codename = get_permission_codename(permission, self.opts)
         return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))
 
-    def offered(self, request: Any, task: Any) -> list[TaskAction]:
-        """What the user may do to a task as it is."""
-        return [one for one in ACTIONS if task.status in one.statuses and self.may(request, one.permission)]
+    def offered(self, request: Any, task: Any, *, is_delayed: bool = True) -> list[TaskAction]:
+        """What the user may do to a task as it is. `is_delayed` False: it is due, and to have it due now would change nothing."""
+        allowed = [one for one in ACTIONS if task.status in one.statuses and self.may(request, one.permission)]
+        return [one for one in allowed if is_delayed or not one.is_for_delayed]
 
     def get_urls(self) -> list[Any]:
         act = self.admin_site.admin_view(require_POST(self.act_view))

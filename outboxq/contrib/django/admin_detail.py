@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,12 +13,15 @@ from uuid import UUID
 from django.db import transaction
 
 from ...errors import TaskNotFound
-from ...model import ExecutionEvent
+from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
+from .admin_texts import local_time, localized
 from .aliases import outboxes
-from .models import DeadLetter, LiveWorker
+from .models import DeadLetter, LiveWorker, OutboxEntry
 
 _EVENTS = 200
-"""How many of the newest events are shown."""
+"""How many lines of a history are shown at most."""
+_READ = 1_000
+"""How many of the newest events are read for them: a task that no worker knows has two each time it is given back."""
 _LONGEST = 20_000
 """Of a text that is shown."""
 HIDDEN = "********"
@@ -31,7 +34,7 @@ _NOTES = ("reason", "available_at", "expires_at", "priority", "recovery_attempts
 class Moment:
     """One line of a task's history."""
 
-    at: datetime
+    at: str
     event: str
     attempt: int | None
     worker: str | None
@@ -52,8 +55,10 @@ class Story:
     """Its DeadLetter; None: it has not Failed."""
     moments: tuple[Moment, ...]
     """Oldest first."""
-    left_out: int
-    """How many older events are not shown."""
+    is_cut: bool
+    """There are older events, which are not shown."""
+    is_delayed: bool
+    """It is Ready, and due later: it can be made due now."""
 
 
 def story_of(alias: str, task_id: UUID) -> Story | None:
@@ -64,18 +69,44 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
             explained = store.explain(task_id, using=alias)
         except TaskNotFound:
             return None
-        events = store.history(task_id, using=alias)
+        events = store.recent_history(task_id, _READ + 1, using=alias)
         letter = DeadLetter.objects.using(alias).filter(pk=task_id).first()
-        shown = events[-_EVENTS:]
-        seen = {event.worker_id for event in shown} - {None}
+        entries = OutboxEntry.objects.using(alias).filter(task_execution_id=task_id)
+        due, now = entries.values_list("available_at", flat=True).first(), store.now(using=alias)
+        shown = list(_runs(events[-_READ:]))
+        seen = {event.worker_id for event, _ in shown[-_EVENTS:]} - {None}
         labels = dict(LiveWorker.objects.using(alias).filter(pk__in=seen).values_list("pk", "label")) if seen else {}
     return Story(
-        explanation=plain(explained.sentence),
+        explanation=plain(localized(explained.sentence)),
         waits_for=explained.waits_for,
         letter=letter,
-        moments=tuple(_moment(event, labels) for event in shown),
-        left_out=len(events) - len(shown),
+        moments=tuple(_moment(event, labels, run) for event, run in shown[-_EVENTS:]),
+        is_cut=len(events) > _READ or len(shown) > _EVENTS,
+        is_delayed=due is not None and due > now,
     )
+
+
+def _runs(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Sequence[ExecutionEvent]]]:
+    """Yield each event with the releases that it stands for: a task that no worker knows is claimed and given back again and
+    again, and that is one line. The others stand for none.
+    """
+    run: list[ExecutionEvent] = []
+    for index, event in enumerate(events):
+        if _is_unknown(event):
+            run.append(event)
+        elif event.event_type is EventType.CLAIMED and index + 1 < len(events) and _is_unknown(events[index + 1]):
+            continue
+        else:
+            if run:
+                yield run[-1], run
+            run = []
+            yield event, ()
+    if run:
+        yield run[-1], run
+
+
+def _is_unknown(event: ExecutionEvent) -> bool:
+    return event.event_type is EventType.RELEASED and event.event_data.get("reason") == UNKNOWN_TASK
 
 
 def payload(text: str | None, hidden: re.Pattern[str] | None) -> str:
@@ -104,16 +135,28 @@ def _without(value: Any, hidden: re.Pattern[str] | None) -> Any:
     return [_without(inner, hidden) for inner in value] if isinstance(value, list) else value
 
 
-def _moment(event: ExecutionEvent, labels: Mapping[Any, str]) -> Moment:
+def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[ExecutionEvent]) -> Moment:
     data = event.event_data
     worker = event.worker_id
+    notes = [(name.replace("_", " "), plain(_said(name, data[name]))) for name in _NOTES if data.get(name) is not None]
+    if len(run) > 1:
+        notes += [("times", str(len(run))), ("since", local_time(run[0].created_at))]
     return Moment(
-        at=event.created_at,
+        at=local_time(event.created_at, precisely=True),
         event=plain(event.event_type),
         attempt=data.get("attempt"),
         worker=None if worker is None else plain(labels.get(worker, str(worker))),
-        notes=tuple((name.replace("_", " "), plain(str(data[name]))) for name in _NOTES if data.get(name) is not None),
+        notes=tuple(notes),
         error=plain(data.get("error") or ""),
         exception=plain(data.get("exception") or ""),
         traceback=plain(data.get("traceback") or ""),
     )
+
+
+def _said(name: str, value: Any) -> str:
+    """An instant as the rest of the page has it."""
+    try:
+        moment = datetime.fromisoformat(value) if name.endswith("_at") else None
+    except (TypeError, ValueError):  # of another release, or another's hand
+        moment = None
+    return str(value) if moment is None or moment.tzinfo is None else local_time(moment)

@@ -14,10 +14,13 @@ from uuid import UUID
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
+from django.db.models.functions import Left
 from django.utils import timezone
 
 from ...model import TaskStatus
 from .admin_detail import plain
+from .admin_reasons import glances
+from .admin_texts import zone
 from .aliases import outboxes
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease
 
@@ -26,6 +29,8 @@ LOOK = 10_000
 _KNOWN = 1_000
 """How many are read to say which queues and task names there are."""
 _CHOICES = 100
+_ERROR = 300
+"""Characters of an error that the list reads."""
 
 BEFORE = "before"
 """The parameter of the id below which is looked."""
@@ -44,6 +49,7 @@ class TaskList(ChangeList):
     newest: str | None = None
     """The query string of the list's beginning; None: this is it."""
     look = LOOK
+    zone = staticmethod(zone)
 
     def get_filters_params(self, params: Any = None) -> Any:
         """Without our own parameter, which is no field."""
@@ -53,6 +59,7 @@ class TaskList(ChangeList):
 
     def get_queryset(self, request: Any, exclude_parameters: Any = None) -> Any:
         found = super().get_queryset(request, exclude_parameters).defer("args", "headers", "result", "last_error")
+        found = found.annotate(beginning_of_error=Left("last_error", _ERROR))
         if as_uuid(self.query) is not None:
             return found
         chosen = {spec.parameter_name: spec.value() for spec in self.filter_specs}
@@ -72,14 +79,12 @@ class TaskList(ChangeList):
         return found.filter(**_bounds("pk", within))
 
     def get_results(self, request: Any) -> None:
-        """Each task of the page also gets `available_at`: when it is due, while it is Ready."""
+        """Each task of the page also gets `glance`: when it is due, and why it does not run."""
         super().get_results(request)
         self.result_list: list[Any] = list(self.result_list)
-        ready = [task.pk for task in self.result_list if task.status == TaskStatus.READY]
-        entries = OutboxEntry.objects.using(self.root_queryset.db).filter(task_execution_id__in=ready)
-        due = dict(entries.values_list("task_execution_id", "available_at"))
+        seen = glances(self.root_queryset.db, self.result_list)
         for task in self.result_list:
-            task.available_at = due.get(task.pk)
+            task.glance = seen[task.pk]
 
     def _where_they_are(self, chosen: dict[str, str | None]) -> tuple[Any, str]:
         """The rows that say which tasks are meant, and their column with the task's id."""

@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 
 from ...store import Store
+from .admin_texts import in_words, local_time
 from .aliases import outboxes
 from .models import QueueSettings
 
@@ -58,30 +59,40 @@ class QueueSettingsAdmin(admin.ModelAdmin):
 
     form = QueueForm
     fields = ("queue", "paused", "concurrency_limit", "rate_limit", "rate_seconds", "fair")
-    list_display = (
-        "queue",
-        "paused",
-        "paused_at",
-        "concurrency_limit",
-        "rate_limit",
-        "rate_seconds",
-        "fair",
-        "updated_at",
-    )
+    list_display = ("queue", "paused", "concurrency_limit", "rate", "order", "updated")
     search_fields = ("queue",)
     ordering = ("queue",)
     actions = ("pause", "resume")
 
-    def paused(self, settings: Any) -> bool:
-        return settings.paused_at is not None
+    def paused(self, settings: Any) -> str:
+        """In words: of a tick and a cross nobody knows which one is well."""
+        at = settings.paused_at
+        return "open" if at is None else f"paused since {local_time(at, with_zone=True)}"
 
-    paused.boolean = True  # type: ignore[attr-defined]  # how Django is told, its decorator being untyped
+    def rate(self, settings: Any) -> str:
+        return "" if settings.rate_limit is None else f"{settings.rate_limit} in {in_words(settings.rate_seconds)}"
+
+    def order(self, settings: Any) -> str:
+        return "keys take turns" if settings.fair else "due the longest first"
+
+    def updated(self, settings: Any) -> str:
+        return local_time(settings.updated_at, with_zone=True)
+
+    paused.short_description = "state"  # type: ignore[attr-defined]  # how Django is told, its decorator being untyped
+
+    def get_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:
+        """Those of the form, or the same in words for who may only look."""
+        if self.has_change_permission(request, obj):
+            return self.fields
+        return ("queue", "paused", "concurrency_limit", "rate", "order")
 
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
 
-    def get_readonly_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:  # noqa: ARG002
-        return () if obj is None else ("queue",)
+    def get_readonly_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:
+        if obj is None:
+            return ()
+        return ("queue",) if self.has_change_permission(request, obj) else self.get_fields(request, obj)
 
     def has_add_permission(self, request: Any) -> bool:
         """To say the first thing of a queue is to change it."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
+import django
 from django.apps import AppConfig
 from django.apps import apps as installed
 from django.core.checks import Tags, register
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
+
+OLDEST = (5, 2)
+"""The oldest release of Django that this works with: our models need its composite primary keys."""
 
 
 class OutboxqConfig(AppConfig):
@@ -20,6 +26,15 @@ class OutboxqConfig(AppConfig):
     label = "outboxq"
     verbose_name = "outboxq"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def __init__(self, app_name: str, app_module: ModuleType | None) -> None:
+        """Raises ImproperlyConfigured for a Django that is too old, before it would fail at one of our models."""
+        if django.VERSION[:2] < OLDEST:
+            raise ImproperlyConfigured(
+                f"outboxq works with Django {'.'.join(map(str, OLDEST))} and later, and this is Django {django.get_version()}; "
+                "upgrade Django, or take outboxq.contrib.django out of INSTALLED_APPS and use outboxq.Outbox beside Django"
+            )
+        super().__init__(app_name, app_module)
 
     def ready(self) -> None:
         """The tasks are not imported here: a process that enqueues imports those it names, a worker all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, Error, connections
@@ -12,10 +12,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from ...engine import reserve
-from ...errors import InvalidTarget, SchemaOutOfDate
+from ...errors import InvalidTarget
 from ...privileges import Feature
 from ...store import Store
 from ...target import DjangoTarget, Target, target_of
+from ..upgrading import upgraded_by
 from .engine import engine_of
 
 
@@ -26,6 +27,7 @@ class DjangoStore(Store):
         """`alias` None: one of a worker's own, made from another's engine."""
         super().__init__(engine, **options)
         self.alias = alias
+        self._migrated = alias
         self._making = threading.Lock()
 
     @property
@@ -45,14 +47,17 @@ class DjangoStore(Store):
         return super().may_pass(DBAPIError("", None, cause) if isinstance(cause, Exception) else error)
 
     def ensure_file(self) -> None:
-        try:
+        with upgraded_by(self._migrate):
             super().ensure_file()
-        except SchemaOutOfDate as error:
-            raise self._mended(error) from None
 
     def ensure_current_on_django(self) -> None:
         """As `ensure_current`, on Django's connection, which must be inside `atomic()`."""
         self._check_schema(target_of(self.alias, schema=self.schema))
+
+    def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
+        made = super().reserved(gone, hurried=hurried)
+        made._migrated = self._migrated  # noqa: SLF001 - of the same class
+        return made
 
     def _reserve(self) -> Engine:
         return super()._reserve() if self.alias is None else reserve(engine_of(self.alias))
@@ -75,14 +80,13 @@ class DjangoStore(Store):
             )
 
     def _check_schema(self, target: Target) -> None:
-        try:
+        with upgraded_by(self._migrate):
             super()._check_schema(target)
-        except SchemaOutOfDate as error:
-            raise self._mended(error) from None
 
-    def _mended(self, error: SchemaOutOfDate) -> SchemaOutOfDate:
-        other = "" if self.alias in {None, DEFAULT_DB_ALIAS} else f" --database {self.alias}"
-        return error.mended_by(f"manage.py migrate{other}")
+    @property
+    def _migrate(self) -> str:
+        other = "" if self._migrated in {None, DEFAULT_DB_ALIAS} else f" --database {self._migrated}"
+        return f"manage.py migrate{other}"
 
 
 def _place(connection: Any) -> list[Any]:

@@ -24,6 +24,10 @@ class Reading(Catalogue):
         return self._dialect.prepare(reading.history())
 
     @cached_property
+    def recent_history(self) -> Prepared:
+        return self._dialect.prepare(reading.recent_history())
+
+    @cached_property
     def ready_for_retry(self) -> Prepared:
         return self._dialect.prepare(reading.ready_for_retry(self._g))
 

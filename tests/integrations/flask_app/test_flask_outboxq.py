@@ -15,7 +15,7 @@ from flask_sqlalchemy.session import Session as FlaskSession
 from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, TaskContext
+from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
 from outboxq.contrib.flask import Outboxq
 
 ONCE = RetryPolicy.never()
@@ -139,6 +139,27 @@ def test_a_task_is_enqueued_in_the_transaction_of_the_request(end, shop, app, da
     assert app.test_client().post("/orders").status == status
     assert database.counts() == (count, count, count)
     assert database.rows('SELECT count(*) FROM "order"') == [(count,)]
+
+
+def test_a_context_that_stays_pushed_is_the_requests_and_keeps_its_transaction_open(shop, app):
+    """So docs/flask.md asks tests for none around their requests, and examples/flask_shop has none."""
+    sessions = []
+
+    @app.post("/orders")
+    def order():
+        sessions.append(shop.db.session())
+        shop.receipt.enqueue(1)
+        abort(409)
+
+    client = app.test_client()
+    with app.app_context():
+        assert client.post("/orders").status_code == 409
+        assert sessions == [shop.db.session()]
+        assert len(shop.outbox.store.tasks(using=shop.db.session)) == 1, "what was refused is not rolled back"
+    assert client.post("/orders").status_code == 409
+    assert not sessions[1].in_transaction()
+    with app.app_context():
+        assert shop.outbox.store.tasks() == []
 
 
 def test_what_is_enqueued_in_a_savepoint_goes_with_it(shop, app, database):
@@ -479,9 +500,36 @@ def test_the_commands_work_on_the_applications_database(shop, database, tmp_path
     assert "--url" not in run(args=["outboxq", "status", "--help"]).output
 
 
+def test_every_command_looks_and_changes_where_the_application_is(shop, database):
+    app = shop.app(database.url)
+    with app.app_context():
+        handle = shop.receipt.using(shop.outbox, delay=3600).enqueue(1)
+
+    def run(*words):
+        result = app.test_cli_runner().invoke(args=["outboxq", *words])
+        assert not has_app_context()
+        return result.exit_code, result.output
+
+    assert "is due in" in run("task", "explain", str(handle.id))[1]
+    assert str(handle.id) in run("task", "list", "--queue", "mail")[1]
+    assert "paused" in run("queue", "pause", "mail")[1]
+    assert run("task", "run-now", str(handle.id)) == (0, "due now\n")
+    assert "its queue is paused" in run("task", "explain", str(handle.id))[1]
+    assert run("task", "cancel", str(handle.id)) == (0, "Cancelled\n")
+    assert run("queue", "resume", "mail")[0] == 0
+    assert run("failed", "redrive", "--all") == (0, "0 redriven\n")
+    assert run("verify") == (0, "every invariant holds\n")
+    assert run("prune", "--older-than", "0s") == (0, "1 tasks were deleted with their events\n")
+    assert run("task", "show", str(handle.id)) == (3, f"outboxq: there is no task {handle.id}\n")
+    code, said = run("grants", "web")
+    assert (code, "run: outboxq grants" in said) == (2, True)
+
+
 def test_a_database_without_tables_is_its_own_exit_code(tmp_path):
     with closing(Shop()) as shop:
         app = shop.app(f"sqlite:///{tmp_path / 'empty.db'}")
-        for command in ("worker", "status"):
-            result = app.test_cli_runner().invoke(args=["outboxq", command], prog_name="flask")
+        for command in (["worker"], ["status"], ["task", "list"]):
+            result = app.test_cli_runner().invoke(args=["outboxq", *command], prog_name="flask")
             assert (result.exit_code, "run: flask outboxq upgrade\n" in result.output) == (4, True)
+        with app.app_context(), pytest.raises(SchemaOutOfDate, match="run: flask outboxq upgrade$"):
+            shop.receipt.enqueue(1)

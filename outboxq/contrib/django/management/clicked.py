@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 from abc import abstractmethod
-from contextlib import nullcontext, redirect_stdout
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from typing import Any, ClassVar, TextIO
 
 import click
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
 from ....cli.console import on_store
-from ....cli.database import OPTIONS
+from ....cli.framing import WHERE
 from ..aliases import outboxes
-
-_ELSEWHERE = OPTIONS | {"database_urls"}
-"""What Django's settings say."""
 
 
 class ClickedCommand(BaseCommand):
@@ -41,19 +39,11 @@ class ClickedCommand(BaseCommand):
         command = click.Command(
             self.source.name, params=[*self._options()], callback=lambda **given: self.run(alias, **given)
         )
-        try:
-            with nullcontext() if out is None else redirect_stdout(out):
-                command.main(words, prog_name=str(self.source.name), standalone_mode=False)
-        except click.ClickException as error:
-            raise CommandError(error.format_message(), returncode=error.exit_code) from None
-        except SystemExit as ended:
-            if ended.code and not self._called_from_command_line:
-                raise CommandError(f"it ended with exit code {ended.code}", returncode=ended.code) from None
-            if ended.code:
-                raise
+        with ending_as_django_does(out, from_command_line=self._called_from_command_line):
+            command.main(words, prog_name=str(self.source.name), standalone_mode=False)
 
     def _options(self) -> list[click.Option]:
-        return [one for one in self.source.params if isinstance(one, click.Option) and one.name not in _ELSEWHERE]
+        return [one for one in self.source.params if isinstance(one, click.Option) and one.name not in WHERE]
 
 
 class StoredCommand(ClickedCommand):
@@ -65,6 +55,21 @@ class StoredCommand(ClickedCommand):
         callback = on_store(self.source, lambda: outboxes[alias].store).callback
         assert callback is not None
         callback(**given)
+
+
+@contextmanager
+def ending_as_django_does(out: TextIO | None, *, from_command_line: bool) -> Iterator[None]:
+    """Raise CommandError for what click refuses, and in `call_command` for an exit code that is not 0."""
+    try:
+        with nullcontext() if out is None else redirect_stdout(out):
+            yield
+    except click.ClickException as error:
+        raise CommandError(error.format_message(), returncode=error.exit_code) from None
+    except SystemExit as ended:
+        if ended.code and not from_command_line:
+            raise CommandError(f"it ended with exit code {ended.code}", returncode=ended.code) from None
+        if ended.code:
+            raise
 
 
 def _add(parser: argparse.ArgumentParser, option: click.Option) -> None:

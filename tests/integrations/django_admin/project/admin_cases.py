@@ -16,13 +16,16 @@ from django.db import connection, connections, transaction
 from django.test import Client, TestCase, TransactionTestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.urls import path, reverse
+from django.utils import timezone
 
 from outboxq.contrib.django import outboxes
 from outboxq.contrib.django.admin import TaskExecutionAdmin
 from outboxq.contrib.django.admin_actions import _AT_ONCE, ACTIONS
 from outboxq.contrib.django.admin_list import LOOK, TaskList, first_id
+from outboxq.contrib.django.admin_texts import in_words, local_time, localized
 from outboxq.contrib.django.models import TaskExecution
-from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
+from outboxq.executor import released
+from outboxq.model import UNKNOWN_TASK, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.uuid7 import uuid7
 
 LIST = "/admin/outboxq/taskexecution/"
@@ -42,7 +45,8 @@ class Case(TestCase):
         self.log_in("view_taskexecution", "retry_taskexecution", "cancel_taskexecution", "discard_taskexecution")
 
     def tearDown(self):
-        assert self.store.verify(using=self.alias) == []
+        broken = self.store.verify(using=self.alias)
+        assert broken == [], broken
 
     def log_in(self, *permissions, **fields):
         user = User.objects.create_user(f"user-{uuid4()}", is_staff=True, **fields)
@@ -58,6 +62,11 @@ class Case(TestCase):
 
     def claim(self):
         (claim,) = self.store.claim_ready_task(1, worker_id=uuid4(), using=self.alias)
+        return claim
+
+    def claim_of(self, task_id):
+        claim = self.claim()
+        assert claim.id == task_id, "another was ready before it"
         return claim
 
     def running(self, **fields):
@@ -110,20 +119,98 @@ class Lists(Case):
         assert self.listed() == [running, failed, later]
         for shown in ("outboxq-ready", "outboxq-failed", "outboxq-running", "1 of 1", "mail", str(later)):
             assert shown in body
-        due = self.store.explain(later, using="default").sentence.rpartition("at ")[2][:4]
-        tasks = {task.pk: task for task in self.client.get(LIST).context["cl"].result_list}
-        assert tasks[later].available_at.strftime("%Y") == due
-        assert tasks[running].available_at is None
+        glances = self.glances()
+        assert local_time(glances[later].due) in localized(self.store.explain(later, using="default").sentence)
+        assert glances[running].due is None
+
+    def glances(self):
+        return {task.pk: task.glance for task in self.client.get(LIST).context["cl"].result_list}
+
+    def test_the_list_says_in_a_few_words_why_a_task_does_not_run(self):
+        wanted = {self.failed(partition_key="held", on_dead_letter=OnDeadLetter.HOLD): ""}
+        wanted[self.running(partition_key="runs")] = ""
+        stopping, lost = self.running(), self.running(lease=timedelta(seconds=10))
+        self.store.cancel(stopping, using="default")
+        wanted |= {stopping: "asked to stop", lost: "its lease ended"}
+        claim = self.claim_of(self.add())
+        retry = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, available_at=later_than_now())
+        self.store.finish([retry], using="default")
+        wanted[claim.id] = "waits for its retry"
+        wanted[self.add(expires_in=timedelta(seconds=20))] = "expired"
+        wanted[self.add(delay=timedelta(days=1))] = "delayed"
+        wanted[self.add(delay=timedelta(days=1), task_name="shop.gone")] = "no worker knows it"
+        wanted[self.add(partition_key="first", delay=timedelta(days=1))] = "delayed"
+        wanted[self.add(partition_key="first")] = "behind another of its key"
+        wanted[self.add(partition_key="held")] = "a dead letter holds its key"
+        wanted[self.add(partition_key="runs")] = "another of its key runs"
+        wanted[self.add(partition_key="free")] = wanted[self.add()] = "due"
+        wanted[self.add(task_name="shop.gone")] = "no worker knows it"
+        wanted[self.add(queue="paused")] = "queue paused"
+        wanted[self.add(queue="full")] = "concurrency limit"
+        wanted[self.add(queue="slow")] = "rate limit"
+        wanted[self.add(queue="events")] = "no worker takes its event"
+        wanted[self.add(queue="nobody's")] = "no worker on its queue"
+        self.store.pause("paused", using="default")
+        self.arrange_limits(wanted)
+        known = {"concurrency": 1, "task_names": ["shop.work"], "using": "default"}
+        here, events = {"queues": ["default", "paused", "full", "slow"]}, {"queues": ["events"], "event_types": ["a.*"]}
+        self.store.register(uuid4(), label="one", unknown_tasks=[("default", "shop.gone")], **here, **known)
+        self.store.register(uuid4(), label="two", **events, **known)
+        with mock.patch("outboxq.contrib.django.admin_reasons.timezone.now", return_value=datetime.now(UTC) + SOON):
+            found = {task_id: glance.reason for task_id, glance in self.glances().items()}
+        assert found == wanted
+
+    def arrange_limits(self, wanted):
+        """One of `full` runs, and one of `slow` has started: each may no more."""
+        self.store.limit("slow", rate=(1, timedelta(days=1)), using="default")
+        for queue in ("full", "slow"):
+            started = self.add(queue=queue, priority=100)
+            (claim,) = self.store.claim_ready_task(1, worker_id=uuid4(), queues=[queue], using="default")
+            assert claim.id == started
+            wanted[started] = ""
+        self.store.limit("full", concurrency=1, using="default")
+
+    def test_an_id_is_short_in_the_list_and_whole_on_its_page(self):
+        ids = [self.add() for _ in range(3)]
+        body = self.client.get(LIST).content.decode()
+        for task_id in ids:
+            text = str(task_id)
+            short = f'<span class="outboxq-id" title="{text}">{text[:8]}…{text[-4:]}</span>'
+            assert short in body
+            assert f'<code class="outboxq-whole-id">{text}</code>' in self.client.get(page_of(task_id)).content.decode()
+        assert len({str(task_id)[-4:] for task_id in ids}) > 1
+        assert re.search(r"\.outboxq-whole-id { user-select: all;", self.client.get(page_of(ids[0])).content.decode())
+
+    def test_the_status_and_the_task_stand_first(self):
+        """So a telephone shows them without a move."""
+        self.add()
+        columns = re.findall(r'<t[hd] class="field-(\w+)', self.client.get(LIST).content.decode())
+        assert columns[:3] == ["short_id", "state", "name"]
+
+    def test_the_list_shows_the_beginning_of_an_error_and_all_of_it_when_it_is_pointed_at(self):
+        self.failed(error="ValueError: " + "x" * 400)
+        body = self.client.get(LIST).content.decode()
+        line = f"ValueError: {'x' * 48}…"
+        assert f'<span class="outboxq-error" title="ValueError: {"x" * 288}">{line}</span>' in body
+        again = self.claim_of(self.add())
+        once = Outcome(
+            claim=again, event_type=EventType.RETRY_SCHEDULED, error="KeyError: once", data={"error": "KeyError: once"}
+        )
+        self.store.finish([once], using="default")
+        assert "KeyError: once" in self.client.get(LIST).content.decode()
+        done = Outcome(claim=self.claim_of(again.id), event_type=EventType.COMPLETED)
+        self.store.finish([done], using="default")
+        assert "KeyError: once" not in self.client.get(LIST).content.decode()
 
     def test_a_large_table_costs_no_more_queries_than_a_small_one(self):
         self.failed()
         self.running()
         for query in ("", "?status=Ready", "?status=Failed&queue=default", "?status=Completed", "?task_name=shop.work"):
-            self.at_most(11, query)
+            self.at_most(15, query)
         tasks = [NewTask(id=uuid7(), task_name=f"shop.t{n % 300}", args="{}", queue=f"q{n % 300}") for n in range(5000)]
         self.store.enqueue_many(tasks, using="default")
         for query in ("", "?p=2", "?status=Ready&queue=q7", "?status=Completed", "?q=shop.t1", "?created=hour"):
-            self.at_most(11, query)
+            self.at_most(15, query)
         assert self.listed() == [task.id for task in tasks[:-101:-1]]
         response = self.client.get(LIST)
         assert response.context["cl"].result_count == 5002
@@ -213,6 +300,10 @@ class Pages(Case):
         assert page_of(blocker) in body
         assert "&quot;order&quot;: 5" in body
         assert "ü" in body
+        assert [one.name for one in response.context["offered"]] == [
+            "cancel"
+        ]  # it is due, and waits for something else
+        response = self.client.get(page_of(self.add(delay=timedelta(days=1), partition_key="k")))
         assert [one.name for one in response.context["offered"]] == ["run_now", "cancel"]
         response = self.client.get(page_of(blocker))
         body = response.content.decode()
@@ -284,8 +375,52 @@ class Pages(Case):
             self.store.set_priority(task_id, priority, using="default")
         with mock.patch("outboxq.contrib.django.admin_detail._EVENTS", 2):
             response = self.client.get(page_of(task_id))
-        assert "4 older events are not shown" in response.content.decode()
+        assert "Older events are not shown" in response.content.decode()
         assert [dict(one.notes)["priority"] for one in response.context["story"].moments] == ["4", "5"]
+
+    def test_a_task_that_no_worker_knows_has_a_short_history(self):
+        task_id = self.add()
+        claim = self.claim_of(task_id)
+        for _ in range(9):
+            self.store.finish([released(claim, UNKNOWN_TASK)], using="default")
+            claim = self.claim()
+        moments = self.client.get(page_of(task_id)).context["story"].moments
+        assert [one.event for one in moments] == ["task_created", "task_released", "task_claimed"]
+        assert dict(moments[1].notes)["times"] == "9"
+        with mock.patch("outboxq.contrib.django.admin_detail._READ", 5):
+            response = self.client.get(page_of(task_id))
+        moments = response.context["story"].moments
+        assert [dict(one.notes).get("times") for one in moments] == ["2", None]
+        assert "Older events are not shown" in response.content.decode()
+
+    def test_every_time_of_a_page_is_in_the_active_zone_which_it_names(self):
+        self.store.pause("mail", using="default")
+        delayed = self.add(delay=timedelta(days=1), expires_in=timedelta(days=2))
+        failed = self.failed(on_dead_letter=OnDeadLetter.HOLD, partition_key="k")
+        waits = self.add(queue="mail")
+        self.log_in("view_taskexecution", "view_queuesettings")
+        pages = (LIST, page_of(delayed), page_of(failed), page_of(waits))
+        for name, short in (("Asia/Tokyo", "JST"), ("America/Sao_Paulo", "America/Sao_Paulo")):
+            with timezone.override(name):
+                created = local_time(TaskExecution.objects.get(pk=delayed).created_at)
+            assert TaskExecution.objects.get(pk=delayed).created_at.strftime("%H:%M") not in created
+            with override_settings(TIME_ZONE=name):
+                for address in pages:
+                    body = self.client.get(address).content.decode()
+                    assert name in body, address
+                    assert not re.search(r"UTC|\+00:00|[ap]\.m\.", body), address
+                assert created in self.client.get(LIST).content.decode()
+                body = self.client.get(page_of(delayed)).content.decode()
+                assert body.count(created) == 3, "of the row, when it was updated, and of its first event"
+                assert re.search(rf"it is due in .* at [-\d]+ [:\d]+ {short}\.", body)
+                assert re.search(rf"paused since [-\d]+ [:\d]+ {short}", self.client.get(QUEUES).content.decode())
+
+    def test_a_wide_history_scrolls_by_itself(self):
+        """And the page does not, on a telephone."""
+        body = self.client.get(page_of(self.failed())).content.decode()
+        assert re.search(r'<div class="outboxq-scroll">\s*<table>', body)
+        assert ".outboxq-scroll { overflow-x: auto; }" in body
+        assert "fieldset.outboxq-history { min-width: 0; }" in body
 
     def test_a_long_text_is_cut(self):
         body = self.client.get(page_of(self.add(args=json.dumps({"x": "y" * 50_000})))).content.decode()
@@ -471,6 +606,14 @@ class Permissions(Case):
         assert "cancelled" in self.push("cancel", ready)[0]
 
 
+SOON = timedelta(seconds=30)
+"""The list looks at the clock so much later: what ends soon has ended."""
+
+
+def later_than_now():
+    return datetime.now(UTC) + timedelta(days=1)
+
+
 GIVEN = {
     "queue": "mail",
     "paused": "on",
@@ -533,6 +676,27 @@ class Queues(Case):
             assert (self.settings()["mail"].paused_at is not None) is is_paused
         assert len(LogEntry.objects.all()) == 2
         assert self.client.get(QUEUES).status_code == 200
+
+    def test_words_say_whether_all_is_well(self):
+        self.store.limit("mail", rate=(1, timedelta(hours=1)), using="default")
+        self.store.limit("slow", rate=(10, timedelta(seconds=90)), using="default")
+        self.store.order("slow", fair=False, using="default")
+        self.store.pause("slow", using="default")
+        body = self.client.get(QUEUES).content.decode()
+        assert "icon-" not in re.sub(r"(?s).*<tbody>|</tbody>.*", "", body)
+        for words in (
+            "open",
+            "paused since",
+            "1 in 1 h",
+            "10 in 1 min 30 s",
+            "keys take turns",
+            "due the longest first",
+        ):
+            assert words in body, words
+        self.log_in("view_queuesettings")
+        body = self.client.get(f"{QUEUES}mail/change/").content.decode()
+        assert "icon-no" not in body
+        assert "1 in 1 h" in body
 
     def test_who_may_view_changes_nothing(self):
         self.store.pause("mail", using="default")
@@ -600,6 +764,10 @@ class Documented(Case):
 
 
 class Pieces(TestCase):
+    def test_a_span_is_written_in_its_units(self):
+        spans = {3600: "1 h", 90: "1 min 30 s", 0.5: "0.5 s", 86_400: "1 d", 90_061: "1 d 1 h 1 min 1 s", 0: "0 s"}
+        assert {seconds: in_words(seconds) for seconds in spans} == spans
+
     def test_the_admin_is_there(self):
         assert reverse("admin:outboxq_taskexecution_changelist") == LIST
         assert {model.__name__ for model in admin.site._registry} >= {"TaskExecution", "QueueSettings"}

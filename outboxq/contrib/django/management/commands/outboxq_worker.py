@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from django.core.management.base import CommandError
-from django.db import connections
-from django.utils.autoreload import get_child_arguments
-from django.utils.module_loading import autodiscover_modules
-
-from .....cli.worker import serve, worker
-from .....outbox import Outbox
-from ...aliases import outboxes
+from .....cli.worker import worker
 from ..clicked import ClickedCommand
+from ..working import work
 
 
 class Command(ClickedCommand):
@@ -21,21 +14,4 @@ class Command(ClickedCommand):
     source = worker
 
     def run(self, alias: str, **given: Any) -> None:
-        again = given["processes"] > 1 or given["reload"]
-        if again and not self._called_from_command_line:
-            raise CommandError("--processes and --reload start this very command again: run it from the command line")
-        serve(partial(_find, alias), _command, **given)
-
-
-def _find(alias: str) -> Outbox:
-    autodiscover_modules("tasks")
-    for connection in connections.all(
-        initialized_only=True
-    ):  # what the checks opened: handlers' threads have their own
-        if not connection.in_atomic_block:
-            connection.close()
-    return outboxes[alias]
-
-
-def _command(lifeline: int) -> list[str]:
-    return [*get_child_arguments(), "--lifeline", str(lifeline)]
+        work(alias, from_command_line=self._called_from_command_line, **given)

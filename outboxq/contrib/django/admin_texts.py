@@ -1,0 +1,74 @@
+"""How the admin writes instants, spans and ids: every instant of a page is in the time zone that is active in Django."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+from django.utils.html import format_html
+
+from ...column_types import UnreadableInstant
+
+_UTC = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b")
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60))
+
+
+def zone() -> str:
+    """Return the name of the active time zone."""
+    return timezone.get_current_timezone_name()
+
+
+def local_time(moment: datetime | None, *, precisely: bool = False, with_zone: bool = False) -> str:
+    """Return an aware instant in the active time zone; empty for None. `precisely`: to the millisecond."""
+    if moment is None:
+        return ""
+    if isinstance(moment, UnreadableInstant):
+        return str(moment)
+    try:
+        here = moment.astimezone(timezone.get_current_timezone())
+    except OverflowError:  # at an end of the calendar
+        return moment.isoformat()
+    text = here.replace(tzinfo=None).isoformat(" ", "milliseconds" if precisely else "seconds")
+    return f"{text} {zone_of(here)}" if with_zone else text
+
+
+def zone_of(moment: datetime) -> str:
+    """Return the short name of an instant's zone, such as EST; the full name for a zone that has only an offset."""
+    short = moment.tzname() or ""
+    return short if short.isalpha() else zone()
+
+
+def localized(sentence: str) -> str:
+    """Return a sentence of ours with its instants, which are in UTC, in the active time zone."""
+
+    def written(found: re.Match[str]) -> str:
+        moment = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+        return local_time(moment, with_zone=True)
+
+    return _UTC.sub(written, sentence)
+
+
+def in_words(seconds: float) -> str:
+    """Return a span in its units: 1 h, 1 min 30 s, 0.5 s."""
+    parts = []
+    for unit, length in _UNITS:
+        count, seconds = divmod(seconds, length)
+        if count:
+            parts.append(f"{count:g} {unit}")
+    if seconds or not parts:
+        parts.append(f"{round(seconds, 3):g} s")
+    return " ".join(parts)
+
+
+def short_id(task_id: UUID) -> Any:
+    """Return the beginning of an id, which is its time, and its end, which is chance; all of it when pointed at."""
+    text = str(task_id)
+    return format_html('<span class="outboxq-id" title="{}">{}…{}</span>', text, text[:8], text[-4:])
+
+
+def whole_id(task_id: UUID) -> Any:
+    """Return an id that one click selects."""
+    return format_html('<code class="outboxq-whole-id">{}</code>', task_id)

@@ -1,0 +1,110 @@
+"""`manage.py outboxq …`: the commands of `outboxq`, on a database of the settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import click
+from django.core.management.base import BaseCommand
+from django.db import DEFAULT_DB_ALIAS
+
+from .....cli import main
+from .....cli.framing import WHERE, Frame, FramedGroup
+from .....store import Store
+from ...aliases import outboxes
+from ..clicked import ending_as_django_does
+
+PROGRAM = "manage.py outboxq"
+
+ELSEWHERE = {
+    "demo": "run: outboxq demo",
+    "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
+    "upgrade": "run: manage.py migrate",
+}
+"""Commands that make no sense here, and what to run instead."""
+
+
+class Command(BaseCommand):
+    help = "Look at tasks, queues and workers, and change them. Other options of Django's stand before COMMAND."
+    requires_system_checks: ClassVar[list[str]] = []
+
+    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> Any:
+        """Return one whose help ends in a list of the commands."""
+        parser = super().create_parser(prog_name, subcommand, usage="%(prog)s [options] COMMAND …", **options)
+        own = parser.format_help
+        parser.format_help = lambda: f"{own()}\n{_commands(self._group(DEFAULT_DB_ALIAS))}"
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--database",
+            default=DEFAULT_DB_ALIAS,
+            metavar="ALIAS",
+            help="One of DATABASES; may stand behind COMMAND too. Default: %(default)s.",
+        )
+        parser.add_argument(
+            "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="One of those below, each with a --help."
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        words = options["words"]
+        if not words:
+            self.print_help("manage.py", "outboxq")
+            return
+        with ending_as_django_does(options.get("stdout"), from_command_line=self._called_from_command_line):
+            try:
+                self._group(options["database"]).main(words, prog_name=PROGRAM, standalone_mode=False)
+            except click.UsageError as error:
+                if not self._called_from_command_line:
+                    raise
+                error.show()
+                raise SystemExit(error.exit_code) from None
+
+    def _group(self, alias: str) -> FramedGroup:
+        options = _options(alias)
+        frame = Frame(
+            program=PROGRAM,
+            store=_store,
+            options=options,
+            own=lambda: {"worker": self._worker(options)},
+            elsewhere=ELSEWHERE,
+        )
+        return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
+
+    def _worker(self, options: list[click.Option]) -> click.Command:
+        """`outboxq_worker` under the name that it has elsewhere; with the checks, which the others do without."""
+        from .....cli.worker import EPILOG, worker
+        from ..working import work
+        from .outboxq_worker import Command as Worker
+
+        def run(*, database: str, skip_checks: bool, **given: Any) -> None:
+            if not skip_checks:
+                self.check()
+            work(database, from_command_line=self._called_from_command_line, **given)
+
+        skip = click.Option(["--skip-checks"], is_flag=True, help="Skip Django's system checks.")
+        own = [one for one in worker.params if one.name not in WHERE]
+        return click.Command("worker", callback=run, params=[*own, skip, *options], help=Worker.help, epilog=EPILOG)
+
+
+def _options(alias: str) -> list[click.Option]:
+    """Of each command. Django has read the hidden ones by then: it takes them in any place."""
+    hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
+    return [
+        click.Option(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),
+        click.Option(["--settings"], **hidden),
+        click.Option(["--pythonpath"], **hidden),
+    ]
+
+
+def _store(database: str) -> Store:
+    return outboxes[database].store
+
+
+def _commands(group: FramedGroup) -> str:
+    context = click.Context(group, info_name=PROGRAM)
+    formatter = click.HelpFormatter(width=100)
+    group.format_commands(context, formatter)
+    return formatter.getvalue()

@@ -1,0 +1,37 @@
+"""A worker that `manage.py` starts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import connections
+from django.utils.autoreload import get_child_arguments
+from django.utils.module_loading import autodiscover_modules
+
+from ....cli.worker import serve
+from ....outbox import Outbox
+from ..aliases import outboxes
+
+
+def work(alias: str, *, from_command_line: bool, **given: Any) -> None:
+    """Run the tasks of an outbox with the options of `outboxq worker`. Raises CommandError, and ends with SystemExit."""
+    again = given["processes"] > 1 or given["reload"]
+    if again and not from_command_line:
+        raise CommandError("--processes and --reload start this very command again: run it from the command line")
+    serve(partial(_find, alias), _command, **given)
+
+
+def _find(alias: str) -> Outbox:
+    autodiscover_modules("tasks")
+    for connection in connections.all(
+        initialized_only=True
+    ):  # what the checks opened: handlers' threads have their own
+        if not connection.in_atomic_block:
+            connection.close()
+    return outboxes[alias]
+
+
+def _command(lifeline: int) -> list[str]:
+    return [*get_child_arguments(), "--lifeline", str(lifeline)]

@@ -1,0 +1,45 @@
+"""`flask outboxq worker` and `flask outboxq upgrade`: what is another thing for a Flask application than for `outboxq`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from flask.cli import with_appcontext
+
+from ..cli.console import EXIT_USAGE, fail, speaking_plainly
+from ..cli.framing import WHERE
+from ..cli.worker import EPILOG, Rerunnable, serve
+from ..cli.worker import worker as worker_of_app
+from .flask_commands import found
+
+
+@click.command(cls=Rerunnable, epilog=EPILOG, params=[one for one in worker_of_app.params if one.name not in WHERE])
+@click.pass_context
+@with_appcontext
+def worker(ctx: click.Context, /, **options: Any) -> None:
+    """Run this application's tasks until SIGTERM, SIGINT or SIGHUP.
+
+    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
+    """
+    written = list(ctx.obj)
+
+    def again(lifeline: int) -> list[str]:
+        return [sys.executable, *sys.orig_argv[1:], "--lifeline", str(lifeline)]
+
+    if (options["processes"] > 1 or options["reload"]) and sys.orig_argv[-len(written) :] != written:
+        fail("--processes and --reload start the flask command again, and this process is none", EXIT_USAGE)
+    serve(found, again, **options)
+
+
+@click.command()
+@with_appcontext
+def upgrade() -> None:
+    """Create or upgrade the tables, and make known what the tasks subscribe to."""
+    with speaking_plainly():
+        outbox = found()
+        outbox.load_tasks()
+        outbox.upgrade()
+        outbox.sync_subscriptions()
+        click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)

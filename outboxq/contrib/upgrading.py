@@ -1,0 +1,17 @@
+"""How a framework's users make the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import SchemaOutOfDate
+
+
+@contextmanager
+def upgraded_by(command: str) -> Iterator[None]:
+    """Have SchemaOutOfDate name this command, where an upgrade of the tables helps."""
+    try:
+        yield
+    except SchemaOutOfDate as error:
+        raise error.mended_by(command) from None

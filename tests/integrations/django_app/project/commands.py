@@ -1,0 +1,113 @@
+"""The commands under `manage.py outboxq`, in one process: as they are typed, and by `call_command`."""
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout, suppress
+
+import click
+import django
+
+django.setup()
+
+from django.core.management import CommandError, call_command, execute_from_command_line  # noqa: E402
+from shop import tasks  # noqa: E402
+
+from outboxq.cli import main  # noqa: E402
+from outboxq.cli.framing import WHERE  # noqa: E402
+from outboxq.contrib.django import outbox, outboxes  # noqa: E402
+from outboxq.contrib.django.management.commands.outboxq import ELSEWHERE, Command  # noqa: E402
+
+
+def typed(*words):
+    """Run `manage.py outboxq …`; returns its exit code, and what it said on stdout and stderr."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    sys.argv = ["manage.py", "outboxq", *words]
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            execute_from_command_line(sys.argv)
+        except SystemExit as ended:
+            code = ended.code or 0
+    return code, out.getvalue(), err.getvalue()
+
+
+def called(*words, **options):
+    out = io.StringIO()
+    call_command("outboxq", *words, stdout=out, **options)
+    return out.getvalue()
+
+
+def refused(*words, **options):
+    with redirect_stderr(io.StringIO()) as heard, suppress(CommandError):
+        called(*words, **options)
+        raise AssertionError(words)
+    return heard.getvalue()
+
+
+def names(group, path=()):
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        inner = isinstance(command, click.Group)
+        yield from names(command, (*path, name)) if inner else [((*path, name), {one.name for one in command.params})]
+
+
+# each command of `outboxq` is there, but for the address of the database
+ours, theirs = dict(names(main)), dict(names(Command()._group("default")))
+assert {path[0] for path in ours.keys() - theirs.keys()} == {"demo", "grants", "upgrade"} == set(ELSEWHERE)
+for path, found in theirs.items():
+    assert ours[path] - WHERE == found - {"database", "settings", "pythonpath", "skip_checks"}, path
+    assert "database" in found
+
+# a database without tables
+for words in (("status",), ("worker", "--burst", "--skip-checks")):
+    code, _, said = typed(*words, "--database", "other")
+    assert (code, said.count("run: manage.py migrate --database other\n")) == (4, 1), said
+    assert "outboxq upgrade" not in said
+
+call_command("migrate", verbosity=0)
+handle = tasks.send.using(delay=3600).enqueue(1)
+failing = tasks.book.enqueue(2, then="raise")
+
+# as they are typed
+code, said, _ = typed("--help")
+assert code == 0
+assert "manage.py outboxq [options] COMMAND" in said
+assert "  task   " in said, said
+assert typed()[:2] == (0, said)
+assert "is due in" in typed("task", "explain", str(handle.id))[1]
+assert "\tpaused" in typed("queue", "pause", "mail")[1] + typed("status", "--settings=project_settings")[1]
+code, said, _ = typed("--database=default", "task", "list", "--queue", "mail")
+assert (code, str(handle.id) in said) == (0, True)
+assert typed("task", "run-now", str(handle.id)) == (0, "due now\n", "")
+assert typed("queue", "resume", "mail")[0] == 0
+code, _, said = typed("worker", "--burst", "--concurrency=1")
+assert (code, "outboxq.W003" in said) == (0, True), said  # it runs the checks
+assert tasks.seen == [1]
+assert str(failing.id) in typed("failed", "list")[1]
+assert "ValueError: no" in typed("task", "show", str(failing.id), "--traceback")[1]
+assert typed("failed", "redrive", "--all")[1] == "1 redriven\n"
+assert typed("task", "cancel", str(failing.id), "--reason=typed twice")[1] == "Cancelled\n"
+assert typed("verify") == (0, "", "every invariant holds\n")
+assert typed("prune", "--older-than", "0s") == (0, "2 tasks were deleted with their events\n", "")
+code, _, said = typed("task", "explain", str(handle.id))
+assert (code, said) == (3, f"outboxq: there is no task {handle.id}\n")
+code, _, said = typed("task", "show")
+assert (code, "Usage: manage.py outboxq task show" in said, "Missing argument" in said) == (2, True, True), said
+code, _, said = typed("upgrade")
+assert (code, "run: manage.py migrate" in said) == (2, True), said
+code, _, said = typed("verify", "--database=nowhere")
+assert (code, said) == (1, "outboxq: Django knows no database 'nowhere'; see DATABASES in its settings\n")
+
+# by call_command
+assert called("queue", "list") == "queue\tpaused since\tconcurrency\trate\torder\n"
+assert refused("status", database="nowhere").startswith("outboxq: Django knows no database 'nowhere'")
+assert refused("status", "--by", "moon") == ""
+refused("worker", "--skip-checks", "--processes=2")
+
+# in another database
+call_command("migrate", database="other", verbosity=0)
+elsewhere = tasks.elsewhere.enqueue()
+assert str(elsewhere.id) in typed("task", "list", "--database=other")[1] == typed("--database=other", "task", "list")[1]
+assert str(elsewhere.id) not in typed("task", "list")[1]
+assert called("task", "cancel", str(elsewhere.id), database="other") == "Cancelled\n"
+assert outboxes["other"].store.verify() == outbox.store.verify() == []
+print("to the end")

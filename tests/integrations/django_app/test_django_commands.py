@@ -1,0 +1,16 @@
+"""`manage.py outboxq …` in a project of its own."""
+
+from __future__ import annotations
+
+from tests.integrations.django_app.conftest import django_database
+
+
+def test_every_command_works_on_the_database_of_the_settings(project, tmp_path):
+    project.databases["other"] = django_database(f"sqlite:///{tmp_path / 'other.sqlite3'}")
+    assert project.python("commands.py").endswith("to the end\n")
+
+
+def test_a_worker_that_starts_others_passes_its_words_on(project):
+    project.manage("migrate", "--verbosity=0")
+    said = project.manage("outboxq", "worker", "--burst", "--processes", "2", "--skip-checks")
+    assert said.count("it is done") == 2, said

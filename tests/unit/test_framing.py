@@ -1,0 +1,96 @@
+"""The commands of `outboxq` inside a framework: each is there, on the framework's database, or somebody has said why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli import main
+from outboxq.cli.database import OPTIONS
+from outboxq.cli.framing import WHERE, Frame, FramedGroup
+from outboxq.cli.typed import front_end
+from outboxq.contrib import flask_commands
+
+FLASK = flask_commands.commands()
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """The commands of a group and of the groups in it, by the words that they are called with."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_flask_has_every_command_but_those_that_make_no_sense_there():
+    ours, theirs = dict(commands(main)), dict(commands(FLASK))
+    assert {path[0] for path in ours.keys() - theirs.keys()} == {"demo", "grants"} == set(flask_commands.ELSEWHERE)
+    assert theirs.keys() <= ours.keys()
+    assert {
+        ("task", "explain"),
+        ("failed", "redrive"),
+        ("queue", "pause"),
+        ("verify",),
+        ("partition",),
+    } <= theirs.keys()
+
+
+def test_no_command_of_flask_asks_for_the_database_and_each_has_the_other_parameters():
+    ours = dict(commands(main))
+    for path, command in commands(FLASK):
+        names = {one.name for one in command.params}
+        if path != ("upgrade",):
+            assert names == {one.name for one in ours[path].params} - WHERE, path
+        assert not names & WHERE, path
+        assert command.get_short_help_str() not in ("", "()"), path
+
+
+def test_what_says_where_the_tables_are_is_all_that_is_left_out():
+    assert OPTIONS | {"database_urls"} == WHERE
+
+
+def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_is_typed_in():
+    group = click.Group("outboxq")
+
+    def look(**given: object) -> None:
+        raise AssertionError("it is run on the framework's database")
+
+    def looking(store: Store, name: str) -> None:
+        click.echo(f"{store.alias} {name} {front_end('inner look').typed(['verify'])}")
+
+    look.__wrapped__ = looking  # as `database_options` leaves it
+    url, name = click.Option(["--url"]), click.Argument(["name"])
+    inner = click.Group("inner", commands=[click.Command("look", callback=look, params=[url, name])])
+    group.add_command(inner)
+    alias = click.Option(["--database"], default="default")
+    frame = Frame(program="manage.py outboxq", store=Store, options=[alias], elsewhere={"demo": "run: outboxq demo"})
+    made = FramedGroup(lambda: group, frame, name="outboxq")
+    run = CliRunner().invoke
+    assert run(made, ["inner", "look", "x"]).output == "default x manage.py outboxq verify\n"
+    assert run(made, ["inner", "look", "x", "--database", "other"]).output == "other x manage.py outboxq verify\n"
+    assert run(made, ["inner", "look", "x", "--url", "sqlite://"]).exit_code == 2
+    refused = run(made, ["demo"])
+    assert (refused.exit_code, "run: outboxq demo" in refused.output) == (2, True)
+
+
+class Store:
+    """Of a framework."""
+
+    def __init__(self, database: str) -> None:
+        self.alias = database
+
+    def ensure_current(self) -> None: ...
+
+
+@pytest.mark.parametrize("words", [["--help"], ["task", "--help"], ["queue", "pause", "--help"]])
+def test_help_needs_no_application(words):
+    result = CliRunner().invoke(FLASK, words, prog_name="flask outboxq")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Usage: flask outboxq")
