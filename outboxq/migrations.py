@@ -14,7 +14,6 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
@@ -22,6 +21,7 @@ from sqlalchemy.engine import URL
 from .column_types import Xid8
 from .dialects import Begin, Dialect, check_schema_name, dialect_for
 from .dialects.partitioning import PARTITION_NAME
+from .drivers import is_psycopg
 from .engine import is_own, make_engine, parse_url
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .periods import Every, periods
@@ -234,7 +234,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 def _check_transaction(connection: Connection) -> None:
     """Drivers that cannot be a task's target, as asyncpg's inside run_sync(), begin as SQLAlchemy does."""
     raw: Any = connection.connection.dbapi_connection
-    if isinstance(raw, sqlite3.Connection | psycopg.Connection):
+    if isinstance(raw, sqlite3.Connection) or is_psycopg(raw):
         try:
             SqlalchemyTarget(connection, None).check()
         except InvalidTarget:
