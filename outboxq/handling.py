@@ -10,6 +10,7 @@ from typing import Any
 
 from .completer import Completer
 from .context import Unit
+from .end_log import EndLog
 from .errors import LeaseLost
 from .executor import execute, failed, released
 from .failpoints import Failpoint, Reach
@@ -25,7 +26,6 @@ log = logging.getLogger("outboxq.worker")
 
 _LATER = timedelta(seconds=1)
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
-_LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 
 
 class Handling:
@@ -41,9 +41,10 @@ class Handling:
         own: Store,
         host: Host,
         reach: Reach,
+        ends: EndLog | None = None,
     ) -> None:
         """`store` is the application's: in its connections, transactional tasks write. `own`: the worker's, for what must not
-        wait until a handler gives one of those back.
+        wait until a handler gives one of those back. `ends` is told of each end.
         """
         self._store = store
         self._host = host
@@ -52,6 +53,7 @@ class Handling:
         self._completer = completer
         self._interruptions = Interruptions(own)
         self._reach = reach
+        self._ends = ends or EndLog()
 
     def handle(self, held: Held) -> None:
         """One task, in a handler thread."""
@@ -60,6 +62,8 @@ class Handling:
         except Exception:
             self._drop_unless_ending(held)
             raise
+        finally:
+            held.context.error = None  # its traceback holds the handler's frames, and those the context
         self._drop_unless_ending(held)  # (of a thread that dies, the worker gives back what it had)
 
     def _drop_unless_ending(self, held: Held) -> None:
@@ -88,7 +92,9 @@ class Handling:
             return
         held.ending = True
         self._completer.put(outcome)
-        _log(outcome, task, time.monotonic() - began)  # what a log handler raises must not cost the outcome
+        self._ends.tell(
+            outcome, held.context, time.monotonic() - began
+        )  # what a log handler raises must not cost the outcome
 
     def _begin(self, held: Held) -> bool:
         """Write down that a suspect begins: if this process dies now, that counts. Returns whether it may."""
@@ -115,6 +121,7 @@ class Handling:
                     self._tell(held, outcome)
         except Exception as error:
             if not has_run:
+                held.context.error = error
                 return failed(claim, task, error)
             log.exception("task %s (%s): what surrounds its handler failed after it", claim.id, task.name)
         return outcome
@@ -124,7 +131,6 @@ class Handling:
             self._host.handled(held.context, outcome)
         except Exception:
             log.exception("task %s (%s): whoever is told of its end failed", held.claim.id, held.claim.task_name)
-        held.context.error = None  # its traceback holds the handler's frames, and those the context
 
     def _transact(self, held: Held, task: Task[..., Any]) -> Outcome | None:
         """The handler inside one transaction, which its completion joins. None: that is written, or the lease was lost."""
@@ -150,7 +156,7 @@ class Handling:
             self._reach(Failpoint.AFTER_COMMIT)
             self._completer.ended([claim])
             self._tell(held, outcome)
-            _log(outcome, task, time.monotonic() - began)
+            self._ends.tell(outcome, held.context, time.monotonic() - began)
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
         except Exception as error:  # noqa: BLE001 - sorted out there
@@ -202,27 +208,3 @@ def _interruption(held: Held, outcome: Outcome, unit: Unit) -> BaseException | N
     if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
         return None
     return error if unit.was_interrupted(error) else None
-
-
-def _log(outcome: Outcome, task: Task[..., Any], seconds: float) -> None:
-    level = _LEVELS.get(outcome.event_type, logging.INFO)
-    if not log.isEnabledFor(level):
-        return
-    extra = {
-        "task_id": str(outcome.claim.id),
-        "task": task.name,
-        "queue": outcome.claim.queue,
-        "attempt": outcome.claim.attempt,
-        "duration_ms": round(seconds * 1000, 3),
-    }
-    kind = outcome.data.get("exception", "")
-    log.log(
-        level,
-        "task %s (%s): %s in %.3f s %s",
-        outcome.claim.id,
-        task.name,
-        outcome.event_type,
-        seconds,
-        kind,
-        extra=extra,
-    )

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from .context import TaskContext, Unit
+from .front_end import FrontEnd
 from .model import Outcome
 from .store import Store
 
 
 class Host:
     """A program without a framework. One for a framework overrides what it knows better."""
+
+    front_end = FrontEnd()
+    """How the program's commands are typed, for the sentences that name one."""
 
     @contextmanager
     def transaction(self) -> Iterator[object | None]:

@@ -19,6 +19,7 @@ from .claimer import Claimer
 from .completer import Completer
 from .crew import Crew
 from .distributor import Health, create_work_distributor
+from .end_log import EndLog
 from .errors import ConfigurationError, FileUnusable, OutcomesRefused
 from .executor import STOPPED, released
 from .failpoints import Reach, unarmed
@@ -78,6 +79,7 @@ class Worker:
         unknown_task_limit: timedelta | float = UNKNOWN_TASK_LIMIT,
         max_tasks: int | None = None,
         relaxed_durability: bool = False,
+        log_tracebacks: bool | None = None,
         label: str | None = None,
         reach: Reach = unarmed,
     ) -> None:
@@ -90,6 +92,8 @@ class Worker:
         `max_tasks`: stop after so many. `relaxed_durability`: the database need not have flushed the end of a task before it
         answers; a crash of the server (of the machine, with SQLite) may then have tasks of its last moments run again
         (transactional tasks excepted).
+        `log_tracebacks`: whose log records have the exception as `exc_info`. None: those of last attempts, and at the level DEBUG
+        those of all that failed; True: all that failed; False: none. What a message or a traceback says may be personal data.
         `reach` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
 
         Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two
@@ -143,9 +147,12 @@ class Worker:
             made_way=self._distributor.wake,
             durable=not relaxed_durability,
         )
+        ends = EndLog(tracebacks=log_tracebacks, front_end=host.front_end)
         self._crew: Crew[Held] = Crew(
             size,
-            Handling(store, tasks, self._leases, self._completer, own=self._store, host=host, reach=reach).handle,
+            Handling(
+                store, tasks, self._leases, self._completer, own=self._store, host=host, reach=reach, ends=ends
+            ).handle,
             prefetch=ahead,
             died=self._die,
             left=host.leave,

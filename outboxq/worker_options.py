@@ -29,6 +29,7 @@ class WorkerOptions(TypedDict, total=False):
     unknown_task_limit: timedelta | float
     max_tasks: int | None
     relaxed_durability: bool
+    log_tracebacks: bool | None
     label: str | None
     reach: Reach
 

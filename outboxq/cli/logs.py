@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from copy import copy
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -16,11 +17,16 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def configure(level: str, format: LogFormat, handler: logging.Handler | None = None) -> None:
-    """Log to `handler`, by default stderr; an application that has set up logging before keeps what it has."""
+def configure(
+    level: str, format: LogFormat, handler: logging.Handler | None = None, *, tracebacks: bool | None = None
+) -> None:
+    """Log to `handler`, by default stderr; an application that has set up logging before keeps what it has.
+
+    `tracebacks`: of tasks that failed; None: at the level DEBUG. All other tracebacks are printed.
+    """
     handler = handler or logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    handler.setFormatter(JsonFormatter() if format is LogFormat.JSON else text)
+    shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks
+    handler.setFormatter((JsonFormatter if format is LogFormat.JSON else TextFormatter)(tracebacks=shown))
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -41,8 +47,37 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
+class TextFormatter(logging.Formatter):
+    """A line, and a traceback where there is one to be printed."""
+
+    def __init__(self, *, tracebacks: bool = False) -> None:
+        """`tracebacks`: also those of tasks that failed."""
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+        self._tracebacks = tracebacks
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.exc_info and _is_of_task(record):
+            record = copy(record)
+            record.exc_text = None  # of another formatter
+            if not self._tracebacks:
+                record.exc_info = None
+        return super().format(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        return _printable(super().formatException(ei))
+
+
 class JsonFormatter(logging.Formatter):
-    """The record's own fields, then those it was given with `extra=`, which never replace them."""
+    """The record's own fields, then those it was given with `extra=`, which never replace them.
+
+    `exception` is an object of `type`, `message` and `traceback`; of a task that failed the message is one line, and the
+    traceback is there where it is to be printed.
+    """
+
+    def __init__(self, *, tracebacks: bool = False) -> None:
+        """`tracebacks`: also those of tasks that failed."""
+        super().__init__()
+        self._tracebacks = tracebacks
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -51,10 +86,36 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if _is_of_task(record):
+            line["exception"] = dict(vars(record)["exception"])
+            if self._tracebacks and record.exc_info:
+                line["exception"]["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_info and (error := record.exc_info[1]) is not None:
+            kind = type(error)
+            line["exception"] = {
+                "type": f"{kind.__module__}.{kind.__qualname__}",
+                "message": _told(error),
+                "traceback": self.formatException(record.exc_info),
+            }
         extra = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
         return json.dumps({**line, **extra, **line}, default=str, skipkeys=True)
+
+
+def _is_of_task(record: logging.LogRecord) -> bool:
+    """Return whether it tells of an attempt that failed (`outboxq/end_log.py`)."""
+    return record.name == "outboxq.worker" and isinstance(getattr(record, "exception", None), dict)
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not cost the record
+        return "(its message cannot be read)"
+
+
+def _printable(text: str) -> str:
+    """Lines and tabs stay; any other character that is not to be seen is written out, so that none speaks to the terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 _OF_EVERY_RECORD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}

@@ -25,6 +25,7 @@ from sqlalchemy.engine import URL
 from ..engine import make_engine, parse_url
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..forks import CAN_FORK
+from ..front_end import FrontEnd
 from ..outbox import Outbox
 from ..signals import unignored
 from ..worker import Worker
@@ -139,6 +140,12 @@ def none_of_none(
     type=click.Choice(LogFormat, case_sensitive=False),
     help="JSON: one object a line.",
 )
+@click.option(
+    "--log-tracebacks/--no-log-tracebacks",
+    default=None,
+    help="Print the traceback of each attempt that failed; it may hold data. Default: only at the level DEBUG. "
+    "--no-: the records do not have it for error trackers either.",
+)
 @click.option("--live/--no-live", default=None, help="A line that says what goes on. Default: on a terminal.")
 @click.option("--lifeline", type=int, hidden=True, help="The socket to the process that started this one.")
 @click.pass_obj
@@ -192,7 +199,7 @@ def serve(
         live = log_format is LogFormat.TEXT and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     live = live and not several
     handler = LiveHandler() if live else None
-    configure(log_level, log_format, handler)
+    configure(log_level, log_format, handler, tracebacks=options["log_tracebacks"])
     if lifeline is None and (reload or several):
         supervisor = Supervisor(
             command,
@@ -240,11 +247,18 @@ def _written(url: URL) -> str:
 def _find(app: str, url: URL | None) -> Outbox:
     """APP, on this database if one is given. An engine that it has made for it from its environment is left as it is."""
     if url is None:
-        return load(app)
+        return _typed(load(app), app)
     os.environ[DATABASE] = _written(url)
-    outbox = load(app)
+    outbox = _typed(load(app), app)
     if not outbox.is_bound or _address(outbox.store.bound_engine.url) != _address(url):
         outbox.bind(url)
+    return outbox
+
+
+def _typed(outbox: Outbox, app: str) -> Outbox:
+    """Have it know how its commands are typed: with APP, unless the environment says it, or the database."""
+    if outbox.host.front_end == FrontEnd() and not any(os.environ.get(name) for name in ("OUTBOXQ_APP", DATABASE)):
+        outbox.host.front_end = FrontEnd(app=app)
     return outbox
 
 

@@ -20,6 +20,7 @@ from sqlalchemy.orm import scoped_session
 from ..context import TaskContext, Unit
 from ..engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget
+from ..front_end import FrontEnd
 from ..host import Host
 from ..outbox import Outbox
 from ..sessions import Scope, scope_of
@@ -172,6 +173,8 @@ class Application:
 
 class FlaskHost(Host):
     """The application whose context this is; for a worker, whose threads have none, the one it was made in."""
+
+    front_end = FrontEnd(program="flask outboxq", worker="flask outboxq worker")
 
     def __init__(self, outbox: Outboxq, app: Flask | None = None) -> None:
         self._outbox = outbox

@@ -154,6 +154,7 @@ def test_what_is_not_said_is_left_to_the_library(recording):
             "queues": None,
             "event_types": None,
             "relaxed_durability": False,
+            "log_tracebacks": None,
             "concurrency": 8,
             "prefetch": None,
             "poll": None,
@@ -168,13 +169,14 @@ def test_what_is_not_said_is_left_to_the_library(recording):
 
 def test_each_option_reaches_the_worker(recording):
     options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
-    options += " --event-type order.* --event-type user.new --relaxed-durability"
+    options += " --event-type order.* --event-type user.new --relaxed-durability --log-tracebacks"
     outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
     assert recording.outbox.given == [
         {
             "queues": ("mail", "ledger"),
             "event_types": ("order.*", "user.new"),
             "relaxed_durability": True,
+            "log_tracebacks": True,
             "concurrency": 3,
             "prefetch": 0,
             "poll": timedelta(milliseconds=1500),
@@ -242,7 +244,7 @@ def supervised(monkeypatch):
             return 5
 
     monkeypatch.setattr("outboxq.cli.worker.Supervisor", Supervisor)
-    monkeypatch.setattr("outboxq.cli.worker.configure", lambda *given: made.append(given[2]))
+    monkeypatch.setattr("outboxq.cli.worker.configure", lambda *given, **_: made.append(given[2]))
     return made
 
 

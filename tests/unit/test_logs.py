@@ -57,8 +57,9 @@ def test_a_json_record_is_one_object_on_one_line_whatever_is_said():
             "task": "mail",
             "attempt": 2,
         }
-        assert said["exception"].startswith("Traceback")
-        assert said["exception"].endswith("ValueError: two\nlines")
+        assert (said["exception"]["type"], said["exception"]["message"]) == ("builtins.ValueError", "two\nlines")
+        assert said["exception"]["traceback"].startswith("Traceback")
+        assert said["exception"]["traceback"].endswith("ValueError: two\nlines")
         assert datetime.fromisoformat(said["timestamp"]).utcoffset() == timedelta(0)
         assert set(said) == {"timestamp", "level", "logger", "message", "exception", "task", "attempt", "odd"}
 

@@ -11,6 +11,7 @@ from django.db import close_old_connections, connections, reset_queries, transac
 
 from ...context import TaskContext
 from ...errors import InvalidTarget
+from ...front_end import FrontEnd
 from ...host import Host
 from ...model import Outcome
 from ...store import Store
@@ -23,6 +24,8 @@ log = logging.getLogger("outboxq.worker")
 
 class DjangoHost(Host):
     """Django's connection to one database: enqueues join its transaction, transactional tasks are written through it."""
+
+    front_end = FrontEnd(program="manage.py outboxq", worker="manage.py outboxq_worker")
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

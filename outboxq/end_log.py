@@ -1,0 +1,99 @@
+"""What a worker's log says of how each attempt ended: one line, and of a failure what was raised.
+
+An exception's message may hold data, and its traceback holds the message and those of the exceptions that caused it (of the
+database's: the statement with its parameters). So the line has the type and the first line of the message, which is where
+libraries put the kind of the mistake and not the values. The whole exception goes along as `exc_info`, as it does in every
+Python program that logs an error: error trackers need it, and an application's own formatter prints it, or does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, timedelta
+from typing import Any
+
+from .context import TaskContext
+from .front_end import FrontEnd
+from .model import EventType, Outcome
+
+log = logging.getLogger("outboxq.worker")
+
+_LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
+_LONGEST = 300
+"""Characters of a message that the line shows."""
+
+
+class EndLog:
+    """Tells the logger `outboxq.worker` how attempts end: INFO, WARNING for one that is tried again, ERROR for the last one.
+
+    Each record has the fields `task_id`, `task`, `queue`, `attempt`, `duration_ms` and `event`; that of a failure also
+    `exception`, a dict of `type` (module and name) and `message` (its first line).
+    """
+
+    def __init__(self, *, tracebacks: bool | None = None, front_end: FrontEnd | None = None) -> None:
+        """`tracebacks` True: each failure's record has `exc_info`; False: none has; None: the last attempt's has, and at the
+        level DEBUG all have. `front_end` is how the hint at `task show` is written.
+        """
+        self._tracebacks = tracebacks
+        self._front_end = front_end or FrontEnd()
+
+    def tell(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
+        """Say how the attempt ended that ran for so long; `context.error` is what it raised."""
+        kind = outcome.event_type
+        level = _LEVELS.get(kind, logging.INFO)
+        if not log.isEnabledFor(level):
+            return
+        claim = outcome.claim
+        extra: dict[str, Any] = {
+            "task_id": str(claim.id),
+            "task": claim.task_name,
+            "queue": claim.queue,
+            "attempt": claim.attempt,
+            "duration_ms": round(seconds * 1000, 3),
+            "event": str(kind),
+        }
+        said = f"task {claim.id} ({claim.task_name}): {kind} in {seconds:.3f} s"
+        if level == logging.INFO:
+            log.log(level, "%s", said + _following(outcome), extra=extra)
+            return
+        extra["exception"] = {"type": outcome.data.get("exception"), "message": _message(outcome)}
+        said += f", attempt {claim.attempt}{_of(context.max_attempts)}{_following(outcome)}"
+        said += f": {_first_line(outcome.error or '')}"
+        if broken := outcome.data.get("policy_error"):
+            said += f"; its retry policy failed: {_first_line(broken)}"
+        if kind is EventType.FAILED:
+            said += f"; see: {self._front_end.typed(('task', 'show', str(claim.id), '--traceback'))}"
+        log.log(level, "%s", said, extra=extra, exc_info=context.error if self._has_traceback(kind) else None)
+
+    def _has_traceback(self, kind: EventType) -> bool:
+        if self._tracebacks is None:
+            return kind is EventType.FAILED or log.isEnabledFor(logging.DEBUG)
+        return self._tracebacks
+
+
+def _of(bound: int | None) -> str:
+    return "" if bound is None else f" of {bound}"
+
+
+def _following(outcome: Outcome) -> str:
+    """When it runs again; nothing for one that does not, or whose delay is none."""
+    name = "next attempt" if outcome.event_type is EventType.RETRY_SCHEDULED else "runs again"
+    if outcome.available_at is not None:
+        return f", {name} at {outcome.available_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if outcome.event_type is EventType.RETRY_SCHEDULED or outcome.delay > timedelta(0):
+        return f", {name} in {outcome.delay.total_seconds():.1f} s"
+    return ""
+
+
+def _message(outcome: Outcome) -> str:
+    """The first line of what `outcome.error` says behind the type's name."""
+    line = _first_line(outcome.error or "")
+    name, _, message = line.partition(":")
+    return message.strip() if str(outcome.data.get("exception", "")).endswith(f".{name}") else line
+
+
+def _first_line(text: str) -> str:
+    """Not too long, and every character that is not to be seen written out: a message must not speak to a terminal."""
+    line = text.strip().partition("\n")[0].strip()
+    cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)

@@ -1,0 +1,81 @@
+"""What a worker's log says of a task that fails: enough to find the mistake, and nothing that nobody asked for."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+
+import pytest
+
+from outboxq import Outbox, RetryPolicy
+from outboxq.front_end import FrontEnd
+
+
+@pytest.fixture
+def outbox(database):
+    return Outbox(database.engine)
+
+
+class Declined(Exception):
+    pass
+
+
+def run(outbox, caplog, **options):
+    """The records of the ends of what a worker has run."""
+    with caplog.at_level(logging.INFO, "outboxq.worker"):
+        assert outbox.worker(poll=0.01, **options).run(burst=True) == 0
+    return [record for record in caplog.records if hasattr(record, "event")]
+
+
+def declining(outbox, **options):
+    @outbox.task(name="charge", retry=RetryPolicy(max_attempts=2, wait=0), **options)
+    def charge() -> None:
+        raise Declined("order 7")
+
+    return str(charge.using(outbox).enqueue().id)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_retry_says_when_and_the_last_failure_carries_its_exception(outbox, caplog, transactional):
+    task_id = declining(outbox, transactional=transactional)
+    outbox.host.front_end = FrontEnd(app="shop:outbox")
+    retry, last = run(outbox, caplog)
+    assert (retry.event, retry.levelname, retry.exc_info) == ("task_retry_scheduled", "WARNING", None)
+    assert "attempt 1 of 2, next attempt in 0.0 s: Declined: order 7" in retry.getMessage()
+    assert (last.event, last.levelname, last.task_id) == ("task_failed", "ERROR", task_id)
+    assert last.getMessage().endswith(f"; see: outboxq task show {task_id} --traceback -A shop:outbox")
+    assert (last.exc_info[0], str(last.exc_info[1])) == (Declined, "order 7")
+    assert last.exc_info[2].tb_next is not None, "the handler's frame is in it"
+
+
+def test_who_wants_no_tracebacks_gets_none(outbox, caplog):
+    declining(outbox)
+    assert [record.exc_info for record in run(outbox, caplog, log_tracebacks=False)] == [None, None]
+
+
+def test_a_program_that_fails_around_a_handler_is_logged_with_its_exception(outbox, caplog, monkeypatch):
+    declining(outbox)
+    monkeypatch.setattr(outbox.host, "handling", lambda _context: 1 / 0)
+    retry, last = run(outbox, caplog)
+    assert retry.exception == {"type": "builtins.ZeroDivisionError", "message": "division by zero"}
+    assert last.exc_info[0] is ZeroDivisionError
+
+
+def test_what_a_handler_had_in_its_hands_is_let_go(outbox, monkeypatch):
+    class Big:
+        pass
+
+    kept = []
+
+    @outbox.task(name="hold", retry=RetryPolicy.never())
+    def hold() -> None:
+        big = Big()
+        kept.append(weakref.ref(big))
+        raise Declined("x")
+
+    hold.using(outbox).enqueue()
+    monkeypatch.setattr(logging.getLogger("outboxq.worker"), "propagate", False)  # to pytest, which keeps all records
+    assert outbox.worker(poll=0.01).run(burst=True) == 0
+    gc.collect()
+    assert [one() for one in kept] == [None]
