@@ -9,11 +9,12 @@ from logging.config import fileConfig
 from typing import Any
 
 from alembic import context
+from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 
 from outboxq.dialects import dialect_for
-from outboxq.engine import EMBEDDED, make_engine
+from outboxq.engine import make_engine
 from outboxq.migrations import LOCK, VERSION_TABLE, ours
 from outboxq.tables import metadata
 
@@ -32,19 +33,22 @@ def configure(**where: Any) -> None:
     )
 
 
-def database_url() -> str | None:
-    """Return the address that was given; None: the embedded file."""
-    return (
+def database_url() -> str:
+    """Return the address that was given. Raises CommandError where there is none."""
+    url = (
         config.attributes.get("url")
         or context.get_x_argument(as_dictionary=True).get("url")
         or os.environ.get("OUTBOXQ_DATABASE_URL")
         or config.get_main_option("sqlalchemy.url")
     )
+    if not url:
+        raise CommandError("which database? Give -x url=…, OUTBOXQ_DATABASE_URL, or sqlalchemy.url in alembic.ini")
+    return str(url)
 
 
 def run_offline() -> None:
     """Print the SQL instead of running it, for people who apply it themselves."""
-    url = database_url() or EMBEDDED
+    url = database_url()
     dialect_for(make_url(url).get_backend_name(), schema=schema)
     configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"})
     with context.begin_transaction():

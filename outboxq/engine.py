@@ -19,18 +19,12 @@ _OWN: Final = "outboxq_own"
 """An option of the engines made here."""
 
 
-EMBEDDED: Final = "sqlite:///outboxq.db"
-"""Where nothing else is said: a file in the working directory."""
-
-
-def make_engine(url: str | URL | None, *, poolclass: type[Pool] | None = None) -> Engine:
+def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
     """An engine of our own. Connections are autocommit: every transaction says itself how it begins (`store`).
 
-    `url` None: the embedded file, in whose place no symbolic link is followed. `poolclass` None: SQLAlchemy's choice.
-    A new SQLite file is made for its owner alone.
+    `poolclass` None: SQLAlchemy's choice. A new SQLite file is made for its owner alone.
     Raises ConfigurationError for a text that is no URL, UnsupportedDatabase for a database outboxq does not run on.
     """
-    follows_links, url = url is not None, EMBEDDED if url is None else url
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
     engine = create_engine(
@@ -40,7 +34,7 @@ def make_engine(url: str | URL | None, *, poolclass: type[Pool] | None = None) -
         hide_parameters=True,
         poolclass=poolclass,
     )
-    dialect.keep_private(engine, follows_links=follows_links)
+    dialect.keep_private(engine)
     dialect.set_up(engine)
     _forget_in_children(engine)
     return engine

@@ -45,10 +45,17 @@ class UnsupportedDatabase(ConfigurationError):
 class SchemaOutOfDate(ConfigurationError):
     """The database lacks our tables, or has those of another release that this one cannot work on."""
 
-    def __init__(self, message: str, *, code_is_older: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, fault: str, *, remedy: str | None = None, code_is_older: bool = False) -> None:
+        """`remedy` is the end of the message: what to do about the fault."""
+        super().__init__(fault if remedy is None else f"{fault}; {remedy}")
+        self.fault = fault
         self.code_is_older = code_is_older
         """Not the tables are to be upgraded, but the package: they are those of a later release."""
+        self._is_mended_by_an_upgrade = remedy is not None and not code_is_older
+
+    def mended_by(self, command: str) -> SchemaOutOfDate:
+        """Return this error with the command that makes the tables where it was raised; itself where no upgrade helps."""
+        return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self._is_mended_by_an_upgrade else self
 
 
 class NotPermitted(ConfigurationError):

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from .dialects.partitioning import PARTITION_NAME
 from .engine import make_engine, parse_url
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .periods import Every, periods
-from .revisions import ensure_fit, ensure_ours, is_newer, left_alone
+from .revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
 from .tables import VERSION_TABLE, metadata, version_table
 from .target import SqlalchemyTarget
 
@@ -71,7 +72,7 @@ def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *
 
     with _migrating(database, schema) as (connection, (found, oldest_code)):
         if is_newer(found):
-            ensure_fit(found, oldest_code)
+            ensure_fit(found, oldest_code, partial(_place, connection, schema))
             log.info(left_alone(found))
         else:
             command.upgrade(_config(connection=connection, schema=schema), revision)
@@ -85,7 +86,7 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
     from alembic import command
 
     with _migrating(database, schema) as (connection, (found, _)):
-        ensure_ours(found)
+        ensure_ours(found, partial(_place, connection, schema))
         command.downgrade(_config(connection=connection, schema=schema), revision)
 
 
@@ -132,8 +133,8 @@ def partition(
         connection.exec_driver_sql(LOCK)
         found, oldest_code = _found(connection, dialect)
         if found is None:
-            raise SchemaOutOfDate("the database has no outboxq tables to partition; run: outboxq upgrade")
-        ensure_fit(found, oldest_code)
+            raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
+        ensure_fit(found, oldest_code, partial(_place, connection, schema))
         now = dialect.statements.now.run(execute, {})[0]["now"]
         return partitioning.bring_up_to_date(execute, periods(Every(every), now, ahead), now, dry_run=dry_run)
 
@@ -196,6 +197,12 @@ def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | 
         return None, None
     found = dialect.statements.version.run(execute, {})
     return (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
+
+
+def _place(connection: Connection, schema: str | None) -> str:
+    """Return how a sentence calls the database of this connection."""
+    target = SqlalchemyTarget(connection, schema)
+    return target.dialect.place(connection.engine.url, target.database)
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:

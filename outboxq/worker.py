@@ -265,6 +265,7 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
+        self._application.ensure_file()
         self._application.ensure_permitted(Role.WORKER)
         self._application.ensure_current()
         self._application.ensure_primary()

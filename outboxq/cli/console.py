@@ -16,9 +16,7 @@ import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ..dialects import damaged, dialect_for, is_damaged
-from ..engine import EMBEDDED, make_engine
 from ..errors import NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
-from ..migrations import upgrade
 from ..store import Store
 
 if TYPE_CHECKING:
@@ -44,38 +42,38 @@ take_key_back = click.option(
 
 
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """`--url` and `--schema`; they reach the command as `store`."""
+    """`--url`, `--schema`, `--app`, and APP as the last argument; they reach the command as `store`."""
+    from .database import app_argument
 
-    @click.option(
-        "--url",
-        envvar="OUTBOXQ_DATABASE_URL",
-        help="The database; better given by the environment than here, where other users see it. "
-        f"Default: {EMBEDDED}, which upgrades itself.",
-        show_envvar=True,
-    )
-    @click.option(
-        "--schema", envvar="OUTBOXQ_SCHEMA", help="The PostgreSQL schema of outboxq's tables.", show_envvar=True
-    )
+    return database_options_after_ids(app_argument(command))
+
+
+def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
+    """The same without APP as an argument: for a command that takes any number of arguments."""
+    from . import database
+
+    @database.url_option
+    @database.schema_option
+    @database.app_option
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        url, schema = kwargs.pop("url"), kwargs.pop("schema")
-        with speaking_plainly():
-            engine = make_engine(None if url is None else str(url))
-            store = Store(engine, schema=None if schema is None else str(schema))
-            if url is None:
-                upgrade(engine)
-            kwargs["store"] = store
+        values = {name: kwargs.pop(name, None) for name in database.OPTIONS}
+        found = database.given(click.get_current_context(), values)
+        with speaking_plainly(upgrade=found.upgrade):
+            store = kwargs["store"] = database.open_store(found)
             try:
                 store.ensure_current()
                 return command(*args, **kwargs)
             finally:
-                engine.dispose()
+                store.bound_engine.dispose()
 
     return wrapped
 
 
 def on_store(command: click.Command, store: Callable[[], Store]) -> click.Command:
-    """The same command of `database_options` where the database is known: without `--url` and `--schema`."""
+    """The same command of `database_options` where the database is known: without what says which one it is."""
+    from .database import OPTIONS
+
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # what it wraps
 
     def callback(**kwargs: Any) -> Any:
@@ -86,17 +84,21 @@ def on_store(command: click.Command, store: Callable[[], Store]) -> click.Comman
 
     known = copy(command)
     known.callback = callback
-    known.params = [one for one in command.params if one.name not in ("url", "schema")]
+    known.params = [one for one in command.params if one.name not in OPTIONS]
     return known
 
 
 @contextmanager
-def speaking_plainly() -> Iterator[None]:
-    """Our errors as one sentence on stderr, each kind with its exit code; anything else keeps its traceback."""
+def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
+    """Our errors as one sentence on stderr, each kind with its exit code; anything else keeps its traceback.
+
+    `upgrade` is the command that makes the tables, as it must be typed here; None: that of the group which the command is in.
+    """
     try:
         yield
     except SchemaOutOfDate as error:
-        fail(str(error), EXIT_SCHEMA)
+        command = upgrade or _upgrade_of_the_group()
+        fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA)
     except NotPermitted as error:
         fail(str(error), EXIT_PERMISSION)
     except TaskNotFound as error:
@@ -115,6 +117,16 @@ def speaking_plainly() -> Iterator[None]:
         if not (connecting or error.connection_invalidated or isinstance(error, OperationalError)):
             raise
         fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
+
+
+def _upgrade_of_the_group() -> str | None:
+    """Return how the command `upgrade` is called that stands beside the present one; None: there is none."""
+    context = click.get_current_context(silent=True)
+    while context is not None and (context := context.parent) is not None:
+        group = context.command
+        if isinstance(group, click.Group) and group.get_command(context, "upgrade") is not None:
+            return f"{context.command_path} upgrade"
+    return None
 
 
 def fail(sentence: str, code: int) -> NoReturn:

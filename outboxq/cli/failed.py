@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from ..store import Store
-from .console import database_options, span, table, take_key_back
+from .console import database_options, database_options_after_ids, span, table, take_key_back
 
 _FILTERS = (
     click.option("-q", "--queue", help="Only of this queue."),
@@ -68,7 +68,7 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 @click.option("--all", "everything", is_flag=True, help="All of them; needed where nothing says which.")
 @click.option("--limit", type=click.IntRange(min=1), help="How many at most, oldest first.")
 @take_key_back
-@database_options
+@database_options_after_ids
 @_filtered
 def redrive(
     store: Store,
@@ -94,7 +94,7 @@ def redrive(
 @click.option("--all", "everything", is_flag=True, help="All of them; needed where nothing says which.")
 @click.option("--limit", type=click.IntRange(min=1), help="How many at most, oldest first.")
 @click.option("--reason", default="", help="Kept in each task's history.")
-@database_options
+@database_options_after_ids
 @_filtered
 def discard(
     store: Store,

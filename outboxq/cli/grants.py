@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from ..engine import make_engine
 from ..privileges import Feature, Role
 from ..store import Permissions
 from .console import speaking_plainly
+from .database import given, open_store, where_options
 
 
 @click.command()
@@ -28,11 +29,11 @@ from .console import speaking_plainly
     help="What a producer does besides; may be given again.",
 )
 @click.option("--apply", is_flag=True, help="Run them in one transaction; by default they are only printed.")
-@click.option(
-    "--url", envvar="OUTBOXQ_DATABASE_URL", required=True, show_envvar=True, help="The database, as its owner."
-)
-@click.option("--schema", envvar="OUTBOXQ_SCHEMA", help="The PostgreSQL schema of outboxq's tables.", show_envvar=True)
-def grants(name: str, role: Role, features: Sequence[Feature], url: str, schema: str | None, *, apply: bool) -> None:
+@where_options
+@click.pass_context
+def grants(
+    context: click.Context, /, name: str, role: Role, features: Sequence[Feature], *, apply: bool, **where: Any
+) -> None:
     r"""Print the GRANTs that the PostgreSQL role NAME needs, and no more.
 
     \b
@@ -41,11 +42,15 @@ def grants(name: str, role: Role, features: Sequence[Feature], url: str, schema:
     viewer    looks: status, task list, verify
     operator  looks and changes: task cancel, failed redrive, prune
     migrator  makes the tables, in a schema that is there
+
+    The database is named as the owner of its tables.
     """
-    with speaking_plainly():
-        engine = make_engine(url)
+    found = given(context, where)
+    with speaking_plainly(upgrade=found.upgrade):
+        store = open_store(found)
+        engine = store.bound_engine
         try:
-            permissions = Permissions(engine, schema=schema)
+            permissions = Permissions(engine, schema=store.schema)
             if role is not Role.MIGRATOR:
                 permissions.ensure_current()
             for statement in (permissions.grant if apply else permissions.grants)(role, name, features):

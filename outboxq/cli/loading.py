@@ -13,6 +13,8 @@ def load(app: str) -> Outbox:
     """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
+    if "://" in app:  # it may hold a password
+        fail(f"the address of a database is no APP, and is given with --url; {written}", EXIT_USAGE)
     if not names_module(module_name):
         fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
     if "" not in sys.path:

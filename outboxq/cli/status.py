@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +19,27 @@ Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
 """The names of a table's columns, and its rows."""
 
 
-@click.command()
+class Watching(click.Command):
+    """A command whose `--watch` may be followed by APP."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say the seconds where what follows `--watch` cannot be them."""
+        written = [
+            f"{word}={_SECONDS}" if word == "--watch" and not _NUMBER.fullmatch(behind) else word
+            for word, behind in zip(args, (*args, "")[1:], strict=True)
+        ]
+        return super().parse_args(ctx, written)
+
+
+_SECONDS = 2.0
+_NUMBER = re.compile(r"[-+.\d].*")
+
+
+@click.command(cls=Watching)
 @click.option(
     "--watch",
     is_flag=False,
-    flag_value=2.0,
+    flag_value=_SECONDS,
     default=None,
     type=click.FloatRange(min=0.1),
     metavar="[SECONDS]",

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import click
 from sqlalchemy.engine import URL
 
-from ..engine import make_engine, parse_url
+from ..engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..forks import CAN_FORK
 from ..front_end import FrontEnd
@@ -30,6 +30,7 @@ from ..outbox import Outbox
 from ..signals import unignored
 from ..worker import Worker
 from .console import EXIT_USAGE, fail, span, speaking_plainly
+from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
 from .lifeline import Orders
 from .live import LiveHandler
 from .live import watching as watching_worker
@@ -38,7 +39,6 @@ from .logs import LogFormat, configure, open_closed_streams
 from .supervisor import Environment, Supervisor
 from .supervisor import watching as watching_files
 
-DATABASE = "OUTBOXQ_DATABASE_URL"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 EPILOG = """\b
@@ -73,7 +73,8 @@ def none_of_none(
 
 # An option that is named as one of `Outbox.worker()` is passed on to it.
 @click.command(cls=Rerunnable, epilog=EPILOG)
-@click.argument("app")
+@app_argument
+@app_option
 @click.option(
     "--database-url",
     "database_urls",
@@ -148,18 +149,20 @@ def none_of_none(
 )
 @click.option("--live/--no-live", default=None, help="A line that says what goes on. Default: on a terminal.")
 @click.option("--lifeline", type=int, hidden=True, help="The socket to the process that started this one.")
-@click.pass_obj
-def worker(written: Sequence[str], /, app: str, **options: Any) -> None:
+@click.pass_context
+def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
     """
+    app = application(context, app_argument, app)
     urls = [_parsed(url) for url in options.pop("database_urls")]
-    if len({_address(url) for url in urls}) < len(urls):
+    if len({address(url) for url in urls}) < len(urls):
         raise click.UsageError("--database-url is given the same database twice")
-    own = _parsed(os.environ[DATABASE]) if urls and options["lifeline"] is not None else next(iter(urls), None)
+    own = _parsed(os.environ[DATABASE_URL]) if urls and options["lifeline"] is not None else next(iter(urls), None)
     databases = [_environment(url) for url in urls]
-    serve(partial(_find, app, own), partial(_command, written), databases=databases, **options)
+    upgrade = Given(app=app).upgrade if own is None else f"outboxq upgrade --url {shown(own)}"
+    serve(partial(_find, app, own), partial(_command, context.obj), databases=databases, upgrade=upgrade, **options)
 
 
 def serve(
@@ -167,6 +170,7 @@ def serve(
     command: Callable[[int], list[str]],
     *,
     databases: Sequence[Environment] = (),
+    upgrade: str | None = None,
     burst: bool,
     processes: int,
     reload: bool,
@@ -178,7 +182,8 @@ def serve(
 ) -> NoReturn:
     """Run what `find` finds, with the options of `worker`; `command` starts another such process on that lifeline.
 
-    `databases`: of which there are so many processes each.
+    `databases`: of which there are so many processes each. `upgrade`: the command that makes their tables; see
+    `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
@@ -213,7 +218,7 @@ def serve(
             heed()
             code = _run_reloading(supervisor) if reload else supervisor.run()
         sys.exit(code)
-    sys.exit(_run(find, handler, lifeline, burst=burst, **options))
+    sys.exit(_run(find, handler, lifeline, upgrade=upgrade, burst=burst, **options))
 
 
 def leave_uncollected() -> None:
@@ -231,13 +236,9 @@ def _parsed(url: str) -> URL:
         fail(str(error), EXIT_USAGE)
 
 
-def _address(url: URL) -> tuple[object, ...]:
-    return url.get_backend_name(), url.host, url.port, url.database, url.username
-
-
 def _environment(url: URL) -> Environment:
     """What a process has that is to work on this database."""
-    return Environment(variables={DATABASE: _written(url)}, name=url.set(query={}).render_as_string())
+    return Environment(variables={DATABASE_URL: _written(url)}, name=url.set(query={}).render_as_string())
 
 
 def _written(url: URL) -> str:
@@ -247,17 +248,23 @@ def _written(url: URL) -> str:
 def _find(app: str, url: URL | None) -> Outbox:
     """APP, on this database if one is given. An engine that it has made for it from its environment is left as it is."""
     if url is None:
-        return _typed(load(app), app)
-    os.environ[DATABASE] = _written(url)
+        outbox = _typed(load(app), app)
+        if not outbox.is_bound:
+            fail(
+                f"{app} says no database: give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url",
+                EXIT_USAGE,
+            )
+        return outbox
+    os.environ[DATABASE_URL] = _written(url)
     outbox = _typed(load(app), app)
-    if not outbox.is_bound or _address(outbox.store.bound_engine.url) != _address(url):
+    if not outbox.is_bound or not leads_to(outbox.store.bound_engine.url, url):
         outbox.bind(url)
     return outbox
 
 
 def _typed(outbox: Outbox, app: str) -> Outbox:
     """Have it know how its commands are typed: with APP, unless the environment says it, or the database."""
-    if outbox.host.front_end == FrontEnd() and not any(os.environ.get(name) for name in ("OUTBOXQ_APP", DATABASE)):
+    if outbox.host.front_end == FrontEnd() and not any(os.environ.get(name) for name in (APP, DATABASE_URL)):
         outbox.host.front_end = FrontEnd(app=app)
     return outbox
 
@@ -274,19 +281,24 @@ def _run_reloading(supervisor: Supervisor) -> int:
 
 
 def _run(
-    find: Callable[[], Outbox], handler: LiveHandler | None, lifeline: int | None, *, burst: bool, **options: Any
+    find: Callable[[], Outbox],
+    handler: LiveHandler | None,
+    lifeline: int | None,
+    *,
+    upgrade: str | None,
+    burst: bool,
+    **options: Any,
 ) -> int:
     running: Worker | None = None
     with (
-        speaking_plainly(),
+        speaking_plainly(upgrade),
         _hearing(lambda: running is not None and running.has_stopped) as heed,
         Orders(lifeline, interrupt=_interrupt) as orders,
     ):
         try:
             outbox = find()
             if not outbox.is_bound:
-                outbox.bind(make_engine(None))
-                outbox.upgrade()
+                fail("this outbox says no database; give Outbox() a URL or an Engine", EXIT_USAGE)
             running = outbox.worker(**options)
             orders.are_for(running)
             leave_uncollected()

@@ -10,6 +10,7 @@ from flask import current_app
 from flask.cli import AppGroup, with_appcontext
 
 from ..cli.console import EXIT_USAGE, fail, on_store, speaking_plainly
+from ..cli.database import OPTIONS
 from ..cli.status import status
 from ..cli.worker import EPILOG, Rerunnable, serve
 from ..cli.worker import worker as worker_of_app
@@ -32,7 +33,7 @@ def commands() -> AppGroup:
 @click.command(
     cls=Rerunnable,
     epilog=EPILOG,
-    params=[one for one in worker_of_app.params if one.name not in ("app", "database_urls")],
+    params=[one for one in worker_of_app.params if one.name not in OPTIONS | {"database_urls"}],
 )
 @click.pass_context
 @with_appcontext

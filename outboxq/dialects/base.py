@@ -106,6 +106,28 @@ class Dialect(ABC):
     def database_name(self, url: URL) -> str | None:
         """The database a URL leads to, as a connection to it would name it."""
 
+    def place(self, url: URL | None, name: Callable[[], str | None]) -> str:
+        """Return how a sentence calls the database that a URL leads to, by what no password is in.
+
+        `name` returns what a connection calls it, for an engine whose URL does not say it.
+        """
+        found = (None if url is None else self.address(url)) or name()
+        called = "the database" if found is None else self.called(found)
+        return called if self.schema is None else f"the schema {self.schema!r} of {called}"
+
+    def address(self, url: URL) -> str | None:
+        """Return what tells people which database a URL leads to, without a password; None: the URL does not say it."""
+        kept = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
+        return url.set(query=kept).render_as_string() if url.host or url.database or kept else None
+
+    def called(self, address: str) -> str:
+        """Return the noun that stands before an address."""
+        return f"the database {address}"
+
+    def missing_file(self, url: URL) -> str | None:  # noqa: ARG002
+        """Return the file that a connection would make, if its directory is there; None: it makes none."""
+        return None
+
     @abstractmethod
     def moment(self, clock: datetime | None) -> datetime | None:
         """The :now to bind: an injected clock's, else what makes the database use its own (or Python's, where it has none)."""
@@ -210,8 +232,8 @@ class Dialect(ABC):
     def hurry(self, engine: Engine) -> None:  # noqa: B027
         """Have the connections of an engine that nobody else uses give up a lock soon, to ask for it anew."""
 
-    def keep_private(self, engine: Engine, *, follows_links: bool) -> None:  # noqa: B027
-        """Have a file that an engine makes be its owner's alone; `follows_links` False: refuse a symbolic link instead of it."""
+    def keep_private(self, engine: Engine) -> None:  # noqa: B027
+        """Have a file that an engine makes be its owner's alone."""
 
     def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
         """Return the file that a driver's connection has open; None: the database is no file."""

@@ -254,6 +254,15 @@ class SqliteDialect(Dialect):
     def database_name(self, url: URL) -> str | None:
         return sqlite_engine.real_path(url.database) if url.database and not url.database.startswith("file:") else None
 
+    def address(self, url: URL) -> str | None:
+        return sqlite_file.path_of(url)
+
+    def called(self, address: str) -> str:
+        return f"the SQLite file {address}"
+
+    def missing_file(self, url: URL) -> str | None:
+        return sqlite_file.missing(url)
+
     def own_url(self, url: URL) -> URL:
         if sqlite_file.is_in_memory(url):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
@@ -289,8 +298,8 @@ class SqliteDialect(Dialect):
         sqlite_engine.set_up(engine, self.is_transient)
         sqlite_file.follow(engine)
 
-    def keep_private(self, engine: Engine, *, follows_links: bool) -> None:
-        sqlite_file.keep_private(engine, follows_links=follows_links)
+    def keep_private(self, engine: Engine) -> None:
+        sqlite_file.keep_private(engine)
 
     def open_file(self, raw: Any) -> sqlite_file.OpenFile | None:
         return sqlite_file.open_file(raw)

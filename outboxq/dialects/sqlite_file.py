@@ -20,7 +20,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 
-from ..errors import ConfigurationError, FileUnusable
+from ..errors import FileUnusable
 
 Identity = tuple[int, int]
 """Device and inode."""
@@ -88,22 +88,16 @@ def follow(engine: Engine) -> None:
     event.listen(engine, "checkout", taken)
 
 
-def keep_private(engine: Engine, *, follows_links: bool) -> None:
+def keep_private(engine: Engine) -> None:
     """Have an engine make a new file readable and writable for its owner alone (0600); SQLite makes -wal and -shm alike.
 
     A file that is there keeps its mode. One that was there when the engine first connected is never made anew.
-    `follows_links` False: a symbolic link in the file's place is refused.
     """
     known: set[str] = set()
 
     def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
         if (path := _new_path(str(arguments[0]), is_uri=bool(options.get("uri")))) is None:
             return
-        if not follows_links and Path(path).is_symlink():
-            raise ConfigurationError(
-                f"{path} is a symbolic link, and nobody said which database is meant; give its address: "
-                "OUTBOXQ_DATABASE_URL, or --url"
-            )
         target = os.path.realpath(path)
         if not Path(target).exists():
             if target in known:
@@ -120,6 +114,25 @@ def is_in_memory(url: URL) -> bool:
     name, said = _said(url.database or ":memory:")
     said.update({key: value if isinstance(value, str) else "".join(value) for key, value in url.query.items()})
     return name in {"", ":memory:"} or said.get("mode") == "memory" or said.get("vfs") == "memdb"
+
+
+def path_of(url: URL) -> str | None:
+    """Return the absolute path of the file that a URL leads to; None: its database is in memory."""
+    return None if is_in_memory(url) else str(Path(_said(url.database or "")[0]).absolute())
+
+
+def missing(url: URL) -> str | None:
+    """Return the absolute path of the file that a connection would make; None: it is there, or none would be made.
+
+    Where its directory is missing too, SQLite makes nothing.
+    """
+    if is_in_memory(url):
+        return None
+    arguments, options = url.get_dialect()().create_connect_args(url)
+    path = _new_path(str(arguments[0]), is_uri=bool(options.get("uri")))
+    if path is None or Path(path).exists() or not Path(path).parent.is_dir():
+        return None
+    return path
 
 
 def code(error: BaseException) -> int | None:

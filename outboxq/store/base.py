@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from types import NoneType
+from functools import partial
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidT
 from ..failure_log import say, sentence
 from ..payload import sanitize
 from ..privileges import Feature
-from ..revisions import ensure_fit
+from ..revisions import ensure_fit, no_file
 from ..target import SqlalchemyTarget, Target, target_of
 from .rights import Permitted
 
@@ -87,9 +86,18 @@ class Transactions(Permitted):
         return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
 
     def ensure_current(self) -> None:
-        """Raise SchemaOutOfDate unless the database has a schema that this code runs on and that admits it."""
+        """Raise SchemaOutOfDate unless the database has a schema that this code runs on and that admits it.
+
+        An SQLite file that is not there is not made.
+        """
+        self.ensure_file()
         with self._naming_rights(), self._transaction(Begin.READ) as target:
             self._check_schema(target)
+
+    def ensure_file(self) -> None:
+        """Raise SchemaOutOfDate where the database is an SQLite file that is not there, which a connection would make."""
+        if (path := self.dialect.missing_file(self.bound_engine.url)) is not None:
+            raise no_file(path)
 
     def ensure_primary(self) -> None:
         """Raise ConfigurationError where the server takes no writes because it follows another."""
@@ -322,7 +330,8 @@ class Transactions(Permitted):
         statements = target.dialect.statements
         found = statements.version_table.run(target.execute, {}) and statements.version.run(target.execute, {})
         schema, oldest_code = (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
-        ensure_fit(schema, oldest_code)
+        url = None if self.engine is None else self.engine.url
+        ensure_fit(schema, oldest_code, partial(target.dialect.place, url, target.database))
         self._current = True
 
 
@@ -368,21 +377,6 @@ def storable(text: object, name: str) -> str | None:
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
     raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")
-
-
-def event_data(data: Mapping[str, Any]) -> str | None:
-    """JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
-    return json.dumps(_storable(data)) if data else None
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return sanitize(value)
-    if isinstance(value, Mapping):
-        return {sanitize(str(key)): _storable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_storable(item) for item in value]
-    return value if isinstance(value, bool | int | NoneType) else sanitize(str(value))
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:

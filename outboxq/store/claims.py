@@ -13,7 +13,8 @@ from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..payload import sanitize
 from ..target import Target
-from .base import Transactions, event_data
+from .base import Transactions
+from .event_data import event_data
 
 log = logging.getLogger("outboxq.store")
 

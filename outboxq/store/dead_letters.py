@@ -14,7 +14,8 @@ from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
 from ..target import Target
 from ..uuid7 import uuid7
-from .base import aware, event_data, identifier, positive, storable
+from .base import aware, identifier, positive, storable
+from .event_data import event_data
 from .operations import Operations, freed, marked, was_done
 
 log = logging.getLogger("outboxq.store")

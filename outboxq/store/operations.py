@@ -13,7 +13,8 @@ from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EventType, TaskStatus
 from ..target import Target
 from ..uuid7 import uuid7
-from .base import aware, event_data, identifier
+from .base import aware, identifier
+from .event_data import event_data
 from .reading import data_of
 from .regaining import Regaining
 

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import psycopg
 from sqlalchemy import Connection, event
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from outboxq.model import Claim
@@ -174,3 +175,11 @@ def workers(outbox, **defaults):
     finally:
         for worker in started:
             worker.stop()
+
+
+def called(url: str) -> str:
+    """How a sentence calls the database of a URL."""
+    address = make_url(url)
+    if address.get_backend_name() == "sqlite":
+        return f"the SQLite file {address.database}"
+    return f"the database {address.render_as_string()}"

@@ -20,7 +20,7 @@ from outboxq.engine import make_engine
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.tables import VERSION_TABLE
-from tests.contract.helpers import everything, types
+from tests.contract.helpers import called, everything, types
 from tests.reuse import OTHERS
 from tests.terminal import shown
 from tests.waiting import until
@@ -46,7 +46,7 @@ def greet(name: str) -> str:
 def directory(tmp_path, monkeypatch):
     """An empty working directory, and nothing of ours in the environment."""
     monkeypatch.chdir(tmp_path)
-    for name in ("OUTBOXQ_DATABASE_URL", "OUTBOXQ_SCHEMA"):
+    for name in ("OUTBOXQ_DATABASE_URL", "OUTBOXQ_SCHEMA", "OUTBOXQ_APP"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -67,10 +67,16 @@ class Empty:
     name: str
     url: str
 
+    @property
+    def called(self) -> str:
+        """As a sentence calls it."""
+        return called(self.url)
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty(request, tmp_path):
     if request.param == "sqlite":
+        (tmp_path / "empty.db").touch()
         yield Empty("sqlite", f"sqlite:///{tmp_path / 'empty.db'}")
         return
     cluster = request.getfixturevalue("cluster")
@@ -142,9 +148,15 @@ def test_upgrade_takes_the_url_as_an_argument_or_from_the_environment(empty):
     assert migrations.current(empty.url) == "0001"
 
 
-def test_upgrade_without_a_url_makes_the_embedded_file(directory):
-    outboxq("upgrade")
-    assert migrations.current(f"sqlite:///{directory / 'outboxq.db'}") == "0001"
+def test_upgrade_takes_the_url_as_an_option_too(empty):
+    assert outboxq("upgrade", "--url", empty.url).stderr == "the schema is now 0001\n"
+
+
+@pytest.mark.parametrize("place", [["app"], ["--app", "app:outbox"]], ids=" ".join)
+def test_upgrade_makes_the_tables_of_an_application_on_the_url_that_it_says_none_of(place, importable, empty):
+    said = outboxq("upgrade", *place, "--url", empty.url).stderr
+    assert said == "the schema is up to date; 0 subscriptions are known\n"
+    assert migrations.current(empty.url) == "0001"
 
 
 def test_upgrade_makes_the_schema_it_is_given_and_the_others_find_it(cluster):
@@ -168,7 +180,7 @@ def test_upgrade_prints_the_script_and_changes_nothing(empty, directory):
     if empty.name == "postgresql":
         assert migrations.current(empty.url) is None
     else:
-        assert list(directory.glob("*.db")) == []
+        assert (directory / "empty.db").stat().st_size == 0
 
 
 # -- worker -----------------------------------------------------------------------------------------------------------
@@ -197,12 +209,20 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(sqlite):
     assert types(sqlite, other.id) == ["task_created"]
 
 
-def test_a_worker_without_a_database_makes_the_embedded_file(directory):
-    with process("worker", "app:outbox") as worker:
-        until(lambda: "started" in log() or worker.poll() is not None)
-        assert migrations.current(f"sqlite:///{directory / 'outboxq.db'}") == "0001", log()
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60) == 0, log()
+def test_a_worker_of_an_outbox_without_a_database_is_refused(importable):
+    assert sentence(outboxq("worker", "app:outbox", exit_code=2)) == (
+        "outboxq: app:outbox says no database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or give "
+        "--database-url"
+    )
+
+
+def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_url, monkeypatch):
+    assert "which application?" in sentence(outboxq("worker", url=sqlite_url, exit_code=2))
+    monkeypatch.setenv("OUTBOXQ_APP", "nosuch")
+    assert "no module 'nosuch'" in sentence(outboxq("worker", url=sqlite_url, exit_code=2))
+    assert "no module 'other'" in sentence(outboxq("worker", "other", url=sqlite_url, exit_code=2))
+    assert "no module 'another'" in sentence(outboxq("worker", "--app", "another", url=sqlite_url, exit_code=2))
+    assert "two applications are given" in sentence(outboxq("worker", "a", "--app", "b", url=sqlite_url, exit_code=2))
 
 
 @pytest.mark.parametrize(
@@ -256,17 +276,19 @@ ASKING = [
 ]
 ALL = [*ASKING, ("demo",), ("upgrade",)]
 
+TOO = "(it reads OUTBOXQ_DATABASE_URL too)"
+
 
 @pytest.mark.parametrize("command", [*ASKING, ("demo",)], ids=" ".join)
 def test_a_database_without_our_tables_is_refused(empty, command):
     said = sentence(outboxq(*command, url=empty.url, exit_code=4))
-    assert said == "outboxq: the database has no outboxq tables; this release needs 0001; run: outboxq upgrade"
+    assert said == f"outboxq: {empty.called} has no outboxq tables; this release needs 0001; run: outboxq upgrade {TOO}"
 
 
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        ("0000", "schema 0000; this release needs 0001 or later; run: outboxq upgrade"),
+        ("0000", f"schema 0000; this release needs 0001 or later; run: outboxq upgrade {TOO}"),
         (
             "9999",
             (
@@ -280,7 +302,7 @@ def test_another_schema_is_refused(database, version, said):
     pretend(database, version, oldest_code=version)
     for command in (*ASKING, ("demo",)):
         refused = sentence(outboxq(*command, url=database.url, exit_code=4))
-        assert refused == f"outboxq: the database has the outboxq {said}"
+        assert refused == f"outboxq: {called(database.url)} has the outboxq {said}"
     pretend(database, "0001", oldest_code="0001")
 
 
@@ -302,7 +324,9 @@ def pretend(database, version, *, oldest_code):
 def test_a_worker_refuses_a_database_without_our_tables(empty):
     with process("worker", "app:outbox", url=empty.url) as worker:
         assert worker.wait(60) == 4
-    assert log() == "outboxq: the database has no outboxq tables; this release needs 0001; run: outboxq upgrade\n"
+    assert log() == (
+        f"outboxq: {empty.called} has no outboxq tables; this release needs 0001; run: outboxq upgrade app:outbox\n"
+    )
 
 
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
@@ -371,11 +395,6 @@ def cells(result: Result) -> list[list[str]]:
 def test_the_option_beats_the_environment(database):
     database.add(database.store, queue="mail")
     assert len(cells(outboxq("status", "--url", database.url, url="sqlite:////nosuch/x.db"))) == 2
-
-
-def test_without_a_url_the_embedded_file_is_made_and_used(directory):
-    assert len(cells(outboxq("status"))) == 1
-    assert (directory / "outboxq.db").exists()
 
 
 def test_show_prints_a_task_and_its_history_but_no_arguments(database):

@@ -438,11 +438,11 @@ def test_processes_whose_supervisor_is_killed_stop_by_themselves(sqlite):
     assert len(re.findall(r"worker .* stopped", log())) == 2
 
 
-def test_a_burst_of_processes_does_all_there_is_on_the_embedded_file_that_they_make(directory):
-    """Without a database all of them bring the embedded file up to date at once."""
-    with started("app", "--processes", "2", "--burst", url="") as worker:
+def test_a_burst_of_processes_does_all_there_is_and_ends(sqlite):
+    handle = sqlite.add(sqlite.store, task_name="tests.pid")
+    with started("app", "--processes", "2", "--burst", url=sqlite.url) as worker:
         assert worker.wait() == 0, log()
-    assert (directory / "outboxq.db").exists()
+    assert sqlite.store.get(handle.id).status is TaskStatus.COMPLETED
     assert log().count("it is done") == 2
 
 

@@ -28,10 +28,11 @@ from outboxq import migrations
 from outboxq.engine import configure_sqlite, make_engine
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
-from outboxq.revisions import REVISION
+from outboxq.revisions import REVISION, UPGRADE
 from outboxq.store import Store
 from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
+from tests.contract.helpers import called
 from tests.contract.test_schema import ear
 from tests.faults.workers import Forked, Nursery
 from tests.waiting import until
@@ -635,13 +636,14 @@ def execute(url: str, script: str) -> None:
 def versions(database: Empty, version: str | None) -> str:
     """Bring the database to the version; what is then said of it."""
     if version is None:
-        return f"the database has no outboxq tables; this release needs {REVISION}; run: outboxq upgrade"
+        database.run("SELECT 1")  # the file is there
+        return f"{called(database.url)} has no outboxq tables; this release needs {REVISION}; {UPGRADE}"
     migrations.upgrade(database.url)
     pretend(database, version, oldest_code=version)
     if version < REVISION:
-        return f"the database has the outboxq schema {version}; this release needs {REVISION} or later; run: outboxq upgrade"
+        return f"{called(database.url)} has the outboxq schema {version}; this release needs {REVISION} or later; {UPGRADE}"
     return (
-        f"the database has the outboxq schema {version}, which admits releases that know {version} or later; "
+        f"{called(database.url)} has the outboxq schema {version}, which admits releases that know {version} or later; "
         f"this release knows {REVISION}; run: pip install --upgrade outboxq"
     )
 
@@ -664,10 +666,13 @@ def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(
         configure_sqlite(empty.host)
     empty.run("CREATE TABLE orders (id integer)")
     before = empty.tables()
+    by_the_connection = sentence
+    if empty.name == "postgresql":  # which knows the database's name, and no address
+        by_the_connection = sentence.replace(called(empty.url), f"the database {make_url(empty.url).database}")
     with empty.host.begin() as connection:
         connection.exec_driver_sql("INSERT INTO orders VALUES (1)")
-        for store in (Store(empty.engine), Store(None)):
-            with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$"):
+        for store, said in ((Store(empty.engine), sentence), (Store(None), by_the_connection)):
+            with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(said)}$"):
                 store.enqueue(new(), using=connection)
         connection.exec_driver_sql("INSERT INTO orders VALUES (2)")
     assert empty.tables() == before

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq import Outbox, configure_sqlite, migrations
 from outboxq.cli import main
-from outboxq.engine import EMBEDDED, make_engine
+from outboxq.engine import make_engine
 from outboxq.errors import ConfigurationError, FileUnusable
 from outboxq.store import Store, base
 from tests.waiting import PROMPTLY
@@ -163,20 +163,14 @@ def modes(file):
     return {one.name: oct(stat.S_IMODE(one.stat().st_mode)) for one in file.parent.glob(f"{file.name}*")}
 
 
-@pytest.mark.parametrize("url", ["sqlite:///new.db", "sqlite:///file:new.db?uri=true", EMBEDDED])
+@pytest.mark.parametrize("url", ["sqlite:///new.db", "sqlite:///file:new.db?uri=true"])
 def test_a_new_file_is_its_owners_alone_and_so_is_what_lies_beside_it(directory, url):
     engine = make_engine(url)
     migrations.upgrade(engine)
-    file = directory / ("outboxq.db" if url == EMBEDDED else "new.db")
+    file = directory / "new.db"
     with engine.connect():
         assert modes(file) == {f"{file.name}{part}": "0o600" for part in ("", "-wal", "-shm")}
     engine.dispose()
-
-
-@pytest.mark.parametrize("command", [["upgrade"], ["verify"], ["upgrade", "unbound"], ["worker", "unbound", "--burst"]])
-def test_the_commands_make_the_embedded_file_for_its_owner_alone(directory, command):
-    assert CliRunner().invoke(main, command).exit_code == 0
-    assert modes(directory / "outboxq.db")["outboxq.db"] == "0o600"
 
 
 def test_a_new_file_is_its_owners_alone_where_it_has_to_be_opened(directory, monkeypatch):
@@ -194,21 +188,6 @@ def test_a_file_that_is_there_keeps_its_mode(file):
     with engine.connect():
         assert set(modes(file).values()) == {"0o640"}
     engine.dispose()
-
-
-@pytest.mark.parametrize("command", [["upgrade"], ["verify"], ["upgrade", "unbound"], ["worker", "unbound", "--burst"]])
-@pytest.mark.parametrize("target", ["shop.db", "nowhere.db"])
-def test_no_link_is_followed_where_nobody_said_which_file(file, command, target):
-    Path("outboxq.db").symlink_to(target)
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code in {1, 2}
-    assert "outboxq.db is a symbolic link" in result.output
-    assert not Path("nowhere.db").exists()
-
-
-def test_a_link_is_followed_where_it_was_asked_for(file):
-    Path("outboxq.db").symlink_to(file)
-    assert CliRunner().invoke(main, ["verify", "--url", EMBEDDED]).exit_code == 0
 
 
 # -- in memory ------------------------------------------------------------------------------------------------------------

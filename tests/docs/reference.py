@@ -211,7 +211,9 @@ def environment() -> str:
             if isinstance(one.envvar, str):
                 said = getattr(one, "help", None) or ""
                 names, known = found.setdefault(one.envvar, ({}, said))
-                names[one.opts[0] if isinstance(one, click.Option) else one.metavar or str(one.name).upper()] = None
+                names[
+                    max(one.opts, key=len) if isinstance(one, click.Option) else one.metavar or str(one.name).upper()
+                ] = None
                 found[one.envvar] = (names, max(known, said, key=len))
     for variable, (names, said) in sorted(found.items()):
         known = ", ".join(f"`{name}`".replace("|", "\\|") for name in names)

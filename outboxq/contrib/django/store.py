@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import psycopg
-from django.db import Error, connections
+from django.db import DEFAULT_DB_ALIAS, Error, connections
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -44,6 +44,12 @@ class DjangoStore(Store):
             return True
         return super().may_pass(DBAPIError("", None, cause) if isinstance(cause, Exception) else error)
 
+    def ensure_file(self) -> None:
+        try:
+            super().ensure_file()
+        except SchemaOutOfDate as error:
+            raise self._mended(error) from None
+
     def ensure_current_on_django(self) -> None:
         """As `ensure_current`, on Django's connection, which must be inside `atomic()`."""
         self._check_schema(target_of(self.alias, schema=self.schema))
@@ -72,9 +78,11 @@ class DjangoStore(Store):
         try:
             super()._check_schema(target)
         except SchemaOutOfDate as error:
-            if error.code_is_older:  # no migration helps
-                raise
-            raise SchemaOutOfDate(f"{error} (in Django: manage.py migrate)") from None
+            raise self._mended(error) from None
+
+    def _mended(self, error: SchemaOutOfDate) -> SchemaOutOfDate:
+        other = "" if self.alias in {None, DEFAULT_DB_ALIAS} else f" --database {self.alias}"
+        return error.mended_by(f"manage.py migrate{other}")
 
 
 def _place(connection: Any) -> list[Any]:

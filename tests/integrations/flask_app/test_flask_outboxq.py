@@ -483,5 +483,5 @@ def test_a_database_without_tables_is_its_own_exit_code(tmp_path):
     with closing(Shop()) as shop:
         app = shop.app(f"sqlite:///{tmp_path / 'empty.db'}")
         for command in ("worker", "status"):
-            result = app.test_cli_runner().invoke(args=["outboxq", command])
-            assert (result.exit_code, "run: outboxq upgrade" in result.output) == (4, True)
+            result = app.test_cli_runner().invoke(args=["outboxq", command], prog_name="flask")
+            assert (result.exit_code, "run: flask outboxq upgrade\n" in result.output) == (4, True)

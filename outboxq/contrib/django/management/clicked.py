@@ -12,9 +12,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
 from ....cli.console import on_store
+from ....cli.database import OPTIONS
 from ..aliases import outboxes
 
-_ELSEWHERE = frozenset({"url", "schema", "app", "database_urls"})
+_ELSEWHERE = OPTIONS | {"database_urls"}
 """What Django's settings say."""
 
 

@@ -1,0 +1,181 @@
+"""The database of a command: said by its address, or by the application whose database it is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+from sqlalchemy.engine import URL
+
+from ..engine import make_engine, parse_url
+from ..errors import ConfigurationError
+from ..outbox import Outbox
+from ..store import Store
+from .console import EXIT_USAGE, fail
+from .loading import load
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DATABASE_URL = "OUTBOXQ_DATABASE_URL"
+SCHEMA = "OUTBOXQ_SCHEMA"
+APP = "OUTBOXQ_APP"
+
+OPTIONS = frozenset({"url", "schema", "app", "app_argument"})
+"""The names of the parameters that say where the tables are. A framework whose settings say it leaves them out."""
+
+url_option = click.option(
+    "--url",
+    envvar=DATABASE_URL,
+    show_envvar=True,
+    help="The database. An address with a password is better given by the environment: other users see a command line.",
+)
+schema_option = click.option(
+    "--schema", envvar=SCHEMA, show_envvar=True, help="The PostgreSQL schema of outboxq's tables; APP knows its own."
+)
+app_option = click.option(
+    "-A",
+    "--app",
+    envvar=APP,
+    show_envvar=True,
+    metavar="APP",
+    help="The application whose database it is: module:outbox, e.g. shop:outbox.",
+)
+app_argument = click.argument("app_argument", required=False, metavar="[APP]")
+
+
+def where_options(command: F) -> F:
+    """`--url`, `--schema`, `--app`, and APP as the last argument: what `given` wants."""
+    for option in (app_argument, app_option, schema_option, url_option):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """What a command was told of its database, after the words of its caller have beaten the environment."""
+
+    url: str | None = None
+    schema: str | None = None
+    app: str | None = None
+    from_environment: bool = False
+    """The address is."""
+    schema_from_environment: bool = False
+
+    @property
+    def has_own_schema(self) -> bool:
+        """The caller has named one."""
+        return self.schema is not None and not self.schema_from_environment
+
+    @property
+    def upgrade(self) -> str:
+        """The command that makes the tables there, as it must be typed; it shows no password."""
+        words = ["outboxq upgrade"]
+        if self.app is not None:
+            words.append(shlex.quote(self.app))
+        if self.has_own_schema and self.app is None:
+            words.append(f"--schema {shlex.quote(str(self.schema))}")
+        if self.url is None:
+            return " ".join(words)
+        if self.from_environment:
+            return " ".join([*words, f"(it reads {DATABASE_URL} too)"])
+        return " ".join([*words, f"--url {shown(self.url)}"])
+
+
+def shown(url: str | URL) -> str:
+    """Return the address as it is typed in a shell; one with a password is not repeated."""
+    try:
+        parsed = parse_url(url)
+    except ConfigurationError:  # which whoever uses it says
+        return "…"
+    if parsed.password is not None or any("password" in name.lower() for name in parsed.query):
+        return "… (the same address)"
+    return shlex.quote(parsed.render_as_string() if isinstance(url, URL) else url)
+
+
+def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
+    """Return what `values`, the parameters of `OPTIONS`, say. An argument or option beats the environment, silently.
+
+    `app`: APP where it stands in another argument. Ends the command where nothing says which database, or two applications
+    are given.
+    """
+    said = {name: is_said(context, name) for name in ("url", "schema", "app")}
+    argument = app if app is not None else values.get("app_argument")
+    url, chosen = values["url"], _one_of(context, argument, values["app"])
+    app_said = argument is not None or said["app"]
+    if app_said and not said["url"]:
+        url = None
+    elif said["url"] and not app_said:
+        chosen = None
+    if url is None and chosen is None:
+        fail(
+            f"which database? Give the application that uses it (module:outbox, e.g. shop:outbox), --url, or one of the "
+            f"environment variables {APP} and {DATABASE_URL}",
+            EXIT_USAGE,
+        )
+    return Given(
+        url=url,
+        schema=values["schema"],
+        app=chosen,
+        from_environment=not said["url"],
+        schema_from_environment=not said["schema"],
+    )
+
+
+def application(context: click.Context, argument: str | None, option: str | None) -> str:
+    """Return the APP of a command that works for one, given as its argument or as `app_option`; ends the command without."""
+    chosen = _one_of(context, argument, option)
+    if chosen is None:
+        fail(f"which application? Give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
+    return chosen
+
+
+def open_store(found: Given) -> Store:
+    """Return the store of this database. Raises ConfigurationError for an address that leads to none of ours."""
+    if found.app is None:
+        return Store(make_engine(found.url or ""), schema=found.schema)
+    return open_outbox(found).store
+
+
+def open_outbox(found: Given) -> Outbox:
+    """Return the outbox of APP, on its own database or on the address that is given for one without."""
+    assert found.app is not None, "only an application has an outbox"
+    outbox = load(found.app)
+    if found.url is not None and not outbox.is_bound:
+        outbox.bind(found.url)
+    try:
+        engine = outbox.store.bound_engine
+    except ConfigurationError as error:
+        fail(f"{found.app} says no database: {error}", EXIT_USAGE)
+    if found.url is not None and not leads_to(engine.url, parse_url(found.url)):
+        fail(
+            f"{found.app} and {DATABASE_URL if found.from_environment else '--url'} are two databases; give one of them",
+            EXIT_USAGE,
+        )
+    if found.has_own_schema and found.schema != outbox.schema:
+        fail(f"--schema goes with --url: {found.app} knows its own", EXIT_USAGE)
+    return outbox
+
+
+def leads_to(one: URL, other: URL) -> bool:
+    """Return whether both are addresses of the same database, for the same role."""
+    return address(one) == address(other)
+
+
+def address(url: URL) -> tuple[object, ...]:
+    """Return what tells the database of this address from others."""
+    return url.get_backend_name(), url.host, url.port, url.database, url.username
+
+
+def _one_of(context: click.Context, argument: str | None, option: str | None) -> str | None:
+    if argument is not None and option not in (None, argument) and is_said(context, "app"):
+        fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
+    return option if argument is None else argument
+
+
+def is_said(context: click.Context, name: str) -> bool:
+    """Return whether this option was typed: it may also come from the environment."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE

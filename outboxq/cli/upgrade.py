@@ -1,0 +1,66 @@
+"""`outboxq upgrade`: makes the tables, or brings them up to date."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .. import migrations
+from ..engine import make_engine
+from ..revisions import is_newer, left_alone
+from .console import EXIT_USAGE, fail, speaking_plainly
+from .database import Given, app_option, given, is_said, open_outbox, schema_option, url_option
+from .loading import names_module
+
+
+@click.command()
+@click.argument("place", required=False, metavar="[APP | URL]")
+@url_option
+@schema_option
+@app_option
+@click.option("--revision", default="head", show_default=True, help="Where to stop.")
+@click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
+@click.pass_context
+def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql: bool, **where: Any) -> None:
+    """Create or upgrade the tables of APP (module:outbox), and make known what its tasks subscribe to.
+
+    With a URL in place of APP: the tables alone. A PostgreSQL schema is created if it is missing.
+    """
+    found = _given(context, place, where)
+    with speaking_plainly(upgrade=found.upgrade):
+        if found.app is not None:
+            if sql or found.has_own_schema or revision != "head":
+                fail("--sql, --schema and --revision go with a database's URL; APP knows its own", EXIT_USAGE)
+            _upgrade_app(found)
+            return
+        if sql:
+            click.echo(migrations.sql(found.url or "", revision, schema=found.schema))
+            return
+        engine = make_engine(found.url or "")
+        try:
+            migrations.upgrade(engine, revision, schema=found.schema)
+            reached = migrations.current(engine, schema=found.schema)
+            click.echo(left_alone(reached) if is_newer(reached) else f"the schema is now {reached}", err=True)
+        finally:
+            engine.dispose()
+
+
+def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> Given:
+    if place is None or names_module(place):
+        return given(context, where, app=place)
+    if where["app"] is not None and is_said(context, "app"):
+        fail("an application and a URL are given; give one of them", EXIT_USAGE)
+    if where["url"] not in (None, place) and is_said(context, "url"):
+        fail("two addresses are given, with --url and without; give one of them", EXIT_USAGE)
+    return Given(url=place, schema=where["schema"], schema_from_environment=not is_said(context, "schema"))
+
+
+def _upgrade_app(found: Given) -> None:
+    outbox = open_outbox(found)
+    try:
+        outbox.upgrade()
+        outbox.sync_subscriptions()
+    finally:
+        outbox.store.bound_engine.dispose()
+    click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)

@@ -1,0 +1,230 @@
+"""Which database a command works on: it is told, and a command that is told of none makes none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from outboxq import migrations
+from outboxq.cli import main
+from outboxq.cli.console import on_store
+from outboxq.engine import make_engine
+from outboxq.store import Store
+
+NOBODY = "01900000-0000-7000-8000-000000000000"
+CANARY = "s3cr3t-canary"
+
+TAKING_APP = [
+    ("status",),
+    ("task", "list"),
+    ("task", "show", NOBODY),
+    ("task", "explain", NOBODY),
+    ("task", "cancel", NOBODY),
+    ("task", "retry", NOBODY),
+    ("task", "run-now", NOBODY),
+    ("task", "priority", NOBODY, "5"),
+    ("failed", "list"),
+    ("queue", "list"),
+    ("queue", "pause", "mail"),
+    ("queue", "resume", "mail"),
+    ("queue", "limit", "mail", "--rate", "none"),
+    ("queue", "order", "mail", "oldest"),
+    ("cleanup-events", "--older-than", "1d"),
+    ("prune", "--older-than", "1d"),
+    ("partition", "--dry-run"),
+    ("verify",),
+    ("grants", "somebody", "--role", "worker"),
+]
+TAKING_IDS = [("failed", "redrive", "--all"), ("failed", "discard", "--all")]
+ALL = [*TAKING_APP, *TAKING_IDS, ("upgrade",), ("upgrade", "--sql")]
+NOT_ON_SQLITE = {"partition", "grants"}
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    """An empty working directory, and nothing of ours in the environment."""
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    for name in [name for name in os.environ if name.startswith("OUTBOXQ")]:
+        monkeypatch.delenv(name)
+    return place
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """Write the module `shop`, whose outbox is in this database; None: it says none."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(url: str | None) -> None:
+        (tmp_path / "shop.py").write_text(f"from outboxq import Outbox\n\noutbox = Outbox({url!r})\n")
+
+    yield write
+    sys.modules.pop("shop", None)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A file with our tables."""
+    path = tmp_path_factory.mktemp("model") / "model.db"
+    migrations.upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def file(model, tmp_path):
+    """A copy of it, and its URL."""
+    path = tmp_path / "shop.db"
+    shutil.copy(model, path)
+    return f"sqlite:///{path}"
+
+
+def outboxq(*arguments: str, **environment: str):
+    return CliRunner().invoke(main, arguments, env=environment, catch_exceptions=False)
+
+
+def sentence(result, code: int) -> str:
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("outboxq: ")
+
+
+# -- none ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ALL, ids=" ".join)
+def test_a_command_that_is_told_of_no_database_says_so_and_makes_none(directory, command):
+    assert sentence(outboxq(*command), 2) == (
+        "which database? Give the application that uses it (module:outbox, e.g. shop:outbox), --url, or one of the "
+        "environment variables OUTBOXQ_APP and OUTBOXQ_DATABASE_URL"
+    )
+    assert list(directory.iterdir()) == []
+
+
+def test_an_application_without_a_database_is_told_of(directory, shop):
+    shop(None)
+    for command in (("status", "shop:outbox"), ("upgrade", "shop:outbox"), ("failed", "list", "-A", "shop:outbox")):
+        said = sentence(outboxq(*command), 2)
+        assert said.startswith("shop:outbox says no database: this outbox is not bound to a database: give Outbox()")
+    assert list(directory.iterdir()) == []
+
+
+# -- said ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", TAKING_APP, ids=" ".join)
+def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(command, shop, file):
+    shop(file)
+    by_url = outboxq(*command, "--url", file)
+    assert by_url.exit_code == (1 if command[0] in NOT_ON_SQLITE else 3 if NOBODY in command else 0), by_url.output
+    ways = [outboxq(*command, "shop:outbox"), outboxq(*command, "--app", "shop"), outboxq(*command, OUTBOXQ_APP="shop")]
+    for result in ways:
+        assert (result.exit_code, result.stderr) == (by_url.exit_code, by_url.stderr)
+
+
+@pytest.mark.parametrize("command", TAKING_IDS, ids=" ".join)
+def test_a_command_that_takes_ids_takes_its_application_as_an_option(command, shop, file):
+    shop(file)
+    assert outboxq(*command, "-A", "shop:outbox").output == outboxq(*command, "--url", file).output
+    assert "'shop:outbox' is not a valid UUID" in outboxq(*command, "shop:outbox").stderr
+
+
+def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
+    url = cluster.create_database()
+    migrations.upgrade(url, schema="jobs")
+    (tmp_path / "shop.py").write_text(f"from outboxq import Outbox\n\noutbox = Outbox({url!r}, schema='jobs')\n")
+    assert outboxq("verify", "shop", OUTBOXQ_SCHEMA="ignored").exit_code == 0
+    assert outboxq("verify", "shop", "--schema", "jobs").exit_code == 0
+    assert sentence(outboxq("verify", "shop", "--schema", "other"), 2) == (
+        "--schema goes with --url: shop knows its own"
+    )
+    cluster.drop_database(url)
+
+
+@pytest.mark.parametrize("words", [["--watch"], ["--watch", "0.1"]], ids=" ".join)
+def test_status_takes_its_application_behind_watch(words, shop, file, monkeypatch):
+    def stop(tables, seconds):
+        told.append(seconds)
+
+    told: list[float] = []
+    monkeypatch.setattr("outboxq.cli.status._watch", stop)
+    shop(file)
+    assert outboxq("status", *words, "shop:outbox").exit_code == 0
+    assert told == [float((*words, 2.0)[1])]
+
+
+# -- said twice -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_typed_beats_the_environment_silently(shop, file, tmp_path):
+    shop(file)
+    other = f"sqlite:///{tmp_path / 'nosuch.db'}"
+    for command, environment in (
+        (["verify", "shop"], {"OUTBOXQ_DATABASE_URL": other}),
+        (["verify", "shop"], {"OUTBOXQ_APP": "nosuch"}),
+        (["verify", "-A", "shop"], {"OUTBOXQ_DATABASE_URL": other, "OUTBOXQ_APP": "nosuch"}),
+        (["verify", "--url", file], {"OUTBOXQ_APP": "nosuch"}),
+        (["verify", "--url", file], {"OUTBOXQ_DATABASE_URL": other}),
+        (["upgrade", file], {"OUTBOXQ_APP": "nosuch", "OUTBOXQ_DATABASE_URL": other}),
+    ):
+        result = outboxq(*command, **environment)
+        assert result.exit_code == 0, (command, result.output)
+
+
+def test_two_databases_are_refused(shop, file, tmp_path):
+    shop(file)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    assert sentence(outboxq("verify", "shop", "--url", other), 2) == (
+        "shop and --url are two databases; give one of them"
+    )
+    assert sentence(outboxq("verify", OUTBOXQ_APP="shop", OUTBOXQ_DATABASE_URL=other), 2) == (
+        "shop and OUTBOXQ_DATABASE_URL are two databases; give one of them"
+    )
+    for twice in (["status", "shop", "--app", "other"], ["upgrade", "shop", "--app", "other"]):
+        assert sentence(outboxq(*twice), 2) == "two applications are given, shop and other; give one of them"
+    assert sentence(outboxq("upgrade", file, "--app", "shop"), 2) == (
+        "an application and a URL are given; give one of them"
+    )
+    assert "two addresses are given" in sentence(outboxq("upgrade", file, "--url", other), 2)
+    assert not Path(tmp_path / "other.db").exists()
+
+
+def test_the_same_database_twice_is_no_contradiction(shop, file):
+    shop(file)
+    assert outboxq("verify", "shop", "--url", file).exit_code == 0
+    assert outboxq("verify", "shop", "--app", "shop").exit_code == 0
+    assert outboxq("verify", OUTBOXQ_APP="shop", OUTBOXQ_DATABASE_URL=file).exit_code == 0
+
+
+def test_an_application_without_a_database_is_looked_at_where_the_url_says(shop, file):
+    shop(None)
+    assert outboxq("verify", "shop", "--url", file).exit_code == 0
+
+
+def test_an_address_in_place_of_the_application_is_told_and_not_printed():
+    said = sentence(outboxq("status", f"postgresql://user:{CANARY}@host/shop"), 2)
+    assert said.startswith("the address of a database is no APP, and is given with --url; ")
+    assert CANARY not in said
+
+
+# -- a framework that knows it --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [["status"], ["queue", "pause"], ["failed", "redrive"]], ids=" ".join)
+def test_a_framework_has_the_commands_without_what_says_which_database(path, file):
+    group, context = main, click.Context(main)
+    for name in path:
+        group = group.get_command(context, name)
+    engine = make_engine(file)
+    ours = on_store(group, lambda: Store(engine))
+    assert {one.name for one in group.params} - {one.name for one in ours.params} >= {"url", "schema", "app"}
+    assert "APP" not in CliRunner().invoke(ours, ["--help"]).output
+    words = {"pause": ["mail"], "redrive": ["--all"]}.get(path[-1], [])
+    assert CliRunner().invoke(ours, words, catch_exceptions=False).exit_code == 0
+    engine.dispose()
