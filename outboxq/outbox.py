@@ -117,6 +117,7 @@ class Outbox:
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
+        check_types: bool = True,
     ) -> Declaring: ...
 
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
@@ -138,6 +139,8 @@ class Outbox:
                 emitted, with the event's payload as its one argument.
             on_dead_letter: What becomes of the partition key of a task that Failed: the next task of the key runs ("release"),
                 or the key waits until the dead letter is redriven or discarded ("hold").
+            check_types: An argument annotated with a plain type (`int`, `str | None`, `list[int]`, a TypedDict) must be of that
+                type when it is enqueued. False: any JSON will do for those.
 
         Raises ConfigurationError for a function that could not be called from its stored arguments, and for a name that is
         taken; InvalidArgument for an option out of its range.
@@ -158,6 +161,7 @@ class Outbox:
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
+        check_types: bool = True,
     ) -> Task[..., Any]:
         if not callable(function):
             raise ConfigurationError("@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')")
@@ -182,6 +186,7 @@ class Outbox:
             holder=self,
             transactional=transactional,
             subscribe=subscribe,
+            check_types=check_types,
         )
         self.tasks.add(task)
         return task

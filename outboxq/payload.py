@@ -30,9 +30,15 @@ MAX_BYTES = 262_144  # of the encoded arguments, and of a result: a queue moves 
 class Parameters:
     """The parameters of a task's function: they bind, encode and decode its arguments."""
 
-    def __init__(self, function: Callable[..., object], *, name: str, context: bool = False) -> None:
-        """``context``: the first parameter is the task context, which is no part of the payload."""
+    def __init__(
+        self, function: Callable[..., object], *, name: str, context: bool = False, check_types: bool = True
+    ) -> None:
+        """``context``: the first parameter is the task context, which is no part of the payload.
+
+        ``check_types``: a value of a plain type (``int``, ``list[str]``) must be what its annotation says.
+        """
         self._name = name
+        self._check_types = check_types
         self._signature = _storable(function, name, context=context)
         self._known = self._signature.parameters
         self._positional = [p.name for p in self._known.values() if p.kind is _NAMED]
@@ -104,7 +110,9 @@ class Parameters:
         codecs: dict[str, Codec] = {}
         for parameter in self._known.values():
             try:
-                codec = codec_for(parameter.annotation, self._namespace, default=parameter.default)
+                codec = codec_for(
+                    parameter.annotation, self._namespace, default=parameter.default, check_types=self._check_types
+                )
             except Unfit as unfit:
                 raise ConfigurationError(f"{self._name}: parameter {parameter.name}: {unfit.reason}") from unfit
             codecs[parameter.name] = codec

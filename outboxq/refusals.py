@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import psycopg
 from sqlalchemy import Engine
+from sqlalchemy.orm import sessionmaker
 
 
 def refusal(using: object) -> str:
     """Return what to pass instead of an object in whose transaction nothing can be written."""
     kind = type(using)
     name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(using, type):
+        return f"{using.__name__} is a class and has no transaction; pass the object of it whose transaction the task belongs to"
+    if isinstance(using, sessionmaker):
+        return "a sessionmaker has no transaction; pass the Session that it made, whose transaction the task belongs to"
     if isinstance(using, Engine):
         return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
     if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):

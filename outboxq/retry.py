@@ -64,7 +64,8 @@ class RetryPolicy:
         if value is None or isinstance(value, RetryPolicy):
             return cls() if value is None else value
         if not isinstance(value, BaseRetrying):
-            wanted = "RetryPolicy(), tenacity.Retrying() or f.retry of a tenacity-decorated f"  # type: ignore[unreachable]
+            attempts = f"max_attempts={value}" if type(value) is int and value > 0 else ""  # type: ignore[unreachable]
+            wanted = f"RetryPolicy({attempts}), tenacity.Retrying() or f.retry of a tenacity-decorated f"
             raise InvalidArgument(f"{_brief.repr(value)} is not a retry policy: pass {wanted}")
         bound, stop = None, cast("stop_base | None", value.stop)
         # Read off rather than kept, for the bound of a row takes the place of max_attempts but never of a stop object.

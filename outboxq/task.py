@@ -52,6 +52,7 @@ class Task(Generic[P, R]):
         holder: Holder,
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
+        check_types: bool = True,
     ) -> None:
         self.name = name
         self.function = function
@@ -60,7 +61,7 @@ class Task(Generic[P, R]):
         self.transactional = transactional
         self.holder = holder
         self.takes_context = takes_context(function)
-        self.parameters = Parameters(function, name=name, context=self.takes_context)
+        self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
         self.subscriptions = _subscriptions(self, subscribe)
         """The events that it is enqueued for; see `Outbox.emit`."""
         self.__doc__ = function.__doc__

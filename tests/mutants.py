@@ -676,6 +676,24 @@ MUTANTS = (
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
+        "True is taken for a number",
+        "outboxq/codecs/typed.py",
+        (("(cls is not bool and isinstance(value, self.bases))", "isinstance(value, self.bases)"),),
+        ("tests/unit/test_typed_arguments.py",),
+    ),
+    Mutant(
+        "the fields of a dataclass are compared with their plain types",
+        "outboxq/codecs/annotations.py",
+        (("outside, self.check_types = self.check_types, False", "outside = self.check_types"),),
+        ("tests/unit/test_typed_arguments.py",),
+    ),
+    Mutant(
+        "missing tables are told in the words of the database",
+        "outboxq/store/undefined.py",
+        (("    if not target.dialect.is_undefined(error):\n", "    if True:\n"),),
+        ("tests/contract/test_missing_tables.py",),
+    ),
+    Mutant(
         "a connection to a standby is kept",
         "outboxq/store/base.py",
         (

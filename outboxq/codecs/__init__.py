@@ -1,1 +1,1 @@
-"""Values to strict JSON and back, for ``payload``: ``strict`` ← ``values`` ← ``records`` ← ``annotations``."""
+"""Values to strict JSON and back, for ``payload``: ``strict`` ← ``values`` ← ``typed``, ``records`` ← ``annotations``."""

@@ -19,39 +19,56 @@ from uuid import UUID
 
 from .records import Model, Record
 from .strict import Unfit, Walk, is_model, jsonable, kind_of
+from .typed import Typed
 from .values import ANY_KIND, Choice, Codec, Enumeration, Fixed, Items, Plain, Table, Text
 
 NULL = frozenset({"null"})
 
 
-def codec_for(annotation: object, namespace: dict[str, Any], *, default: object = inspect.Parameter.empty) -> Codec:
-    """The codec of one parameter or field; ``Unfit`` when the annotation does not resolve or cannot be read back."""
-    return _Compiler().parameter(_resolve(annotation, namespace), default)
+def codec_for(
+    annotation: object,
+    namespace: dict[str, Any],
+    *,
+    default: object = inspect.Parameter.empty,
+    check_types: bool = True,
+) -> Codec:
+    """Return the codec of one parameter; ``Unfit`` when the annotation does not resolve or cannot be read back.
+
+    With `check_types`, a value of a plain type must be what the annotation says; without, only None is compared.
+    """
+    return _Compiler(check_types=check_types).parameter(_resolve(annotation, namespace), default)
 
 
 class _Compiler:
-    def __init__(self) -> None:
-        self.open: dict[object, Codec] = {}  # classes and aliases that are being compiled, for those within themselves
+    def __init__(self, *, check_types: bool) -> None:
+        self.check_types = check_types
+        self.open: dict[object, Codec] = {}
+        """Classes and aliases that are being compiled, for those within themselves; each with `check_types` as it was."""
 
     def parameter(self, annotation: object, default: object) -> Codec:
         codec = self.codec(annotation)
-        return codec if default is not None or "null" in codec.kinds else either([codec, Plain("None", NULL)])
+        none = self.plain("None", NULL, types.NoneType)
+        return codec if default is not None or "null" in codec.kinds else either([codec, none])
+
+    def plain(self, label: str, kinds: frozenset[str], *classes: type) -> Plain:
+        return Typed(label, kinds, classes=classes) if self.check_types else Plain(label, kinds)
 
     def codec(self, annotation: Any) -> Codec:
         annotation = _bare(annotation)
         if (
             not isinstance(annotation, type) and (alias := getattr(annotation, "__value__", None)) is not None
         ):  # type X =
-            if annotation in self.open:
-                return self.open[annotation]
-            self.open[annotation] = Plain(str(annotation))  # within itself: plain JSON or refused
-            self.open[annotation] = self.codec(alias)
-            return self.open[annotation]
+            known = (annotation, self.check_types)
+            if known not in self.open:
+                self.open[known] = Plain(str(annotation))  # within itself: plain JSON or refused
+                self.open[known] = self.codec(alias)
+            return self.open[known]
         origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
         if origin in _SCALARS:
-            return Plain(_label(origin), _SCALARS[origin])
+            kinds, classes = _SCALARS[origin]
+            return self.plain(_label(origin), kinds, *classes)
         if annotation is None or annotation is types.NoneType:
-            return Plain("None", NULL)
+            return self.plain("None", NULL, types.NoneType)
         if origin is typing.Union or origin is types.UnionType:
             return either([self.codec(arg) for arg in args])
         if origin is typing.Literal:
@@ -72,7 +89,7 @@ class _Compiler:
             return Items(label, _ITEMS[cls], self.codec(args[0] if args else Any))
         if cls in _TABLES:
             key, item = (self.codec(arg) for arg in args or (str, Any))
-            return Table(label, key, item) if key.kinds == {"string"} else Plain(label, frozenset({"object"}))
+            return Table(label, key, item) if key.kinds == {"string"} else self.plain(label, _OBJECT, dict)
         if is_model(cls):
             return Model(cls)
         if hasattr(cls, "__required_keys__") or dataclasses.is_dataclass(cls):
@@ -81,10 +98,11 @@ class _Compiler:
         return Plain(label, ANY_KIND if cls in {object, Any} else ANY_KIND - NULL)
 
     def record(self, cls: Any) -> Codec:
-        if cls in self.open:
-            return self.open[cls]
+        known = (cls, self.check_types)
+        if known in self.open:
+            return self.open[known]
         is_dict = hasattr(cls, "__required_keys__")
-        self.open[cls] = record = Record(cls, is_dict=is_dict)
+        self.open[known] = record = Record(cls, is_dict=is_dict)
         hints = _hints(cls)
         if is_dict:
             # __required_keys__ is wrong under `from __future__ import annotations`, so what the hint says comes first.
@@ -100,7 +118,10 @@ class _Compiler:
         if {field.name for field in fields} != set(inspect.signature(cls).parameters):
             raise Unfit(f"the parameters of {cls.__name__}() are not its fields, so it cannot be rebuilt from them")
         missing = dataclasses.MISSING
+        # A dataclass made these fields what they are: who wants them checked does it in __post_init__.
+        outside, self.check_types = self.check_types, False
         record.fields = {field.name: self.parameter(hints[field.name], field.default) for field in fields}
+        self.check_types = outside
         record.required = frozenset(f.name for f in fields if f.default is missing and f.default_factory is missing)
         return record
 
@@ -133,17 +154,27 @@ class Union(Codec):
 def either(members: list[Codec]) -> Codec:
     """One codec for all members; ``Unfit`` if two that are not plain JSON would be written as the same kind."""
     flat = [inner for member in members for inner in (member.members if isinstance(member, Union) else [member])]
-    plain: list[Codec] = [member for member in flat if type(member) is Plain]
-    rest = [member for member in flat if type(member) is not Plain]
+    plain: list[Codec] = [member for member in flat if isinstance(member, Plain)]
+    rest = [member for member in flat if not isinstance(member, Plain)]
     if _overlap(plain, rest):
         plain, rest = [m for m in flat if m.plain], [m for m in flat if not m.plain]
     if _overlap(plain, rest):
         label = " | ".join(member.label for member in flat)
         raise Unfit(f"the members of {label} look the same in JSON: give it one type, or one dataclass for all")
     if plain:
-        kinds = frozenset(kind for member in plain for kind in member.kinds)
-        rest.append(Plain(" | ".join(member.label for member in plain), kinds))
+        rest.append(_merged(plain))
     return rest[0] if len(rest) == 1 else Union(rest)
+
+
+def _merged(members: list[Codec]) -> Codec:
+    label = " | ".join(member.label for member in members)
+    kinds = frozenset(kind for member in members for kind in member.kinds)
+    if any(type(member) is Plain for member in members):
+        return Plain(label, kinds)
+    typed = [member for member in members if isinstance(member, Typed)]
+    others = [inner for member in typed for inner in member.members]
+    others += [member for member in members if not isinstance(member, Typed)]
+    return Typed(label, kinds, classes=(cls for member in typed for cls in member.classes), members=others)
 
 
 def _overlap(plain: list[Codec], rest: list[Codec]) -> bool:
@@ -194,12 +225,14 @@ def _label(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
 
 
-_SCALARS: dict[object, frozenset[str]] = {
-    bool: frozenset({"boolean"}),
-    int: frozenset({"number", "boolean"}),
-    float: frozenset({"number", "boolean"}),
-    str: frozenset({"string"}),
+_OBJECT = frozenset({"object"})
+_SCALARS: dict[object, tuple[frozenset[str], tuple[type, ...]]] = {
+    bool: (frozenset({"boolean"}), (bool,)),
+    int: (frozenset({"number", "boolean"}), (int,)),
+    float: (frozenset({"number", "boolean"}), (float, int)),
+    str: (frozenset({"string"}), (str,)),
 }
+"""The kinds of JSON that are read for them, and the classes that are taken for them."""
 _ITEMS: dict[type, type] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
     **dict.fromkeys((set, abc.Set, abc.MutableSet), set),

@@ -52,7 +52,7 @@ class Codec(ABC):
 
 
 class Plain(Codec):
-    """What is JSON already. Types are not compared, as a plain call would not compare them; only None is."""
+    """What is JSON already. Types are not compared, as a plain call would not compare them; only None is. `Typed` compares."""
 
     plain = True
 

@@ -179,6 +179,10 @@ class Dialect(ABC):
         """Return whether a value of a row cannot be computed with, or the tables refuse it: the error is that row's own."""
 
     @abstractmethod
+    def is_undefined(self, error: BaseException) -> bool:
+        """Return whether the database does not know a table, a column or a function that a statement names."""
+
+    @abstractmethod
     def own_url(self, url: URL) -> URL:
         """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
 

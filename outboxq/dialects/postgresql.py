@@ -348,8 +348,8 @@ class PostgresDialect(Dialect):
     def is_locked_out(self, error: BaseException) -> bool:
         return postgresql_errors.is_locked_out(error)
 
-    def is_denied(self, error: BaseException) -> bool:
-        return postgresql_errors.is_denied(error)
+    is_denied = staticmethod(postgresql_errors.is_denied)
+    is_undefined = staticmethod(postgresql_errors.is_undefined)
 
     def cannot_write_now(self, error: BaseException) -> bool:
         return postgresql_errors.cannot_write_now(error)

@@ -13,6 +13,8 @@ _TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
 _READ_ONLY, _NOT_SUPPORTED = "25006", "0A000"
 _INSUFFICIENT_PRIVILEGE = "42501"
+_UNDEFINED = frozenset({"42P01", "42703", "42883"})
+"""A table, a column or a function that is not there."""
 _NO_CONNECTION = "08"
 _OF_VALUES = ("22", "23")
 """Errors of what a statement was given: a value that is none of its type, a row that a constraint refuses."""
@@ -44,6 +46,11 @@ def is_locked_out(error: BaseException) -> bool:
 def is_denied(error: BaseException) -> bool:
     """Return whether the role lacks a right, or a policy of its rows forbids what it does."""
     return _state(error) == _INSUFFICIENT_PRIVILEGE
+
+
+def is_undefined(error: BaseException) -> bool:
+    """Return whether the server does not know a table, a column or a function that a statement names."""
+    return _state(error) in _UNDEFINED
 
 
 def cannot_write_now(error: BaseException) -> bool:

@@ -323,6 +323,9 @@ class SqliteDialect(Dialect):
     def is_damaged(self, error: BaseException) -> bool:
         return sqlite_file.is_damaged(error)
 
+    def is_undefined(self, error: BaseException) -> bool:
+        return sqlite_file.is_undefined(error)
+
     def comes_from_outside(self, error: BaseException) -> bool:
         return sqlite_file.code(error) in _FAILS
 

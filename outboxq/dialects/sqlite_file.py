@@ -142,6 +142,12 @@ def code(error: BaseException) -> int | None:
     return number & 0xFF if isinstance(cause, sqlite3.Error) and number is not None else None
 
 
+def is_undefined(error: BaseException) -> bool:
+    """Return whether SQLite does not know a table or a column that a statement names; its code for that says no more."""
+    said = str(error.orig if isinstance(error, DBAPIError) else error)
+    return code(error) == sqlite3.SQLITE_ERROR and said.startswith(_UNDEFINED)
+
+
 def is_damaged(error: BaseException) -> bool:
     """Return whether SQLite says that its file is damaged, or is no database."""
     return code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -155,6 +161,8 @@ def damaged(error: BaseException) -> str:
         "restore a copy"
     )
 
+
+_UNDEFINED = ("no such table: ", "no such column: ")
 
 _FILE = "outboxq_file"
 """In the `info` of a connection: its `OpenFile`."""

@@ -28,6 +28,7 @@ from ..privileges import Feature
 from ..revisions import ensure_fit, no_file
 from ..target import SqlalchemyTarget, Target, target_of
 from .rights import Permitted
+from .undefined import explain_undefined, in_a_transaction_that_goes_on
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -192,7 +193,8 @@ class Transactions(Permitted):
         """Raise NotPermitted, ConfigurationError or SchemaOutOfDate; costs nothing once both are known to hold."""
         self._check_rights(target, enqueues)
         if not self._current:
-            self._check_schema(target)
+            with in_a_transaction_that_goes_on():
+                self._check_schema(target)
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:
@@ -222,6 +224,7 @@ class Transactions(Permitted):
                         if self.dialect.is_of_standby(error, raw):
                             connection.invalidate(error)  # of a URL's hosts, another may be the primary by now
                     if isinstance(error, Exception) and begin is not Begin.HANDLER:  # else it is the user's
+                        explain_undefined(target, error, self._check_schema)
                         target.explain(error)
                     raise
 

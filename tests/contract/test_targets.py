@@ -498,9 +498,15 @@ def test_an_asynchronous_psycopg_connection_is_refused() -> None:
         Store(None).enqueue(task(), using=using)
 
 
-@pytest.mark.parametrize("using", [object(), 7, sessionmaker(), [], Session])
+@pytest.mark.parametrize("using", [object(), 7, []])
 def test_an_object_of_no_known_kind_is_refused_with_what_to_pass(using: object) -> None:
     with pytest.raises(InvalidTarget, match=r"cannot enqueue on .*; pass a SQLAlchemy Session or Connection.*Django"):
+        Store(None).enqueue(task(), using=using)
+
+
+@pytest.mark.parametrize(("using", "name"), [(sessionmaker(), "a sessionmaker"), (Session, "Session is a class and")])
+def test_what_makes_a_session_is_none(using: object, name: str) -> None:
+    with pytest.raises(InvalidTarget, match=f"^{name} has no transaction; pass the "):
         Store(None).enqueue(task(), using=using)
 
 

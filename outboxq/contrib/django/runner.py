@@ -41,6 +41,9 @@ class Runner(Task[..., Any]):
             retry=retry_of(declared, backend.defaults),
             holder=outbox,
             transactional=is_transactional(declared, backend.defaults),
+            # Django promises that arguments are JSON and asks for no more, so a third party's task may be annotated loosely. The
+            # two that are stored, `args` and `kwargs`, would look at none of its annotations anyway.
+            check_types=False,
         )
         self.__doc__ = declared.func.__doc__
 

@@ -200,6 +200,10 @@ class WorkerCases(TransactionTestCase):
                 tasks.echo.enqueue(value)
         self.assertEqual(outbox.store.stats(), [])
 
+    def test_what_annotations_say_is_not_asked(self):
+        """Django's contract is that arguments are JSON, and a third party's tasks were written for that."""
+        self.assertEqual(work(tasks.annotated.enqueue("7"))[0].return_value, "str")
+
     def test_written_by_another_language(self):
         args = '{"args": [1], "kwargs": {"two": 2}}'
         handle = outbox.store.enqueue(NewTask(id=uuid7(), task_name="parity.tasks.echo", args=args))

@@ -44,6 +44,11 @@ def echo(*args, **kwargs):
 
 
 @task()
+def annotated(number: int) -> str:
+    return type(number).__name__
+
+
+@task()
 def failing_task_value_error():
     raise ValueError("This Task failed due to ValueError")
 

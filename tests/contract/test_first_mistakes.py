@@ -1,0 +1,395 @@
+"""The mistakes of a first hour, each with the whole sentence that answers it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session, sessionmaker
+
+from outboxq import (
+    ConfigurationError,
+    InvalidArgument,
+    InvalidCall,
+    InvalidTarget,
+    Outbox,
+    PayloadError,
+    UnsupportedDatabase,
+)
+from outboxq.cli import main
+from outboxq.store import base
+from tests.waiting import until
+
+DOWN = "postgresql+psycopg://me@127.0.0.1:1/shop"
+USING = (
+    "its options are delay, run_after, queue, priority, max_attempts, partition_key, expires, idempotency_key, unique_for, "
+    "unique_until_finished, on_conflict"
+)
+TASK = "its options are name, queue, priority, retry, lease, timeout, transactional, subscribe, on_dead_letter, check_types"
+TRANSACTION = "write using(session) with the session or connection whose transaction it is, or using(outbox) for a transaction of its own"
+
+
+class User:
+    """Of an application's own, and no JSON."""
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    """Of a file that is never made: what is wrong is said before a database is asked."""
+    return Outbox(f"sqlite:///{tmp_path}/shop.db")
+
+
+@pytest.fixture
+def hello(outbox):
+    @outbox.task(name="shop.hello")
+    def hello(n: int, when=None): ...
+
+    return hello
+
+
+def refused(kind: type[Exception], sentence: str, call: Callable[[], object]) -> None:
+    with pytest.raises(kind) as raised:
+        call()
+    assert str(raised.value) == sentence
+
+
+# --- the database
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "sentence"),
+    [
+        ("mysql://me@host/shop", UnsupportedDatabase, "outboxq runs on PostgreSQL and SQLite, not on 'mysql'"),
+        (
+            "shop.db",
+            ConfigurationError,
+            "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database",
+        ),
+        (
+            "postgresql+psycopg2://me@host/shop",
+            UnsupportedDatabase,
+            "outboxq uses psycopg 3, not psycopg2; write postgresql+psycopg://…",
+        ),
+        (
+            "postgresql+asyncpg://me@host/shop",
+            UnsupportedDatabase,
+            "outboxq uses psycopg 3, not asyncpg; write postgresql+psycopg://…",
+        ),
+        (
+            "sqlite://",
+            ConfigurationError,
+            "an in-memory SQLite database cannot be shared with a worker; give outboxq a file",
+        ),
+    ],
+)
+def test_an_address_that_leads_nowhere_of_ours(url: str, kind: type[Exception], sentence: str) -> None:
+    refused(kind, sentence, lambda: Outbox(url))
+
+
+def test_the_address_that_hosts_hand_out_is_understood() -> None:
+    engine = Outbox("postgres://me@host/shop").store.engine
+    assert engine is not None
+    assert (engine.url.drivername, engine.url.host, engine.url.database) == ("postgresql+psycopg", "host", "shop")
+
+
+def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From code as SQLAlchemy tells it; a transaction of our own is tried again for half a minute first."""
+    monkeypatch.setattr(base, "_PATIENCE", 0)
+    outbox = Outbox(DOWN)
+    task = outbox.task(name="shop.hello")(lambda: None)
+    host = create_engine(DOWN)
+    for target in (outbox, Session(host)):
+        with pytest.raises(OperationalError, match="Connection refused"):
+            task.using(target).enqueue()
+
+
+# --- the transaction
+
+
+def test_no_transaction_was_named(hello) -> None:
+    unknown = f"shop.hello: it is not known which transaction this belongs to; {TRANSACTION}"
+    refused(InvalidTarget, unknown, lambda: hello.enqueue(7))
+    refused(InvalidTarget, f"shop.hello: using(None) names no transaction; {TRANSACTION}", lambda: hello.using(None))
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        (
+            create_engine("sqlite:///nowhere.db"),
+            "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to",
+        ),
+        (
+            type("AsyncSession", (), {"__module__": "sqlalchemy.ext.asyncio.session"})(),  # the real one needs greenlet
+            "outboxq is synchronous; inside an AsyncSession write: await it.run_sync(lambda s: task.using(s).enqueue(…))",
+        ),
+        (
+            sessionmaker(),
+            "a sessionmaker has no transaction; pass the Session that it made, whose transaction the task belongs to",
+        ),
+        (
+            Session,
+            "Session is a class and has no transaction; pass the object of it whose transaction the task belongs to",
+        ),
+        (
+            User(),
+            (
+                "cannot enqueue on tests.contract.test_first_mistakes.User; pass a SQLAlchemy Session or Connection, a psycopg or "
+                "sqlite3 connection, a Django connection or alias, or the context of a transactional task"
+            ),
+        ),
+    ],
+    ids=["Engine", "AsyncSession", "sessionmaker", "class", "object"],
+)
+def test_what_has_no_transaction(hello, target: object, sentence: str) -> None:
+    refused(InvalidTarget, sentence, lambda: hello.using(target).enqueue(7))
+
+
+def test_a_connection_in_autocommit(database) -> None:
+    task = Outbox(database.engine).task(name="shop.hello")(first)
+    of_postgresql = (
+        "this SQLAlchemy connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled back with "
+        "your rows; begin one"
+    )
+    of_sqlite = (
+        "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled back with your "
+        "rows; begin one, or pass a connection of an engine that is not AUTOCOMMIT"
+    )
+    sentence = of_postgresql if database.name == "postgresql" else of_sqlite
+    with database.host_engine().connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        refused(InvalidTarget, sentence, lambda: task.using(connection).enqueue())
+
+
+def test_two_outboxes_are_mixed_up(hello, outbox, tmp_path: Path) -> None:
+    other = Outbox(f"sqlite:///{tmp_path}/other.db")
+    sentence = "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
+    refused(InvalidTarget, sentence, lambda: hello.using(other).enqueue(7))
+    refused(InvalidTarget, sentence, lambda: outbox.emit("order.paid", using=other))
+
+
+def test_a_session_of_another_database(hello, tmp_path: Path) -> None:
+    sentence = (
+        f"this connection is to the database '{tmp_path}/other.db', but the outbox is bound to '{tmp_path}/shop.db'; a task must "
+        "be written where its business rows are"
+    )
+    engine = create_engine(f"sqlite:///{tmp_path}/other.db")
+    with Session(engine) as session:
+        refused(InvalidTarget, sentence, lambda: hello.using(session).enqueue(7))
+    engine.dispose()
+
+
+# --- arguments
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("x",), "n: str does not fit int: pass a value of that type, or declare the task with check_types=False"),
+        (
+            (None,),
+            (
+                "n: None does not fit int: is the row flushed, so that its id exists? If None is meant, annotate the parameter with "
+                "| None"
+            ),
+        ),
+        ((7, User()), "when: User is not JSON: pass an id, or a dataclass and annotate the parameter with it"),
+        (
+            (7, datetime(2026, 1, 1)),  # noqa: DTZ001
+            "when: datetime is not JSON: annotate the parameter as datetime, or pass a string",
+        ),
+    ],
+    ids=["type", "None", "object", "datetime"],
+)
+def test_a_value_that_cannot_be_stored(hello, outbox, args: tuple[Any, ...], sentence: str) -> None:
+    refused(PayloadError, f"shop.hello: argument {sentence}", lambda: hello.using(outbox).enqueue(*args))
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "misfit"),
+    [
+        ((), {}, "missing a required argument: 'n'"),
+        ((7, 8, 9), {}, "too many positional arguments"),
+        ((7,), {"whn": 8}, "got an unexpected keyword argument 'whn'"),
+    ],
+)
+def test_a_call_that_does_not_fit(hello, outbox, args, options, misfit: str) -> None:
+    sentence = f"shop.hello: {misfit}; its parameters are: n, when"
+    refused(InvalidCall, sentence, lambda: hello.using(outbox).enqueue(*args, **options))
+
+
+# --- declaring
+
+
+def nested() -> Callable[[], None]:
+    def inner() -> None: ...
+
+    return inner
+
+
+def of_main() -> Callable[[], None]:
+    def greet() -> None: ...
+
+    greet.__module__, greet.__qualname__ = "__main__", "greet"
+    return greet
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda: None, f"{__name__}.<lambda>"),
+        (nested(), f"{__name__}.nested.<locals>.inner"),
+        (of_main(), "__main__.greet"),
+    ],
+    ids=["lambda", "nested", "main"],
+)
+def test_a_function_without_a_lasting_name(outbox, function: Callable[..., Any], name: str) -> None:
+    sentence = f"{name} is not a name that a worker could find again; give the task one: @outbox.task(name='…')"
+    refused(ConfigurationError, sentence, lambda: outbox.task(function))
+
+
+def first() -> None: ...
+
+
+def second() -> None: ...
+
+
+async def asynchronous() -> None: ...
+
+
+def test_a_name_twice(outbox) -> None:
+    outbox.task(name="shop.hello")(first)
+    here = __name__
+    sentence = f"two tasks are called 'shop.hello': {here}.first and {here}.second; give one name="
+    refused(ConfigurationError, sentence, lambda: outbox.task(name="shop.hello")(second))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence", "declare"),
+    [
+        (
+            ConfigurationError,
+            "shop.hello: async functions cannot be tasks: write a plain one, asyncio.run() inside it",
+            lambda outbox: outbox.task(name="shop.hello")(asynchronous),
+        ),
+        (
+            InvalidArgument,
+            "3 is not a retry policy: pass RetryPolicy(max_attempts=3), tenacity.Retrying() or f.retry of a tenacity-decorated f",
+            lambda outbox: outbox.task(name="shop.hello", retry=3)(first),
+        ),
+        (
+            ConfigurationError,
+            "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')",
+            lambda outbox: outbox.task("mail"),
+        ),
+        (
+            InvalidCall,
+            f"@outbox.task() has no option 'max_retries'; write retry=RetryPolicy(max_attempts=…, wait=…); {TASK}",
+            lambda outbox: outbox.task(max_retries=3)(first),
+        ),
+        (
+            InvalidCall,
+            f"@outbox.task() has no option 'banana'; {TASK}",
+            lambda outbox: outbox.task(banana=3)(first),
+        ),
+    ],
+    ids=["async", "retry", "positional", "max_retries", "banana"],
+)
+def test_a_declaration_that_cannot_be(outbox, kind: type[Exception], sentence: str, declare) -> None:
+    refused(kind, sentence, lambda: declare(outbox))
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("countdown", "write delay=; "),
+        ("eta", "write run_after=; "),
+        ("max_retries", "write max_attempts=; "),
+        ("banana", ""),
+    ],
+)
+def test_an_option_of_another_library(hello, outbox, option: str, hint: str) -> None:
+    sentence = f"using() has no option {option!r}; {hint}{USING}"
+    refused(InvalidCall, sentence, lambda: hello.using(outbox, **{option: 5}))
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("delay", "; write hello.using(session).enqueue(…)"),
+        ("apply_async", "; write hello.using(session, delay=…).enqueue(…)"),
+        ("banana", ""),
+    ],
+)
+def test_a_method_of_another_library(hello, name: str, hint: str) -> None:
+    refused(AttributeError, f"a task has no {name!r}{hint}", lambda: getattr(hello, name)(7))
+
+
+# --- commands
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """A directory with applications in it, in which commands are typed."""
+    applications = {
+        "shop": "from outboxq import Outbox\noutbox = Outbox('sqlite:///shop.db')\nengine = 1\n",
+        "broken": "1 / 0\n",
+        "misses": "import nowhere_to_be_found\n",
+    }
+    for name, text in applications.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
+    yield
+    for name in applications:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["worker", "shop"], 4, r"outboxq: .*no (outboxq tables|SQLite file).*; run: outboxq upgrade.*"),
+        (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere'; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["status", "--url", DOWN], 69, "outboxq: the database cannot be used: connection failed: .* Connection refused .*"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("shop")
+def test_a_command_that_cannot_run(arguments: list[str], code: int, sentence: str) -> None:
+    done = CliRunner().invoke(main, arguments)
+    said = " ".join(done.output.split())
+    assert done.exit_code == code, said
+    assert re.fullmatch(sentence, said), said
+
+
+@pytest.mark.parametrize(("app", "error"), [("broken", ZeroDivisionError), ("misses", ModuleNotFoundError)])
+@pytest.mark.usefixtures("shop")
+def test_a_module_that_raises_shows_its_own_traceback(app: str, error: type[Exception]) -> None:
+    assert isinstance(CliRunner().invoke(main, ["worker", f"{app}:outbox"]).exception, error)
+
+
+def test_a_task_that_the_worker_has_not_imported(database, caplog: pytest.LogCaptureFixture) -> None:
+    producer = Outbox(database.engine)
+    producer.task(name="shop.hello")(first).using(producer).enqueue()
+    worker = Outbox(database.engine).worker(notifications=False)
+    worker.start()
+    until(lambda: "shop.hello" in caplog.text)
+    worker.stop()
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        (
+            "this worker does not know the task 'shop.hello' and gave it back (1 since this was last said); import its module where "
+            "the worker starts, or keep the task in a queue of its own"
+        )
+    ]

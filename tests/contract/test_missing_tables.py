@@ -1,0 +1,197 @@
+"""A database without our tables: every call says so in one sentence, and a caller's transaction goes on."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.orm import Session
+
+from outboxq import Outbox, SchemaOutOfDate
+from outboxq.engine import make_engine
+from outboxq.model import Claim, EventType, NewTask, Outcome
+from outboxq.store import Store
+from outboxq.subscriptions import NewEvent, Subscription
+from outboxq.uuid7 import family, uuid7
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NONE = "has no outboxq tables"
+CLAIM = Claim(
+    id=uuid7(),
+    pipeline_execution_id=uuid7(),
+    task_name="tests.work",
+    queue="default",
+    priority=0,
+    args="{}",
+    headers=None,
+    attempt=1,
+    max_attempts=None,
+    recovery_attempts=0,
+    lease_token=2,
+    worker_id=uuid4(),
+    lease_seconds=60,
+    lease_expires_at=NOW,
+    timeout_seconds=None,
+    created_at=NOW,
+    first_started_at=NOW,
+    started_at=NOW,
+)
+READS_NO_TABLE = {
+    "bound_engine", "cannot_write_now", "check_file", "compile_ends", "dialect", "ensure_file", "ensure_permitted",
+    "ensure_primary", "is_locked_out", "make_partitions", "may_pass", "now", "reserved", "unit", "unusable",
+}  # fmt: skip
+"""What a store has besides: `unit` is the user's own transaction, `make_partitions` has none to make."""
+TASK, WORKER = uuid7(), uuid4()
+
+
+def new(**fields: Any) -> NewTask:
+    return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})
+
+
+CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "attempts": ((TASK,), {}),
+    "begin": ((CLAIM,), {}),
+    "cancel": ((TASK,), {}),
+    "claim_ready_task": ((1,), {"worker_id": WORKER}),
+    "complete": ((CLAIM,), {}),
+    "dead_letters": ((), {}),
+    "discard": ((TASK,), {}),
+    "discard_all": ((), {}),
+    "due_again": ((NOW,), {}),
+    "emit": ((NewEvent(id=family(), event_type="order.paid"),), {}),
+    "enqueue": ((new(),), {}),
+    "enqueue_many": (([new(), new(idempotency_key="order-7")],), {}),
+    "ensure_current": ((), {}),
+    "expired_leases": ((), {}),
+    "explain": ((TASK,), {}),
+    "fail": ((CLAIM, "no"), {}),
+    "finish": (([Outcome(claim=CLAIM, event_type=EventType.COMPLETED)],), {}),
+    "finish_unlocked": (([Outcome(claim=CLAIM, event_type=EventType.COMPLETED)],), {}),
+    "get": ((TASK,), {}),
+    "get_ready_for_retry": ((), {}),
+    "heartbeat": (([CLAIM],), {}),
+    "history": ((TASK,), {}),
+    "interruptions": ((CLAIM,), {}),
+    "limit": (("mail",), {"concurrency": 1}),
+    "look_ahead": ((), {}),
+    "make_known_due": ((["tests.work"],), {}),
+    "next_available_at": ((), {}),
+    "order": (("mail",), {"fair": True}),
+    "outlasting_leases": ((), {}),
+    "pause": (("mail",), {}),
+    "prune": ((timedelta(0),), {}),
+    "queue_settings": ((), {}),
+    "recover": ((), {}),
+    "redrive": ((TASK,), {}),
+    "redrive_all": ((), {}),
+    "register": ((WORKER,), {"label": "me", "concurrency": 1, "task_names": []}),
+    "release": ((CLAIM,), {}),
+    "resume": (("mail",), {}),
+    "run_now": ((TASK,), {}),
+    "schedule_retry": ((TASK, NOW, 1), {}),
+    "seen": ((WORKER,), {}),
+    "set_priority": ((TASK, 7), {}),
+    "state_at": ((TASK, NOW), {}),
+    "stats": ((), {}),
+    "subscribe": (([Subscription(event_type="order.paid", task_name="books", parameter="order", queue="mail")],), {}),
+    "subscriptions": ((), {}),
+    "tail": ((), {}),
+    "tail_from_now": ((), {}),
+    "tasks": ((), {}),
+    "unknown_runs": (([CLAIM],), {}),
+    "unregister": ((WORKER,), {}),
+    "unsubscribe": (("books",), {}),
+    "verify": ((), {}),
+    "workers": ((), {}),
+}
+"""Every call of the store that reads or writes our tables, with what it takes."""
+
+
+@pytest.fixture(scope="module")
+def bare_postgresql(cluster) -> Iterator[str]:
+    url = cluster.create_database()
+    yield url
+    cluster.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path) -> Iterator[Engine]:
+    """Of a database that has no table at all."""
+    url = f"sqlite:///{tmp_path}/bare.db" if request.param == "sqlite" else request.getfixturevalue("bare_postgresql")
+    engine = make_engine(url)
+    engine.connect().close()  # the file is there
+    yield engine
+    engine.dispose()
+
+
+def says_so(error: BaseException) -> None:
+    assert isinstance(error, SchemaOutOfDate), error
+    assert NONE in str(error)
+    assert "task_outbox" not in "".join(traceback.format_exception(error)), "the statement is not to be read"
+
+
+def test_every_call_of_the_store_is_tried():
+    there = {name for name, _ in inspect.getmembers(Store) if not name.startswith("_")}
+    assert there - READS_NO_TABLE == CALLS.keys()
+
+
+def test_every_call_in_a_transaction_of_its_own_says_that_there_are_no_tables(engine):
+    wrong = {}
+    for name, (args, options) in CALLS.items():
+        try:
+            getattr(Store(engine), name)(*args, **options)
+        except Exception as error:  # noqa: BLE001 - shown below
+            try:
+                says_so(error)
+            except AssertionError:
+                wrong[name] = error
+        else:
+            wrong[name] = "nothing was raised"
+    assert wrong == {}
+
+
+def test_so_does_the_outbox_whatever_it_is_asked_to_write(engine):
+    outbox = Outbox(engine)
+
+    @outbox.task(name="shop.hello", subscribe="order.paid")
+    def hello(n: object) -> None: ...
+
+    for call in (
+        lambda: hello.using(outbox).enqueue(7),
+        lambda: hello.using(outbox, idempotency_key="7").enqueue(7),
+        lambda: hello.using(outbox).enqueue_many([(7,), (8,)]),
+        lambda: outbox.emit("order.paid", {}, using=outbox),
+        outbox.sync_subscriptions,
+        outbox.worker().run,
+    ):
+        with pytest.raises(SchemaOutOfDate) as raised:
+            call()
+        says_so(raised.value)
+
+
+def test_a_session_is_told_so_and_what_becomes_of_its_transaction(engine):
+    outbox = Outbox(engine)
+
+    @outbox.task(name="shop.hello")
+    def hello(n: int) -> None: ...
+
+    host = create_engine(engine.url)
+    with Session(host) as session:
+        session.execute(text("CREATE TABLE orders (id INTEGER PRIMARY KEY)"))
+        session.execute(text("INSERT INTO orders (id) VALUES (1)"))
+        for _ in range(2):
+            with pytest.raises(SchemaOutOfDate) as raised:
+                hello.using(session).enqueue(7)
+            says_so(raised.value)
+            assert raised.value.__notes__ == [
+                "outboxq wrote nothing, and your transaction goes on: commit it or roll it back as you like"
+            ]
+        assert session.execute(text("SELECT id FROM orders")).scalars().all() == [1]
+        session.rollback()
+    host.dispose()
