@@ -15,7 +15,6 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
@@ -23,7 +22,8 @@ from sqlalchemy.engine import URL
 from .column_types import Xid8
 from .dialects import Begin, Dialect, check_schema_name, dialect_for
 from .dialects.partitioning import PARTITION_NAME
-from .engine import make_engine, parse_url
+from .drivers import is_psycopg
+from .engine import is_own, make_engine, parse_url
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .periods import Every, periods
 from .revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
@@ -224,8 +224,10 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
         yield database
         return
     engine = database if isinstance(database, Engine) else make_engine(database)
+    # Ours are autocommit by themselves; as an option, SQLAlchemy up to 2.0.18 would take that back with the connection.
+    options = {} if is_own(engine) else {"isolation_level": "AUTOCOMMIT"}
     try:
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection, connection.begin():
+        with engine.connect().execution_options(**options) as connection, connection.begin():
             if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                 connection.exec_driver_sql("ROLLBACK")
             text = dialect_for(connection.dialect.name).begin[begin]
@@ -239,7 +241,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 def _check_transaction(connection: Connection) -> None:
     """Drivers that cannot be a task's target, as asyncpg's inside run_sync(), begin as SQLAlchemy does."""
     raw: Any = connection.connection.dbapi_connection
-    if isinstance(raw, sqlite3.Connection | psycopg.Connection):
+    if isinstance(raw, sqlite3.Connection) or is_psycopg(raw):
         try:
             SqlalchemyTarget(connection, None).check()
         except InvalidTarget:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.orm import sessionmaker
+
+from .drivers import is_async_psycopg
 
 
 def refusal(using: object) -> str:
@@ -21,7 +22,7 @@ def refusal(using: object) -> str:
         return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
     if name.startswith("sqlalchemy.ext.asyncio"):
         return f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…))"
-    if isinstance(using, psycopg.AsyncConnection):
+    if is_async_psycopg(using):
         return "outboxq is synchronous; enqueue on a psycopg.Connection"
     return (
         f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "

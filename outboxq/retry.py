@@ -71,7 +71,8 @@ class RetryPolicy:
         # Read off rather than kept, for the bound of a row takes the place of max_attempts but never of a stop object.
         if type(stop) is tenacity.stop_after_attempt and type(stop.max_attempt_number) is int:
             bound, stop = max(1, stop.max_attempt_number), None
-        policy = cls(max_attempts=bound if value.enabled else 1, wait=value.wait, stop=stop, retry=value.retry)
+        enabled = getattr(value, "enabled", True)  # tenacity 8 has no such thing
+        policy = cls(max_attempts=bound if enabled else 1, wait=value.wait, stop=stop, retry=value.retry)
         object.__setattr__(policy, "_retrying", value)
         return policy
 

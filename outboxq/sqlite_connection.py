@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
-from typing import Any
 
 from .dialects import real_path
-
-Rows = list[tuple[Any, ...]]
+from .dialects.sqlite_engine import fetch
 
 
 def begins_by_itself(raw: sqlite3.Connection) -> bool:
@@ -22,15 +19,3 @@ def file_of(raw: sqlite3.Connection) -> str | None:
         if name == "main":
             return real_path(file) if file else None
     return None
-
-
-def fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> Rows:
-    """Rows in the driver's own types, whatever the caller's connection makes of rows and texts."""
-    cursor = raw.cursor()
-    cursor.row_factory = None
-    text_factory, raw.text_factory = raw.text_factory, str
-    try:
-        return cursor.execute(sql, parameters).fetchall()
-    finally:
-        raw.text_factory = text_factory
-        cursor.close()

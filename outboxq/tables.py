@@ -21,7 +21,6 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    TypedColumns,
     UniqueConstraint,
     Uuid,
 )
@@ -29,6 +28,7 @@ from sqlalchemy import (
 from . import bounds
 from .column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
 from .model import EventType
+from .typed_table import TypedColumns, typed_table
 
 metadata = MetaData(
     naming_convention={
@@ -89,14 +89,14 @@ class TaskExecutionsColumns(TypedColumns):
     result = Column(Text)
 
 
-task_executions = Table(
+task_executions = typed_table(
     "task_executions",
     metadata,
     TaskExecutionsColumns,
     *bounds.of("task_executions"),
     # Half a page of room for the versions that claim and completion leave behind: a batch updates whole pages at once, and at
     # 70 only 49 % of the updates of a drain at batch 100 stay heap-only, at 50 it is 90 % (and 17 % less WAL).
-    postgresql_with={"fillfactor": 50},
+    storage={"fillfactor": 50},
 )
 
 # Tasks made together (one emitted event, one batch). A task alone is its own pipeline and costs no index entry.
@@ -121,13 +121,13 @@ class TaskOutboxColumns(TypedColumns):
     created_at = Column(BoundedInstant, nullable=False)
 
 
-task_outbox = Table(
+task_outbox = typed_table(
     "task_outbox",
     metadata,
     TaskOutboxColumns,
     *bounds.of("task_outbox"),
     sqlite_autoincrement=True,
-    postgresql_with=_RESTLESS,
+    storage=_RESTLESS,
 )
 
 _without_key, _with_key = task_outbox.c.partition_key.is_(None), task_outbox.c.partition_key.is_not(None)
@@ -175,12 +175,12 @@ class TaskLeasesColumns(TypedColumns):
     begun = Column(Boolean)  # False: its handler has not begun, so a death of its worker says nothing of it
 
 
-task_leases = Table(
+task_leases = typed_table(
     "task_leases",
     metadata,
     TaskLeasesColumns,
     *bounds.of("task_leases"),
-    postgresql_with={"fillfactor": 50, **_RESTLESS},
+    storage={"fillfactor": 50, **_RESTLESS},
 )
 
 
@@ -198,7 +198,7 @@ class ExecutionEventsColumns(TypedColumns):
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
-execution_events = Table("execution_events", metadata, ExecutionEventsColumns, sqlite_autoincrement=True)
+execution_events = typed_table("execution_events", metadata, ExecutionEventsColumns, sqlite_autoincrement=True)
 
 _event = execution_events.c
 _is_claim = _event.event_type == EventType.CLAIMED.value
@@ -247,7 +247,7 @@ class DeadLettersColumns(TypedColumns):
     lost_key = Column(Text)  # its idempotency key, which another task took over; NULL: it has it still, or had none
 
 
-dead_letters = Table(
+dead_letters = typed_table(
     "dead_letters",
     metadata,
     DeadLettersColumns,
@@ -264,7 +264,7 @@ class IdempotencyKeysColumns(TypedColumns):
     created_at = Column(BoundedInstant, nullable=False)
 
 
-idempotency_keys = Table(
+idempotency_keys = typed_table(
     "idempotency_keys",
     metadata,
     IdempotencyKeysColumns,
@@ -279,12 +279,12 @@ class PartitionClaimsColumns(TypedColumns):
     held = Column(Boolean, nullable=False)  # kept by a failed head that is to be dealt with first
 
 
-partition_claims = Table(
+partition_claims = typed_table(
     "partition_claims",
     metadata,
     PartitionClaimsColumns,
     UniqueConstraint("task_execution_id"),  # an end frees its key by this, and a task holds one key at most
-    postgresql_with=_RESTLESS,
+    storage=_RESTLESS,
 )
 
 
@@ -300,7 +300,7 @@ class TaskSubscriptionsColumns(TypedColumns):
     on_dead_letter = Column(Text, nullable=False)
 
 
-task_subscriptions = Table("task_subscriptions", metadata, TaskSubscriptionsColumns)
+task_subscriptions = typed_table("task_subscriptions", metadata, TaskSubscriptionsColumns)
 
 
 class QueueSettingsColumns(TypedColumns):
@@ -314,7 +314,7 @@ class QueueSettingsColumns(TypedColumns):
     updated_at = Column(BoundedInstant, nullable=False)
 
 
-queue_settings = Table("queue_settings", metadata, QueueSettingsColumns, *bounds.of("queue_settings"))
+queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *bounds.of("queue_settings"))
 
 
 class WorkersColumns(TypedColumns):
@@ -331,7 +331,7 @@ class WorkersColumns(TypedColumns):
     last_seen_at = Column(BoundedInstant, nullable=False)
 
 
-workers = Table("workers", metadata, WorkersColumns)
+workers = typed_table("workers", metadata, WorkersColumns)
 
 
 class SleepingWorkersColumns(TypedColumns):
@@ -342,10 +342,10 @@ class SleepingWorkersColumns(TypedColumns):
     wakes_at = Column(Instant, nullable=False)  # by itself, at the latest; past: it is at work, or gone
 
 
-sleeping_workers = Table(
+sleeping_workers = typed_table(
     "sleeping_workers",
     metadata,
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
-    postgresql_with={"fillfactor": 50, **_RESTLESS},
+    storage={"fillfactor": 50, **_RESTLESS},
 )

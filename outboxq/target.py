@@ -6,32 +6,25 @@ catches an error of the database, which would leave an aborted transaction behin
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import lru_cache
 from typing import Any
 
-import psycopg
-from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 from sqlalchemy import Connection, TwoPhaseTransaction
 from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from .context import TaskContext
-from .dialects import Begin, Dialect, dialect_for, read_again
-from .errors import InvalidTarget
+from .dialects import Begin, Dialect, dialect_for
+from .drivers import advice, is_async_psycopg, is_psycopg
+from .errors import ConfigurationError, InvalidTarget
 from .refusals import refusal
-from .sqlite_connection import begins_by_itself, fetch, file_of
+from .sqlite_connection import begins_by_itself, file_of
 from .tables import task_executions
 
 Rows = list[tuple[Any, ...]]
-
-PSYCOPG = psycopg.Connection | psycopg.AsyncConnection
-"""SQLAlchemy's connection is a synchronous one over either, as inside `AsyncSession.run_sync`."""
 
 _DATABASE = "outboxq.database"
 _OUR_WRITE = task_executions.update()
@@ -113,15 +106,15 @@ class SqlalchemyTarget(Target):
     """
 
     def __init__(self, connection: Connection, schema: str | None) -> None:
-        super().__init__(dialect_for(connection.dialect.name, schema=schema))
+        super().__init__(_dialect_of(connection, schema))
         self.connection = connection
-        heard, drivers = connection.dispatch, psycopg.Connection | sqlite3.Connection
+        heard = connection.dispatch
         self._takes_the_long_way = bool(
             connection.engine.echo
             or heard.before_cursor_execute
             or heard.after_cursor_execute
             or connection.dialect.dispatch.handle_error
-            or not isinstance(self._raw(), drivers)
+            or not self.dialect.is_drivers(self._raw())
         )
 
     def begin(self, begin: Begin) -> None:
@@ -131,7 +124,7 @@ class SqlalchemyTarget(Target):
         for text in self.dialect.opening(begin, self.connection.info):
             try:
                 self.dialect.say(raw, text, execute)
-            except (psycopg.Error, sqlite3.Error) as error:
+            except self.dialect.driver_error as error:
                 raise self._as_sqlalchemys(error, text, raw) from error
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
@@ -151,37 +144,24 @@ class SqlalchemyTarget(Target):
             except DataError:
                 if found is None:
                     raise
-                return read_again(cursor, found)
+                return self.dialect.read_again(cursor, found)
         raw: Any = self._raw()
         try:
-            if isinstance(raw, sqlite3.Connection):
-                return fetch(raw, sql, parameters)
-            text, names = _numbered(sql)
-            with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
-                cursor.execute(text, [parameters[name] for name in names])
-                if not cursor.description:
-                    return []
-                try:
-                    return list(cursor.fetchall())
-                except psycopg.DataError:
-                    return read_again(
-                        cursor, cursor.pgresult
-                    )  # such an instant must not cost its neighbours their claim
-        except (psycopg.Error, sqlite3.Error) as error:
+            return self.dialect.fetch(raw, sql, parameters)
+        except self.dialect.driver_error as error:
             raise self._as_sqlalchemys(error, sql, raw) from error
 
     def check(self) -> None:
         raw = self._raw()
         if isinstance(raw, sqlite3.Connection):
             self._check_sqlite(raw)
-        elif isinstance(raw, PSYCOPG):
-            _check_psycopg(raw, "this SQLAlchemy connection is AUTOCOMMIT")
+        elif is_psycopg(raw) or is_async_psycopg(
+            raw
+        ):  # as inside `AsyncSession.run_sync`, through a synchronous connection
+            _check_open(self.dialect, raw, "this SQLAlchemy connection is AUTOCOMMIT")
             self._check_two_phase()
         else:
-            raise InvalidTarget(
-                f"outboxq writes through psycopg 3 and sqlite3, not through {self.connection.dialect.driver}; "
-                "create the engine with postgresql+psycopg://… or sqlite:///…"
-            )
+            raise InvalidTarget(advice(self.connection.dialect.driver))
 
     def _check_sqlite(self, raw: sqlite3.Connection) -> None:
         if not self.connection.in_transaction():
@@ -217,18 +197,17 @@ class SqlalchemyTarget(Target):
             known[_DATABASE] = _database_of(self._raw())
         return known[_DATABASE]  # type: ignore[no-any-return]
 
-    def _as_sqlalchemys(self, error: psycopg.Error | sqlite3.Error, sql: str, raw: Any) -> BaseException:
+    def _as_sqlalchemys(self, error: Exception, sql: str, raw: Any) -> BaseException:
         lost = self.connection.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
         if lost:
             with suppress(DBAPIError):
                 self.connection.exec_driver_sql("SELECT 1")
         self.dialect.hide_rows(error)
-        base = psycopg.Error if isinstance(error, psycopg.Error) else sqlite3.Error
         return DBAPIError.instance(
             sql,
             None,
             error,
-            base,
+            self.dialect.driver_error,
             hide_parameters=True,
             connection_invalidated=lost,
             dialect=self.connection.dialect,
@@ -238,37 +217,23 @@ class SqlalchemyTarget(Target):
         return self.connection.connection.driver_connection
 
 
-@lru_cache(maxsize=1024)
-def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
-    """The text as the server reads it, and the names of its parameters in order. psycopg would do it anew at each call."""
-    names: dict[str, int] = {}
-
-    def number(found: re.Match[str]) -> str:
-        return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
-
-    return re.sub(r"%(?:\((\w+)\)s|%)", number, sql).encode(), tuple(names)
-
-
 class PsycopgTarget(Target):
-    def __init__(self, connection: psycopg.Connection[Any], schema: str | None) -> None:
+    def __init__(self, connection: Any, schema: str | None) -> None:
         super().__init__(dialect_for("postgresql", schema=schema))
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        # Not connection.cursor(): the caller's class may take other placeholders.
         try:
-            with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
-                cursor.execute(sql.encode(), parameters)
-                return cursor.fetchall() if cursor.description else []
-        except psycopg.Error as error:
+            return self.dialect.fetch(self.connection, sql, parameters)
+        except self.dialect.driver_error as error:
             self.dialect.hide_rows(error)
             raise
 
     def check(self) -> None:
-        _check_psycopg(self.connection, "this psycopg connection is autocommit")
+        _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
 
     def database(self) -> str | None:
-        return self.connection.info.dbname
+        return self.connection.info.dbname  # type: ignore[no-any-return]
 
     def _raw(self) -> object:
         return self.connection
@@ -280,7 +245,7 @@ class SqliteTarget(Target):
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return fetch(self.connection, sql, parameters)
+        return self.dialect.fetch(self.connection, sql, parameters)
 
     def check(self) -> None:
         if self.connection.in_transaction:
@@ -342,7 +307,7 @@ def _wrap(using: object, schema: str | None) -> Target:
         return SqlalchemyTarget(using, schema)
     if isinstance(using, Session | scoped_session):
         return _of_session(using() if isinstance(using, scoped_session) else using, schema)
-    if isinstance(using, psycopg.Connection):
+    if is_psycopg(using):
         return PsycopgTarget(using, schema)
     if isinstance(using, sqlite3.Connection):
         return SqliteTarget(using, schema)
@@ -364,8 +329,20 @@ def _of_session(session: Session, schema: str | None) -> Target:
     return SqlalchemyTarget(connection, schema)
 
 
-def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], autocommit: str) -> None:
-    if raw.autocommit and raw.info.transaction_status is TransactionStatus.IDLE:
+def _dialect_of(connection: Connection, schema: str | None) -> Dialect:
+    try:
+        return dialect_for(connection.dialect.name, schema=schema)
+    except ConfigurationError:
+        if connection.dialect.driver in _OTHER_DRIVERS:  # which to change comes first
+            raise InvalidTarget(advice(connection.dialect.driver)) from None
+        raise
+
+
+_OTHER_DRIVERS = frozenset({"psycopg2", "psycopg2cffi", "asyncpg", "pg8000"})
+
+
+def _check_open(dialect: Dialect, raw: object, autocommit: str) -> None:
+    if not dialect.is_open(raw):
         raise InvalidTarget(
             f"{autocommit} and no transaction is open on it, so the task could not be rolled back with your rows; begin one"
         )
@@ -374,7 +351,7 @@ def _check_psycopg(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], 
 def _database_of(raw: object) -> str | None:
     if isinstance(raw, sqlite3.Connection):
         return file_of(raw)
-    return raw.info.dbname if isinstance(raw, PSYCOPG) else None
+    return raw.info.dbname if is_psycopg(raw) or is_async_psycopg(raw) else None
 
 
 def _django_connection(alias: str) -> Any:

@@ -23,12 +23,15 @@ from outboxq.model import Claim, Handle, NewTask
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
 from tests import postgres
+from tests.older import keep_stderr_apart
 from tests.reuse import Reused
 from tests.signals import set_for_children
 
 # Hundreds of Python processes are started here: what one has compiled serves the others, whatever the environment prefers.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+keep_stderr_apart()
 
 DATABASES = ("sqlite", "postgresql")
 

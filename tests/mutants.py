@@ -51,9 +51,27 @@ MUTANTS = (
     ),
     Mutant(
         "an instant that psycopg cannot read costs the whole claim",
-        "outboxq/target.py",
-        (("                except psycopg.DataError:\n", "                except ZeroDivisionError:\n"),),
+        "outboxq/dialects/psycopg_driver.py",
+        (("            except psycopg.DataError:\n", "            except ZeroDivisionError:\n"),),
         ("tests/contract/test_hostile_rows.py",),
+    ),
+    Mutant(
+        "SQLite needs psycopg",
+        "outboxq/target.py",
+        (("import sqlite3\n", "import sqlite3\n\nimport psycopg\n"),),
+        ("tests/unit/test_without_psycopg.py",),
+    ),
+    Mutant(
+        "a psycopg that loses notifications is taken",
+        "outboxq/drivers.py",
+        (("OLDEST_PSYCOPG = (3, 2, 5)", "OLDEST_PSYCOPG = (3, 2, 0)"),),
+        ("tests/unit/test_without_psycopg.py",),
+    ),
+    Mutant(
+        "the migrations forget a table's storage",
+        "alembic/versions/0001_tables.py",
+        (('    _store("task_leases", {"fillfactor": 50, **RESTLESS})\n', ""),),
+        ("tests/contract/test_schema_golden.py",),
     ),
     Mutant(
         "the database takes an endless lease",

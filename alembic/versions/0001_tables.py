@@ -212,8 +212,8 @@ def _task_executions() -> None:
         sa.Column("result", sa.Text()),
         sa.PrimaryKeyConstraint("id", name="pk_task_executions"),
         *_checks("task_executions"),
-        postgresql_with={"fillfactor": 50},
     )
+    _store("task_executions", {"fillfactor": 50})
     _partial_index(
         "ix_task_executions_pipeline", "task_executions", ["pipeline_execution_id"], "pipeline_execution_id != id"
     )
@@ -236,8 +236,8 @@ def _task_outbox() -> None:
         sa.UniqueConstraint("task_execution_id", name="uq_task_outbox_task_execution_id"),
         *_checks("task_outbox"),
         sqlite_autoincrement=True,
-        postgresql_with=RESTLESS,
     )
+    _store("task_outbox", RESTLESS)
     without_key, with_key = "partition_key IS NULL", "partition_key IS NOT NULL"
     _partial_index("ix_task_outbox_due", "task_outbox", ["queue", "priority", "available_at", "id"], without_key)
     head = ["queue", "partition_key", sa.text("priority DESC"), "position"]
@@ -256,8 +256,8 @@ def _task_leases() -> None:
         sa.Column("begun", sa.Boolean(), nullable=True),
         sa.PrimaryKeyConstraint("task_execution_id", name="pk_task_leases"),
         *_checks("task_leases"),
-        postgresql_with={"fillfactor": 50, **RESTLESS},
     )
+    _store("task_leases", {"fillfactor": 50, **RESTLESS})
 
 
 def _execution_events(*, postgresql: bool) -> None:
@@ -325,8 +325,8 @@ def _helpers() -> None:
         sa.Column("held", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("queue", "partition_key", name="pk_partition_claims"),
         sa.UniqueConstraint("task_execution_id", name="uq_partition_claims_task_execution_id"),
-        postgresql_with=RESTLESS,
     )
+    _store("partition_claims", RESTLESS)
     op.create_table(
         "task_subscriptions",
         sa.Column("event_type", sa.Text(), nullable=False),
@@ -372,8 +372,8 @@ def _helpers() -> None:
         sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("wakes_at", moment, nullable=False),
         sa.PrimaryKeyConstraint("worker_id", "queue", name="pk_sleeping_workers"),
-        postgresql_with={"fillfactor": 50, **RESTLESS},
     )
+    _store("sleeping_workers", {"fillfactor": 50, **RESTLESS})
     op.create_index("ix_sleeping_workers_queue", "sleeping_workers", ["queue"])
 
 
@@ -615,6 +615,13 @@ def _enqueue_function() -> None:
         $create$, current_schema(), format('%I.task_position', current_schema())); END $do$
         """
     )
+
+
+def _store(table: str, parameters: dict[str, int]) -> None:
+    """Set PostgreSQL's storage parameters. (In CREATE TABLE, SQLAlchemy says them from 2.1 on only.)"""
+    if context.get_context().dialect.name == "postgresql":
+        words = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+        op.execute(f"ALTER TABLE {table} SET ({words})")
 
 
 def _checks(table: str) -> list[sa.CheckConstraint]:

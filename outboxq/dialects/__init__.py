@@ -6,11 +6,11 @@ import re
 import sqlite3
 from functools import lru_cache
 
+from ..drivers import ensure_psycopg
 from ..errors import ConfigurationError, UnsupportedDatabase
 from .base import Begin, Dialect
 from .catalogue import Statements
 from .plan import Plan
-from .postgresql_reading import read_again
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
 from .sqlite_file import OpenFile, damaged, is_damaged
@@ -28,7 +28,6 @@ __all__ = [
     "damaged",
     "dialect_for",
     "is_damaged",
-    "read_again",
     "real_path",
 ]
 
@@ -38,7 +37,7 @@ SQLITE_MINIMUM = (3, 35)
 def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None = None) -> Dialect:
     """The dialect of a database, its statements compiled once per schema and parameter style (PostgreSQL has one).
 
-    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later.
+    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, ConfigurationError for want of psycopg.
     """
     return _dialect_for(name, schema, None if name == "postgresql" else paramstyle)
 
@@ -47,6 +46,7 @@ def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None 
 def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Dialect:
     check_schema_name(schema)
     if name == "postgresql":
+        ensure_psycopg()
         from sqlalchemy.dialects.postgresql import psycopg
 
         from .postgresql import PostgresDialect

@@ -56,6 +56,8 @@ class Dialect(ABC):
     """A transaction that writes keeps every other from writing until it ends."""
     one_statement: ClassVar[bool]
     """A transition is one statement, so it needs no savepoint to be atomic in a caller's transaction."""
+    driver_error: ClassVar[type[Exception]]
+    """What the driver's errors are."""
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None) -> None:
         self.compiler = compiler
@@ -67,6 +69,18 @@ class Dialect(ABC):
 
     @abstractmethod
     def compile(self, transition: Transition) -> Plan: ...
+
+    @abstractmethod
+    def is_drivers(self, raw: object) -> bool:
+        """Return whether this is a connection of the driver, which `fetch` takes."""
+
+    @abstractmethod
+    def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement run on a driver's connection, in the driver's own types. Raises `driver_error`."""
+
+    def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read all there is
+        """Return the rows of a result that the driver refused to read at first."""
+        return list(cursor.fetchall())
 
     @abstractmethod
     def take_from_one(self, found: FromClause) -> Statement:

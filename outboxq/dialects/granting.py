@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from psycopg import sql
 from sqlalchemy import (
     Boolean,
     ColumnElement,
@@ -38,6 +37,8 @@ _grantee = bindparam("grantee", None, type_=Text)
 
 def grant(right: Right, schema: str, role: str) -> str:
     """Return the statement that grants the right on what lies in `schema`, every identifier in quotes."""
+    from psycopg import sql  # here, since most of those who import this module are on no PostgreSQL
+
     where = {
         Kind.SCHEMA: sql.SQL("SCHEMA {}").format(sql.Identifier(schema)),
         Kind.SEQUENCE: sql.SQL("SEQUENCE {}").format(sql.Identifier(schema, right.name)),

@@ -26,6 +26,7 @@ from ..statements import partitions
 from ..statements.grammar import Statement
 from ..statements.partitions import HELPERS, PARTITIONED
 from ..tables import execution_events, task_executions
+from ..typed_table import in_words, storage_of
 from .prepared import Execute, Prepared
 
 if TYPE_CHECKING:
@@ -356,5 +357,5 @@ def _meet(period: Period, one: Partition) -> bool:
 
 def _storage(table: Table) -> tuple[str, ...]:
     """What its rows' tables are made with; the parent of partitions has none."""
-    settings = table.dialect_options["postgresql"]["with"] or {}
-    return (f" WITH ({', '.join(f'{name} = {value}' for name, value in settings.items())})",) if settings else ()
+    storage = storage_of(table)
+    return (f" WITH ({in_words(storage)})",) if storage else ()

@@ -34,7 +34,6 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.engine import URL
 
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..errors import UnsupportedDatabase
 from ..statements import channel, claim, keyed, reading, sleeping
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
@@ -45,6 +44,7 @@ from .one_statement import OneStatement
 from .partitioning import Partitioning
 from .plan import Plan
 from .prepared import Prepared
+from .psycopg_driver import PsycopgDriver
 
 
 class PostgresGrammar:
@@ -177,7 +177,7 @@ class PostgresGrammar:
         return insert(table)
 
 
-class PostgresDialect(Dialect):
+class PostgresDialect(PsycopgDriver, Dialect):
     name = "postgresql"
     begin: ClassVar = postgresql_session.BEGIN
     reads_before_writing = False
@@ -322,15 +322,6 @@ class PostgresDialect(Dialect):
 
     def keep_settings(self, engine: Engine) -> None:
         postgresql_session.keep_settings(engine)
-
-    def own_url(self, url: URL) -> URL:
-        if "+" not in url.drivername:
-            url = url.set(drivername="postgresql+psycopg")
-        if url.get_driver_name() != "psycopg":
-            raise UnsupportedDatabase(
-                f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
-            )
-        return postgresql_session.made_ours(url)
 
     @cached_property
     def partitioning(self) -> Partitioning:

@@ -199,12 +199,19 @@ class SqliteDialect(Dialect):
     reads_before_writing = True
     one_writer = True
     one_statement = False
+    driver_error = sqlite3.Error
     connection_options: ClassVar = {
         "sqlite_begin": "DEFERRED",
         "outboxq_begins": True,
     }  # a BEGIN of the engine's own, to be taken back at once
 
     _grammar = SqliteGrammar()
+
+    def is_drivers(self, raw: object) -> bool:
+        return isinstance(raw, sqlite3.Connection)
+
+    def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return sqlite_engine.fetch(raw, sql, parameters)
 
     @property
     def grammar(self) -> SqliteGrammar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,18 @@ def _begin(connection: Any) -> None:
     # SQLAlchemy gives the driver its own way of beginning back after every AUTOCOMMIT use of a pooled connection.
     connection.connection.dbapi_connection.isolation_level = None
     connection.exec_driver_sql("BEGIN DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "BEGIN IMMEDIATE")
+
+
+def fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Rows in the driver's own types, whatever the caller's connection makes of rows and texts."""
+    cursor = raw.cursor()
+    cursor.row_factory = None
+    text_factory, raw.text_factory = raw.text_factory, str
+    try:
+        return cursor.execute(sql, parameters).fetchall()
+    finally:
+        raw.text_factory = text_factory
+        cursor.close()
 
 
 def real_path(file: str) -> str:

@@ -18,7 +18,6 @@ from ..engine import detached, make_engine
 from ..store import Sleeping, Store
 from ..within import within
 from .base import Bell, Health
-from .listener import Listener
 
 log = logging.getLogger("outboxq.distributor")
 
@@ -55,6 +54,8 @@ class PostgresDistributor:
         commits_of: Engine | None = None,  # noqa: ARG002 - the server tells of every commit
     ) -> None:
         self._store = store
+        from .listener import Listener  # here, since it imports psycopg
+
         self._sleeping = Sleeping(
             store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone, works=True
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import psycopg
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from ...drivers import is_unreached
 from ...engine import reserve
 from ...errors import InvalidTarget, SchemaOutOfDate
 from ...privileges import Feature
@@ -40,7 +40,7 @@ class DjangoStore(Store):
 
     def may_pass(self, error: BaseException) -> bool:
         cause = error.__cause__ if isinstance(error, Error) else None
-        if isinstance(cause, psycopg.OperationalError) and cause.sqlstate is None:  # a pool's, too
+        if is_unreached(cause):
             return True
         return super().may_pass(DBAPIError("", None, cause) if isinstance(cause, Exception) else error)
 

@@ -1,0 +1,171 @@
+"""Where psycopg is not installed: SQLite works, and PostgreSQL is answered by one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import pytest
+
+from outboxq import ConfigurationError, drivers
+from outboxq.drivers import ensure_psycopg
+
+ROOT = Path(__file__).parents[2]
+
+REFUSING = """
+import sys
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("psycopg", "psycopg_binary", "psycopg_pool"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuses())
+"""
+
+
+@pytest.fixture
+def without(tmp_path):
+    """Run a script in a process that cannot import psycopg; what it printed."""
+
+    def run(script):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", REFUSING + textwrap.dedent(script)],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_sqlite_works_from_enqueue_to_the_end(without):
+    said = without(
+        """
+        from click.testing import CliRunner
+        from sqlalchemy import create_engine
+        from sqlalchemy.orm import Session
+
+        import outboxq
+        import outboxq.testing
+        from outboxq.cli import main
+
+        outbox = outboxq.Outbox("sqlite:///shop.db")
+        outbox.upgrade()
+        task = outbox.task(name="shop.hello")(lambda n: n + 1)
+        with Session(outboxq.configure_sqlite(create_engine("sqlite:///shop.db"))) as session, session.begin():
+            handle = task.using(session).enqueue(1)
+        outbox.worker().run(burst=True)
+        print(outbox.store.get(handle.id).result, outbox.store.verify())
+        print(CliRunner().invoke(main, ["verify", "--url", "sqlite:///shop.db"]).output)
+        print([name for name in sys.modules if name.startswith("psycopg")])
+        """
+    )
+    assert said.split("\n") == ["2 []", "every invariant holds", "", "[]", ""]
+
+
+def test_every_way_to_postgresql_says_what_to_install(without):
+    said = without(
+        """
+        from sqlalchemy import create_engine
+
+        import outboxq
+        from outboxq import migrations
+
+        url = "postgresql://user@host/shop"
+        raw = type("Raw", (), {})()
+        psycopg2 = type("module", (), {"Error": Exception, "paramstyle": "pyformat", "__version__": "2.9"})
+        engine = create_engine("postgresql+psycopg2://", module=psycopg2, creator=lambda: raw, _initialize=False)
+
+        def using():
+            with engine.connect() as connection:
+                outbox = outboxq.Outbox("sqlite:///shop.db")
+                outbox.task(name="shop.hello")(lambda: None).using(connection).enqueue()
+
+        def ways():
+            yield lambda: outboxq.Outbox(url).store.get("00000000-0000-0000-0000-000000000000")
+            yield lambda: outboxq.Outbox(url).upgrade()
+            yield lambda: migrations.upgrade("postgresql+psycopg://user@host/shop")
+            yield lambda: migrations.sql(url)
+            yield using
+
+        for way in ways():
+            try:
+                way()
+            except Exception as error:
+                print(type(error).__name__, error)
+        """
+    ).splitlines()
+    sentence = (
+        "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
+    )
+    assert said[:-1] == [f"ConfigurationError {sentence}"] * 4
+    assert said[-1].startswith("InvalidTarget outboxq writes through psycopg 3 and sqlite3, not through psycopg2")
+
+
+def test_the_command_says_it_in_one_line(without):
+    said = without(
+        """
+        from click.testing import CliRunner
+        from outboxq.cli import main
+        done = CliRunner().invoke(main, ["verify", "--url", "postgresql://user@host/shop"])
+        print(done.exit_code, done.output)
+        """
+    )
+    assert said.strip().count("\n") == 0
+    assert "pip install 'outboxq[postgresql]'" in said
+    assert not said.startswith("0 ")
+
+
+@pytest.mark.parametrize("found", ["3.1.20", "3.2.4"])
+def test_a_psycopg_that_is_too_old_is_refused(monkeypatch, found):
+    monkeypatch.setattr(drivers, "version", lambda _: found)
+    with pytest.raises(
+        ConfigurationError, match=rf"psycopg 3\.2\.5 or later, and {found} is installed.*outboxq\[postg"
+    ):
+        ensure_psycopg()
+
+
+@pytest.mark.parametrize("found", ["3.2.5", "3.3.0", "4.0.0", "3.2.10", "3.3.0.dev1"])
+def test_a_later_psycopg_is_taken(monkeypatch, found):
+    monkeypatch.setattr(drivers, "version", lambda _: found)
+    ensure_psycopg()
+
+
+def test_a_psycopg_without_libpq_says_what_it_lacks(monkeypatch):
+    class Broken:
+        def find_spec(self, name, path=None, target=None):
+            if name == "psycopg":
+                raise ImportError("no pq wrapper available.\nAttempts made: …")
+
+    monkeypatch.delitem(sys.modules, "psycopg")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(ConfigurationError, match=r"cannot be imported \(no pq wrapper available\.\); run: pip install"):
+        ensure_psycopg()
+
+
+def test_a_module_that_is_still_being_imported_has_no_connections(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", types.ModuleType("psycopg"))
+    assert not drivers.is_psycopg(object())
+    assert not drivers.is_async_psycopg(object())
+
+
+@pytest.mark.parametrize(
+    ("driver", "advice"),
+    [
+        ("psycopg2", "create the engine with postgresql+psycopg://"),
+        ("asyncpg", "an engine of its own: create_async_engine('postgresql+psycopg://…')"),
+        ("aiosqlite", "a synchronous engine: create_engine('sqlite:///…')"),
+    ],
+)
+def test_another_driver_is_answered_by_what_to_do(driver, advice):
+    assert f"not through {driver}" in drivers.advice(driver)
+    assert advice in drivers.advice(driver)
