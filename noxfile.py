@@ -9,7 +9,7 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "wheel"]
 nox.options.error_on_missing_interpreters = False  # said aloud: nox turns it on by itself where CI is set
 
-PYTHONS = ["3.11", "3.12", "3.13"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 
 @nox.session
@@ -24,7 +24,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy --strict on the package, and on what its users see; pyright on the latter."""
-    session.install("-e", ".[types,pydantic,django]")
+    session.install("-e", ".[types,postgresql,pydantic,django]")
     session.run("mypy")
     session.run("python", "-m", "pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 
@@ -35,6 +35,22 @@ def tests(session: nox.Session, database: str) -> None:
     """The tests on one Python and one database."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "--database", database, *session.posargs)
+
+
+@nox.session(python="3.11")
+def oldest(session: nox.Session) -> None:
+    """Every test on the oldest releases that pyproject.toml admits; those that ask the newest ones are left out."""
+    session.install("-e", ".[test]", "-c", "tests/oldest.txt")
+    session.run("python", "-m", "pytest", "-m", "not campaign and not current", *session.posargs)
+
+
+@nox.session
+def newest(session: nox.Session) -> None:
+    """Every test on the newest releases there are, those before a release among them: what will break, and is still admitted."""
+    session.install("-e", ".[test]")
+    newest = ["sqlalchemy", "psycopg[binary]", "alembic", "tenacity", "click", "rich", "pydantic", "flask", "django"]
+    session.install("--pre", "--upgrade", "--upgrade-strategy", "only-if-needed", "-e", ".[test]", *newest)
+    session.run("python", "-m", "pytest", *session.posargs)
 
 
 @nox.session(python=["3.11", "3.12"])

@@ -45,6 +45,23 @@ def is_own(engine: Engine) -> bool:
     return _OWN in engine.get_execution_options()
 
 
+def taking(engine: Engine) -> Mapping[str, Any]:
+    """Return the options with which a connection of an engine is taken for a transaction that begins with our own words."""
+    if is_own(engine):
+        return {}
+    options = dialect_for(engine.dialect.name).connection_options
+    return _but_isolation(options) if is_autocommit(engine) else options
+
+
+def is_autocommit(engine: Engine) -> bool:
+    """Return whether its connections are AUTOCOMMIT by themselves.
+
+    They are not to be told so again: when SQLAlchemy up to 2.0.18 takes such a connection back, it takes that from it.
+    """
+    by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
+    return by_itself and "isolation_level" not in engine.get_execution_options()
+
+
 def reserve(engine: Engine) -> Engine:
     """The same database through a pool of its own: whoever takes every connection of `engine` takes none of these.
 

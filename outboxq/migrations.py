@@ -23,7 +23,7 @@ from .column_types import Xid8
 from .dialects import Begin, Dialect, check_schema_name, dialect_for
 from .dialects.partitioning import PARTITION_NAME
 from .drivers import is_psycopg
-from .engine import is_own, make_engine, parse_url
+from .engine import is_autocommit, make_engine, parse_url
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .periods import Every, periods
 from .revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
@@ -224,8 +224,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
         yield database
         return
     engine = database if isinstance(database, Engine) else make_engine(database)
-    # Ours are autocommit by themselves; as an option, SQLAlchemy up to 2.0.18 would take that back with the connection.
-    options = {} if is_own(engine) else {"isolation_level": "AUTOCOMMIT"}
+    options = {} if is_autocommit(engine) else {"isolation_level": "AUTOCOMMIT"}
     try:
         with engine.connect().execution_options(**options) as connection, connection.begin():
             if getattr(connection.connection.dbapi_connection, "in_transaction", False):

@@ -26,17 +26,30 @@ def build(directory: Path) -> Path:
 
 def install(wheel: Path, directory: Path, *, dependencies: Path | None) -> Path:
     """A new environment with the wheel; returns its Python. `dependencies` None: from the index."""
-    pip = importlib.util.find_spec("pip") is not None  # ours takes half the time of a new one, but uv makes none
-    venv.create(directory, with_pip=not pip)
-    python = directory / "bin" / "python"
-    installer = [sys.executable, "-m", "pip", "--python", python] if pip else [python, "-m", "pip"]
+    python = environment(directory)
     offline = ["--no-deps", "--no-index"] if dependencies else []
-    run([*installer, "install", "-q", "--disable-pip-version-check", *offline, wheel], cwd=directory)
+    run([*installer(python), "install", "-q", *offline, wheel], cwd=directory)
     if dependencies:
         # Only the path: the .pth files over there, an editable install's among them, are not read.
         packages = sysconfig.get_path("purelib", vars={"base": str(directory), "platbase": str(directory)})
         Path(packages, "dependencies.pth").write_text(f"{dependencies}\n")
     return python
+
+
+def environment(directory: Path) -> Path:
+    """A new environment with nothing in it; returns its Python."""
+    venv.create(directory, with_pip=not _has_pip())
+    return directory / "bin" / "python"
+
+
+def installer(python: Path) -> list[str | Path]:
+    """The pip command for an environment: ours takes half the time of a new one, but uv makes none."""
+    pip = [sys.executable, "-m", "pip", "--python", python] if _has_pip() else [python, "-m", "pip"]
+    return [*pip, "--disable-pip-version-check"]
+
+
+def _has_pip() -> bool:
+    return importlib.util.find_spec("pip") is not None
 
 
 def check(python: Path, directory: Path, *, demo: bool) -> None:
@@ -60,10 +73,10 @@ def check(python: Path, directory: Path, *, demo: bool) -> None:
         print(run([outboxq, "demo"], cwd=directory))
 
 
-def run(command: list[str | Path], *, cwd: Path) -> str:
-    """What the command says; an error with it if it fails. Nothing of this process's environment helps it."""
+def run(command: list[str | Path], *, cwd: Path, **given: str) -> str:
+    """What the command says; an error with it if it fails. Nothing of this process's environment helps it but what is given."""
     hidden = ("PYTHON", "OUTBOXQ", "VIRTUAL_ENV")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)} | given
     done = subprocess.run(
         command,
         cwd=cwd,

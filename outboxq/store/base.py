@@ -20,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from ..column_types import iso
 from ..context import current
 from ..dialects import Begin, Dialect, OpenFile, damaged, dialect_for
-from ..engine import is_own, reserve
+from ..engine import reserve, taking
 from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
 from ..failure_log import say, sentence
 from ..payload import sanitize
@@ -202,8 +202,8 @@ class Transactions(Permitted):
             self._refuse_to_wait_for_itself()
         engine = self.bound_engine
         with engine.connect() as connection:
-            if not is_own(engine):
-                connection.execution_options(**self.dialect.connection_options)
+            if options := taking(engine):
+                connection.execution_options(**options)
             with connection.begin():
                 target = SqlalchemyTarget(connection, self.schema)
                 target.own = True

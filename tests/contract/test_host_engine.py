@@ -70,6 +70,7 @@ def autocommit(url: str) -> Engine:
 
 
 def no_rollback_in_autocommit(url: str) -> Engine:
+    """An option that SQLAlchemy has from 2.0.43 on."""
     return create_engine(url, skip_autocommit_rollback=True, pool_size=1, max_overflow=0)
 
 
@@ -77,8 +78,16 @@ POSTGRESQL = [postgresql_default, serializable, repeatable_read, autocommit, no_
 SQLITE = [sqlite_default, plain_begin, configured, autocommit, no_rollback_in_autocommit]
 each_recipe = pytest.mark.parametrize(
     ("database", "recipe"),
-    [pytest.param("sqlite", recipe, id=f"sqlite-{recipe.__name__}") for recipe in SQLITE]
-    + [pytest.param("postgresql", recipe, id=f"postgresql-{recipe.__name__}") for recipe in POSTGRESQL],
+    [
+        pytest.param(
+            database,
+            recipe,
+            id=f"{database}-{recipe.__name__}",
+            marks=[pytest.mark.current] if recipe is no_rollback_in_autocommit else [],
+        )
+        for database, recipes in (("sqlite", SQLITE), ("postgresql", POSTGRESQL))
+        for recipe in recipes
+    ],
     indirect=["database"],
 )
 

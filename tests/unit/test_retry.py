@@ -356,9 +356,7 @@ def test_a_function_sees_the_state_of_the_row():
 
 
 def test_a_function_sees_the_retrying_it_came_with():
-    retrying = Retrying(
-        wait=lambda rs: 8 if rs.retry_object is retrying else 0, stop=stop_after_attempt(3), name="mail"
-    )
+    retrying = Retrying(wait=lambda rs: 8 if rs.retry_object is retrying else 0, stop=stop_after_attempt(3))
     assert ask(RetryPolicy.of(retrying)) == 8
 
 
@@ -498,6 +496,7 @@ def test_an_error_that_cannot_be_printed_does_not_get_in_the_way():
 # The rest
 
 
+@pytest.mark.current  # what tenacity's own objects consist of
 def test_the_repr_says_what_the_policy_does():
     policy = RetryPolicy(
         max_attempts=3, wait=wait_fixed(1) + wait_random(0, 2), stop=stop_after_delay(60), retry=(OSError, KeyError)
@@ -510,6 +509,7 @@ def test_the_repr_says_what_the_policy_does():
     assert " at 0x" not in repr(RetryPolicy()) + repr(RetryPolicy(wait=broken, retry=retry_if_exception(broken)))
 
 
+@pytest.mark.current  # tenacity 8 keeps a thread's locals in its objects
 def test_a_policy_cannot_be_changed_but_can_be_pickled():
     policy = RetryPolicy(max_attempts=2, wait=3)
     with pytest.raises(AttributeError):

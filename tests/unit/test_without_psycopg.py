@@ -169,3 +169,30 @@ def test_a_module_that_is_still_being_imported_has_no_connections(monkeypatch):
 def test_another_driver_is_answered_by_what_to_do(driver, advice):
     assert f"not through {driver}" in drivers.advice(driver)
     assert advice in drivers.advice(driver)
+
+
+def test_django_on_psycopg2_is_told_by_migrate(without):
+    said = without(
+        """
+        import types
+
+        import django
+        from django.conf import settings
+        from django.core.management.base import CommandError
+
+        settings.configure()
+        django.setup()
+
+        from outboxq.contrib.django import operations
+
+        migration = operations.reaching("0001", before="base")
+        try:
+            migration.code(None, types.SimpleNamespace(connection=types.SimpleNamespace(vendor="postgresql", alias="default")))
+        except CommandError as error:
+            print(error)
+        """
+    )
+    assert (
+        said
+        == "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'\n"
+    )

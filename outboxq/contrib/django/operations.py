@@ -13,7 +13,8 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from ... import migrations
-from ...errors import SchemaOutOfDate
+from ...dialects import dialect_for
+from ...errors import ConfigurationError, SchemaOutOfDate
 from .aliases import setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
@@ -53,7 +54,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
         if schema_editor.connection.vendor in _DRIVERS:
             try:
                 bring_to(revision, schema_editor.connection, command)
-            except SchemaOutOfDate as error:
+            except (SchemaOutOfDate, ConfigurationError) as error:
                 raise CommandError(str(error)) from error  # which manage.py prints as a sentence
 
     return run
@@ -62,6 +63,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
     """A SQLAlchemy connection for DDL on Django's, which stays as it is: its transaction is Django's to end."""
+    dialect_for(django.vendor)  # raises ConfigurationError where Django uses psycopg2 for want of psycopg 3
     django.ensure_connection()
     engine = create_engine(
         creator=lambda: _Borrowed(django.connection),

@@ -1,0 +1,81 @@
+"""The contract on the oldest releases that pyproject.toml admits, in an environment of its own made from the package index.
+
+A part of it: every way to write, claim, end and recover a task, and the schema, on both databases. `nox -s oldest` runs all.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests import wheel
+
+ROOT = Path(__file__).parents[1]
+OLDEST = ROOT / "tests" / "oldest.txt"
+RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload")
+"""The extras that a running application may have; the others are tools."""
+
+PART = [
+    "tests/contract/test_schema_golden.py",
+    "tests/contract/test_enqueue.py",
+    "tests/contract/test_claim.py",
+    "tests/contract/test_finish.py",
+    "tests/contract/test_recovery.py",
+    "tests/unit/test_retry.py",
+]
+
+
+def pinned():
+    """The oldest release of each package, by name; the first line of one counts."""
+    lines = [line.partition(";")[0].strip() for line in OLDEST.read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("==") for line in reversed(lines) if line)
+
+
+def admitted():
+    """The lower bound of each package that is installed with outboxq or one of the extras for a running application."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for name in RUN_WITH for one in project["optional-dependencies"][name])]
+    found = (re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", one) for one in wanted)
+    return {one[1]: one[2] for one in found}
+
+
+def release(version):
+    """A version as numbers, without the zeros at its end."""
+    return tuple(int(part) for part in re.sub(r"(\.0)+$", "", version).split("."))
+
+
+def test_the_oldest_releases_are_the_lower_bounds():
+    assert {name: release(one) for name, one in pinned().items()} == {
+        name: release(one) for name, one in admitted().items()
+    }
+
+
+@pytest.mark.timeout(600)  # it waits for the package index
+def test_the_contract_holds_on_the_oldest_releases(cluster, tmp_path):
+    python = wheel.environment(tmp_path / "venv")
+    packages = [f"{ROOT}[postgresql]", "pytest>=9", "pytest-timeout", "pytest-xdist", "hypothesis"]
+    wheel.run([*wheel.installer(python), "install", "-q", "-c", OLDEST, *packages], cwd=tmp_path)
+    listed = wheel.run([*wheel.installer(python), "list", "--format=freeze"], cwd=tmp_path).lower()
+    for name in ("alembic", "tenacity", "click", "rich"):
+        assert f"{name}=={pinned()[name]}\n" in listed
+    told = wheel.run(
+        [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not campaign and not current",
+            *PART,
+        ],
+        cwd=ROOT,
+        OUTBOXQ_TEST_POSTGRES_URL=cluster.url,
+    )
+    assert re.search(r"^\d{3,} passed", told, re.MULTILINE), told
