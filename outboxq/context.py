@@ -42,7 +42,10 @@ class Unit(Protocol):
 
 
 class TaskContext:
-    """Given to a task whose first parameter is annotated with it."""
+    """The task that a handler runs, and the means to end it: given to a function whose first parameter is annotated with it.
+
+    It is made by the worker, for one attempt. `enqueue()` does not take it: a worker adds it when it calls the function.
+    """
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, holder: object = None
@@ -56,15 +59,15 @@ class TaskContext:
         self.deadline = float("inf")
         """By `time.monotonic()`: when the lease ends unless it is extended. Kept by the worker."""
         self.holder = holder
-        """The outbox whose task this is."""
+        """The outbox that the task was declared on."""
         self.error: BaseException | None = None
         """What the handler raised, or why its result cannot be stored."""
         self.max_attempts = max_attempts
-        """The attempt after which a failure is final; None: the policy's `stop` alone decides."""
+        """The number of the attempt after which a failure is final; None: the policy's `stop` alone decides."""
 
     @property
     def task_id(self) -> UUID:
-        """Pass it as the idempotency key to services outside the database: a task may run more than once."""
+        """The id of the task, the same in each attempt: an idempotency key for services outside the database."""
         return self._claim.id
 
     @property
@@ -74,38 +77,42 @@ class TaskContext:
 
     @property
     def pipeline_execution_id(self) -> UUID:
+        """The id that tasks share which were enqueued by one `emit` or one `enqueue_many`."""
         return self._claim.pipeline_execution_id
 
     @property
     def task_name(self) -> str:
+        """The name under which the task is declared."""
         return self._claim.task_name
 
     @property
     def queue(self) -> str:
+        """The queue that the task waited in."""
         return self._claim.queue
 
     @property
     def event_type(self) -> str | None:
-        """Of the emitted event that this task handles; None: it was enqueued by itself."""
+        """The type of the emitted event that this task handles; None: it was enqueued by itself."""
         return self._claim.event_type
 
     @property
     def partition_key(self) -> str | None:
-        """Tasks of one queue and key run one at a time, in their order; None: this one waits for nobody."""
+        """The key whose tasks run one at a time, in their order; None: this task waits for nobody."""
         return self._claim.partition_key
 
     @property
     def attempt(self) -> int:
-        """From 1; raised by retries only."""
+        """The number of this attempt, from 1; only retries raise it."""
         return self._claim.attempt
 
     @property
     def recovery_attempts(self) -> int:
-        """How often a worker died under this task."""
+        """The number of workers that died under this task since it last ended an attempt."""
         return self._claim.recovery_attempts
 
     @property
     def created_at(self) -> datetime:
+        """The moment when the task was enqueued, in UTC."""
         return self._claim.created_at
 
     @property
@@ -124,18 +131,20 @@ class TaskContext:
 
     @property
     def cancel_requested(self) -> bool:
-        """Somebody asked for this task to stop; `raise Cancel()` agrees."""
+        """Return whether somebody asked for this task to stop; `raise Cancel()` agrees."""
         return self._cancel
 
     @property
     def timed_out(self) -> bool:
-        """The handler has run for longer than the task's `timeout`. Nobody interrupts it: it is to look, and to end."""
+        """Return whether the handler has run for longer than the task's `timeout`. Nobody interrupts it: it is to look, and to end."""
         limit = self._claim.timeout_seconds
         return limit is not None and self._began is not None and time.monotonic() > self._began + limit
 
     @property
     def should_stop(self) -> bool:
-        """The worker is stopping, the lease is lost, the time is over, or somebody asked: a long handler ends at a good place."""
+        """Return whether there is a reason to end at a good place: the worker stops, the lease is lost, the time is over, or somebody
+        asked for it.
+        """
         return self.lost or self.cancel_requested or self.timed_out or self._stopping.is_set()
 
     def checkpoint(self) -> None:
@@ -153,6 +162,7 @@ class TaskContext:
 
     @property
     def is_transactional(self) -> bool:
+        """Return whether the handler runs inside a transaction that its completion joins."""
         return self._unit is not None
 
     @property
@@ -162,7 +172,7 @@ class TaskContext:
 
     @property
     def connection(self) -> Connection:
-        """Of a transactional task: what is written here is committed together with its completion, or not at all.
+        """The connection of a transactional task: what is written here is committed together with its completion, or not at all.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.
         """
@@ -170,7 +180,10 @@ class TaskContext:
 
     @property
     def session(self) -> Session:
-        """The same transaction for the ORM. Its `commit()` ends a savepoint: the transaction is the task's."""
+        """The Session of a transactional task, in the same transaction. Its `commit()` ends a savepoint only.
+
+        Raises InvalidTarget in a task that is not declared `transactional=True`.
+        """
         return self._joined().session
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -122,19 +123,24 @@ class Outbox:
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
 
-        `name` is stored for ever; it defaults to ``module.qualname``. `retry` is a RetryPolicy or a tenacity Retrying. `lease`
-        is how long a dead worker's task waits to be taken back; a living worker extends it, so it need not cover the handler's
-        duration. A handler that runs past `timeout` is told by `ctx.timed_out`, not interrupted. `transactional` runs it inside
-        one transaction (`ctx.connection`, `ctx.session`) that also commits its completion and what it enqueued: exactly once,
-        in this database. A first parameter annotated TaskContext is given the context.
+        A first parameter annotated TaskContext is given the context.
 
-        `subscribe` names types of events, exact or as a pattern (`order.*`): the task is enqueued for each such event that is
-        emitted, with the event's payload as its one argument. `on_dead_letter` is what becomes of the partition key of a task
-        that Failed: the next task of the key runs ("release"), or the key waits until the dead letter is redriven or
-        discarded ("hold").
-
-        An argument annotated with a plain type (`int`, `str | None`, `list[int]`, a TypedDict) must be of that type when it is
-        enqueued; `check_types=False` takes any JSON for those.
+        Args:
+            name: The name under which workers find the function. It is stored with each task, for ever. None: ``module.qualname``.
+            queue: The queue that its tasks wait in.
+            priority: From -100 to 100; tasks with a higher one go first.
+            retry: When a failed attempt is tried again: a RetryPolicy, or a tenacity Retrying. None: ten attempts.
+            lease: How long the task of a dead worker waits to be taken back. A living worker extends the lease, so it need not
+                cover the handler's duration.
+            timeout: The time after which the handler is told to stop, by ``ctx.timed_out``. Nobody interrupts it. None: no end.
+            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``) that also commits its
+                completion and what it enqueued: exactly once, in this database.
+            subscribe: Types of events, exact or as patterns (``order.*``). The task is enqueued for each such event that is
+                emitted, with the event's payload as its one argument.
+            on_dead_letter: What becomes of the partition key of a task that Failed: the next task of the key runs ("release"),
+                or the key waits until the dead letter is redriven or discarded ("hold").
+            check_types: An argument annotated with a plain type (`int`, `str | None`, `list[int]`, a TypedDict) must be of that
+                type when it is enqueued. False: any JSON will do for those.
 
         Raises ConfigurationError for a function that could not be called from its stored arguments, and for a name that is
         taken; InvalidArgument for an option out of its range.
@@ -251,6 +257,17 @@ class Outbox:
         if self.store.engine is None:
             raise ConfigurationError("this outbox is not bound to a database; call bind() or set OUTBOXQ_DATABASE_URL")
         return self.store.engine
+
+
+def _signature_of_task() -> inspect.Signature:
+    """Return what `Outbox.task` takes: a function or none yet, and the options, which stand in `_declare` alone."""
+    declared = inspect.signature(Outbox._declare)  # noqa: SLF001
+    given = [one.replace(default=None) if one.name == "function" else one for one in declared.parameters.values()]
+    return declared.replace(parameters=given, return_annotation=inspect.Signature.empty)
+
+
+# For help() and editors, in place of `*functions, **options`.
+Outbox.task.__signature__ = _signature_of_task()  # type: ignore[attr-defined]
 
 
 class Declaring(Protocol):

@@ -98,17 +98,24 @@ class Task(Generic[P, R]):
     ) -> Enqueuing[P]:
         """Enqueue on `target`: the thing whose transaction the task belongs to, or with these options.
 
-        A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias, the
-        context of a transactional task; or the outbox itself, for a transaction of its own. Without one, where `enqueue()`
-        would write. `delay` (a timedelta or seconds)
-        or `run_after` (aware) say when the task is due; `expires` (a timedelta or seconds from now, or an aware datetime),
-        from when on it is not started any more. Tasks of one queue and `partition_key` run one at a time, in the order of
-        their enqueueing.
+        Times are a timedelta or seconds, and moments aware datetimes. Raises InvalidArgument.
 
-        An `idempotency_key` has one task of this name: for ever, or for `unique_for` (a timedelta or seconds), or until that
-        task has ended with `unique_until_finished`. Where the key has a task already, `on_conflict` says what happens: its
-        handle is returned ("return"), or none ("skip"), it takes over these arguments and options while it is Ready
-        ("replace"), or DuplicateTask is raised ("raise"). Raises InvalidArgument.
+        Args:
+            target: A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or
+                alias, the context of a transactional task; or the outbox itself, for a transaction of its own. Left out: where
+                `enqueue()` would write.
+            delay: How long from now the task waits until it is due.
+            run_after: The moment from which on the task is due, instead of `delay`.
+            queue: The queue that the task waits in. None: as it is declared.
+            priority: From -100 to 100; tasks with a higher one go first. None: as it is declared.
+            max_attempts: The attempts that the task has, the first one included. None: as its retry policy says.
+            partition_key: Tasks of one queue and key run one at a time, in the order of their enqueueing.
+            expires: The span from now, or the moment, after which the task is not started any more.
+            idempotency_key: The key that has one task of this name: enqueueing it again finds the first one.
+            unique_for: How long the key is taken. None: for ever.
+            unique_until_finished: The key is taken only until that task has ended.
+            on_conflict: What happens where the key has a task already: its handle is returned ("return"), or none ("skip"), it
+                takes over these arguments and options while it is Ready ("replace"), or DuplicateTask is raised ("raise").
         """
         if target is None:
             raise nowhere(self.name, "using(None) names no transaction")

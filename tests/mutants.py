@@ -812,6 +812,24 @@ MUTANTS = (
         (("ends.order_by(event.lease_token.desc())", "ends.order_by(event.lease_token)"),),
         ("tests/contract/test_events.py",),
     ),
+    Mutant(
+        "the default waits are other ones than the page about retries says",
+        "outboxq/retry.py",
+        (("multiplier=2, max=3600", "multiplier=3, max=3600"),),
+        ("tests/docs/test_retries_page.py",),
+    ),
+    Mutant(
+        "a worker drains for longer than the services of the pages wait",
+        "outboxq/worker.py",
+        (("DRAIN_TIMEOUT = timedelta(seconds=25)", "DRAIN_TIMEOUT = timedelta(seconds=35)"),),
+        ("tests/docs/test_deploying_page.py",),
+    ),
+    Mutant(
+        "an option of a task is not in the reference",
+        "outboxq/outbox.py",
+        (("            priority: From -100 to 100; tasks with a higher one go first.\n", ""),),
+        ("tests/docs/test_reference_page.py",),
+    ),
 )
 
 

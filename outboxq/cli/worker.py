@@ -30,7 +30,7 @@ from ..outbox import Outbox
 from ..signals import unignored
 from ..worker import Worker
 from .console import EXIT_USAGE, fail, span, speaking_plainly
-from .database import DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
+from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
 from .lifeline import Orders
 from .live import LiveHandler
 from .live import watching as watching_worker
@@ -264,7 +264,7 @@ def _find(app: str, url: URL | None) -> Outbox:
 
 def _typed(outbox: Outbox, app: str) -> Outbox:
     """Have it know how its commands are typed: with APP, unless the environment says it, or the database."""
-    if outbox.host.front_end == FrontEnd() and not any(os.environ.get(name) for name in ("OUTBOXQ_APP", DATABASE_URL)):
+    if outbox.host.front_end == FrontEnd() and not any(os.environ.get(name) for name in (APP, DATABASE_URL)):
         outbox.host.front_end = FrontEnd(app=app)
     return outbox
 

@@ -69,15 +69,13 @@ def run(block: tuple[int, str], names: dict[str, object]) -> None:
 
 
 def test_the_example_runs_from_top_to_bottom(shop, capsys):
-    _, request, worker, *more = blocks("python")
+    _, tables, request, worker, *more = blocks("python")
     names: dict[str, object] = {}
+    run(tables, names)
     run(request, names)
     with names["engine"].connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM orders").scalar() == 1
-    try:
-        run(worker, names)
-    finally:
-        names["worker"].stop(0)
+    run(worker, names)
     printed = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
     _, _, promised = worker[1].rpartition("# ")
     assert printed == promised.strip().split(", ")
@@ -88,16 +86,18 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
 
 
 def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
-    _, (before, request), *_ = blocks("python")
+    _, tables, (before, request), *_ = blocks("python")
     names: dict[str, object] = {}
+    run(tables, names)
     with pytest.raises(ZeroDivisionError):
         run((before, f"{request}    1 / 0\n"), names)
     assert names["outbox"].store.stats() == []
 
 
 def test_the_examples_worker_command_works_for_its_module(shop, url):
-    _, request, *_ = blocks("python")
+    _, tables, request, *_ = blocks("python")
     names: dict[str, object] = {}
+    run(tables, names)
     run(request, names)
     commands = re.findall(r"`outboxq (worker shop:\w+)`", README)
     assert commands == ["worker shop:outbox"]

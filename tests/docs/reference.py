@@ -1,0 +1,258 @@
+"""Write docs/reference.md from the code: python -m tests.docs.reference"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import click
+
+import outboxq
+from outboxq import Cancel, Outbox, Retry, Snooze, Task, TaskContext, errors
+from outboxq.cli import console, main
+from outboxq.cli.worker import EPILOG
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
+
+NOT_OF_HANDLERS = {
+    "begin", "claim", "deadline", "end", "error", "holder", "inside", "join", "lose", "request_cancel", "target", "was_lost",
+}  # fmt: skip
+"""What the worker and the framework's integrations do with a TaskContext."""
+KINDS = {
+    "seconds": "seconds",
+    "datetime": "`datetime` (aware)",
+    "tenacity.BaseRetrying": "tenacity's `Retrying`",
+    "Sequence[str]": "several `str`",
+}
+"""Annotations that are said in other words."""
+OF_THE_LIBRARY = "every `Outbox()` that is given no database"
+"""Who else reads OUTBOXQ_DATABASE_URL, beside the commands."""
+THEIR_PLACE = (
+    "Errors of the database pass through as SQLAlchemy raises them. "
+    "Import those with a star from `outboxq.errors`, the others from `outboxq`."
+)
+MORE_CODES = {"EXIT_NOT_FOUND": "there is no task with this id"}
+"""Of commands that look or change; the others are those of the worker."""
+ONE = "the command refused to do it, or found what it was to look for (`verify`)"
+
+
+def page() -> str:
+    return dedent(HEAD).lstrip() + "\n" + "\n".join(part() for part in PARTS)
+
+
+def options(function: Callable[..., object], title: str, introduction: str) -> str:
+    """A table of a function's keywords: type and default from its signature, the sentence from its docstring."""
+    said = arguments(function)
+    lines = [f"## {title}", "", introduction, "", "| option | takes | default | |", "|---|---|---|---|"]
+    for name, one in inspect.signature(function).parameters.items():
+        if name not in {"self", "function"}:
+            lines.append(
+                f"| `{name}` | {type_words(one.annotation)} | {default_words(one.default)} | {said.pop(name)} |"
+            )
+    assert not said, f"{title}: the docstring has options that the signature has not: {', '.join(said)}"
+    return "\n".join(lines) + "\n"
+
+
+def arguments(function: Callable[..., object]) -> dict[str, str]:
+    """What stands under `Args:` in a docstring, each argument on one line."""
+    _, _, text = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    text = dedent(re.split(r"\n(?=\S)", text)[0])
+    found = re.split(r"^(\w+): ", text, flags=re.MULTILINE)[1:]
+    return {name: markdown(said) for name, said in zip(found[::2], found[1::2], strict=True)}
+
+
+def markdown(text: str) -> str:
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+
+
+def type_words(annotation: str) -> str:
+    """The kinds of values, in words: a number beside a timedelta is in seconds."""
+    kinds = [kind for kind in annotation.split(" | ") if kind != "None"]
+    if "timedelta" in kinds:
+        kinds.remove("float")
+        kinds.insert(1, "seconds")
+    if "object" in kinds:
+        return "what has a transaction"
+    return ", ".join(KINDS.get(kind, f"`{kind}`") for kind in kinds)
+
+
+def default_words(default: object) -> str:
+    if default is None or type(default) is object or repr(default).startswith("<outboxq.place"):
+        return ""
+    if isinstance(default, timedelta):
+        return f"{default.total_seconds():g} s"
+    return f"`{default.value if isinstance(default, Enum) else default!r}`".replace("'", '"')
+
+
+def task_options() -> str:
+    introduction = "What `@outbox.task(…)` takes. Where nothing else is said at the [call](#using), it holds for each task that is enqueued."
+    return options(Outbox.task, "@outbox.task", introduction)
+
+
+def using_options() -> str:
+    introduction = (
+        "What `task.using(…)` takes, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(event_type, payload, using=…)` takes "
+        "`delay`, `run_after`, `partition_key`, `expires` and `idempotency_key` too. [Consumers](consumers.md) shows them at work."
+    )
+    return options(Task.using, "using()", introduction)
+
+
+def context() -> str:
+    lines = [
+        "## TaskContext",
+        "",
+        "A handler whose first parameter is annotated `TaskContext` is given one: `def send_receipt(ctx: TaskContext, order_id: int)`.",
+        "",
+        "| | type | |",
+        "|---|---|---|",
+    ]
+    for name, kind, said in members(TaskContext):
+        lines.append(f"| `ctx.{name}` | {kind} | {said} |")
+    return "\n".join(lines) + "\n"
+
+
+def members(kind: type) -> Iterator[tuple[str, str, str]]:
+    """The public attributes and methods of a class, in the order of its source."""
+    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    for node in definition.body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        if node.name == "__init__":
+            yield from attributes(node)
+        elif not node.name.startswith("_") and node.name not in NOT_OF_HANDLERS:
+            said = ast.get_docstring(node)
+            assert said, f"{kind.__name__}.{node.name} has no docstring"
+            is_method = "property" not in map(ast.unparse, node.decorator_list)
+            taken = ", ".join(one.arg for one in node.args.args[1:])
+            returns = ast.unparse(node.returns) if node.returns else ""
+            name = f"{node.name}({taken})" if is_method else node.name
+            yield name, "" if is_method else f"`{returns}`".replace(" | ", "` or `"), markdown(truth(said))
+
+
+def truth(said: str) -> str:
+    """A docstring of a property as a table says it."""
+    return re.sub(r"^Return whether ", "True if ", said)
+
+
+def attributes(init: ast.FunctionDef) -> Iterator[tuple[str, str, str]]:
+    """Attributes that `__init__` sets, with the text that stands below each."""
+    annotated = {one.arg: one.annotation for one in (*init.args.args, *init.args.kwonlyargs)}
+    for node, below in zip(init.body, [*init.body[1:], None], strict=True):
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if isinstance(target, ast.Attribute) and not target.attr.startswith("_") and target.attr not in NOT_OF_HANDLERS:
+            assert isinstance(below, ast.Expr), f"{target.attr} has no text below it"
+            assert isinstance(below.value, ast.Constant)
+            kind = annotated[target.attr]
+            yield target.attr, f"`{ast.unparse(kind)}`".replace(" | ", "` or `"), markdown(str(below.value.value))
+
+
+def raised() -> str:
+    lines = [
+        "## What a handler raises",
+        "",
+        "`from outboxq import Cancel, Retry, Snooze`. [Retries](retries.md#what-a-handler-may-say) compares them.",
+        "",
+        "| | |",
+        "|---|---|",
+    ]
+    for kind in (Retry, Snooze, Cancel):
+        signature = re.sub(r": '([^']+)'", r": \1", str(inspect.signature(kind))).removesuffix(" -> 'None'")
+        signature = signature.replace("|", "or").replace("''", '""')
+        lines.append(f"| `{kind.__name__}{signature}` | {markdown(inspect.getdoc(kind) or '')} |")
+    return "\n".join(lines) + "\n"
+
+
+def exceptions() -> str:
+    lines = [
+        "## Exceptions",
+        "",
+        f"`except outboxq.OutboxqError` catches all of them. {THEIR_PLACE}",
+        "",
+        "| exception | is also | raised when |",
+        "|---|---|---|",
+    ]
+    for kind in tree(errors.OutboxqError):
+        star = "" if hasattr(outboxq, kind.__name__) else " *"
+        bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__ if base is not Exception)
+        lines.append(f"| `{kind.__name__}`{star} | {bases} | {markdown(inspect.getdoc(kind) or '')} |")
+    return "\n".join(lines) + "\n"
+
+
+def tree(root: type) -> Iterator[type]:
+    """A class of `errors` and those below it, each before its own."""
+    yield root
+    for kind in root.__subclasses__():
+        if kind.__module__ == errors.__name__:
+            yield from tree(kind)
+
+
+def environment() -> str:
+    lines = [
+        "## Environment variables",
+        "",
+        "Each stands for an option of commands, which goes before it.",
+        "",
+        "| variable | stands for | |",
+        "|---|---|---|",
+    ]
+    found: dict[str, tuple[dict[str, None], str]] = {}
+    for command in commands(main):
+        for one in command.params:
+            if isinstance(one.envvar, str):
+                said = getattr(one, "help", None) or ""
+                names, known = found.setdefault(one.envvar, ({}, said))
+                names[
+                    max(one.opts, key=len) if isinstance(one, click.Option) else one.metavar or str(one.name).upper()
+                ] = None
+                found[one.envvar] = (names, max(known, said, key=len))
+    for variable, (names, said) in sorted(found.items()):
+        known = ", ".join(f"`{name}`".replace("|", "\\|") for name in names)
+        also = f", and read by {OF_THE_LIBRARY}" if variable == "OUTBOXQ_DATABASE_URL" else ""
+        lines.append(f"| `{variable}` | {known}{also} | {markdown(said)} |")
+    lines += ["", "`NO_COLOR` switches colours off, and `TERM=dumb` the line that a worker keeps on a terminal."]
+    return "\n".join(lines) + "\n"
+
+
+def commands(group: click.Group) -> Iterator[click.Command]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command)
+        else:
+            yield command
+
+
+def exit_codes() -> str:
+    codes = {int(code): said for code, said in re.findall(r"^ +(\d+)  (.+)$", EPILOG, re.MULTILINE)}
+    others = {getattr(console, name): said for name, said in MORE_CODES.items()}
+    lines = ["## Exit codes", "", "| code | `outboxq worker` | the other commands |", "|---:|---|---|"]
+    for code in sorted(codes | others):
+        mine = {0: "done", 1: ONE}.get(code, others.get(code, "the same"))
+        lines.append(f"| {code} | {codes.get(code, '')} | {mine} |")
+    return "\n".join(lines) + "\n"
+
+
+HEAD = """
+    # Reference
+
+    The options, attributes, exceptions, variables and exit codes, each in a sentence. This page is written from the code:
+    `python -m tests.docs.reference` writes it anew. For what they are good for, see [the guides](README.md).
+"""
+PARTS: tuple[Callable[[], Any], ...] = (
+    task_options, using_options, context, raised, exceptions, environment, exit_codes,
+)  # fmt: skip
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,188 @@
+"""The files on the page about deploying: they are read, their commands are those of outboxq, and their times leave room for a stop."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from outboxq import Outbox, TaskContext
+from outboxq.cli import main
+from outboxq.worker import DRAIN_TIMEOUT, Worker
+from tests.waiting import until
+
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "deploying.md").read_text()
+MARGIN = timedelta(seconds=5)
+"""What the page demands beyond the drain timeout."""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def unit(source: str) -> configparser.ConfigParser:
+    read = configparser.ConfigParser(strict=True, interpolation=None)
+    read.optionxform = str  # type: ignore[assignment,method-assign]  # systemd tells upper from lower case
+    read.read_string(source)
+    return read
+
+
+def yaml(source: str) -> Any:
+    """The little YAML that the page uses: mappings and lists by indentation, lists of strings in brackets, plain scalars."""
+    lines = [(len(line) - len(line.lstrip()), line.strip()) for line in source.splitlines() if not line.startswith("#")]
+
+    def value(written: str, indent: int) -> Any:
+        if written:
+            return json.loads(written) if written.startswith("[") else written
+        return block(lines[0][0]) if lines and lines[0][0] > indent else None
+
+    def block(indent: int) -> Any:
+        items: list[Any] = []
+        mapping: dict[str, Any] = {}
+        while lines and lines[0][0] == indent:
+            _, line = lines.pop(0)
+            if line.startswith("- "):
+                lines.insert(0, (indent + 2, line[2:]))
+                items.append(block(indent + 2))
+                continue
+            key, colon, rest = line.partition(":")
+            assert colon, line
+            assert rest[:1] in {"", " "}, line
+            assert key not in mapping, f"{key} is there twice"
+            mapping[key] = value(rest.strip(), indent)
+        assert not (items and mapping), "a list and a mapping in one"
+        return items or mapping
+
+    read = block(0)
+    assert not lines, f"left over: {lines[0]}"
+    return read
+
+
+def ask_the_command_line(words: list[str]) -> dict[str, Any]:
+    """The options of a command as outboxq reads them; it refuses what it does not know."""
+    program, name, *rest = words
+    assert program.rpartition("/")[2] == "outboxq"
+    command = main.commands[name]
+    with command.make_context(name, rest) as context:
+        return context.params
+
+
+def seconds(written: str) -> timedelta:
+    found = re.fullmatch(r"(\d+)s?", written)
+    assert found, written
+    return timedelta(seconds=int(found[1]))
+
+
+def drains(words: list[str]) -> timedelta:
+    drain = ask_the_command_line(words)["drain_timeout"]
+    return drain if isinstance(drain, timedelta) else timedelta(seconds=drain)
+
+
+UNITS = [unit(source) for source in blocks("ini")]
+YAMLS = {source.splitlines()[0].removeprefix("# "): yaml(source) for source in blocks("yaml")}
+
+
+def test_the_units_are_services_with_commands_that_exist_and_a_timer():
+    worker, prune, timer = UNITS
+    assert prune["Service"]["Type"] == "oneshot"
+    ask_the_command_line(shlex.split(prune["Service"]["ExecStart"]))
+    assert timer.sections() == ["Timer", "Install"]
+    assert worker["Service"]["KillMode"] == "mixed"
+    assert worker["Service"]["Restart"] == "on-failure"
+
+
+def test_systemd_waits_longer_than_the_worker_drains():
+    service = UNITS[0]["Service"]
+    assert seconds(service["TimeoutStopSec"]) >= drains(shlex.split(service["ExecStart"])) + MARGIN
+
+
+def test_compose_waits_longer_than_the_worker_drains():
+    services = YAMLS["compose.yaml"]["services"]
+    worker = services["worker"]
+    assert seconds(worker["stop_grace_period"]) >= drains(worker["command"]) + MARGIN
+    ask_the_command_line(services["migrate"]["command"])
+    assert set(worker["depends_on"]) <= set(services)
+
+
+def test_kubernetes_waits_longer_than_the_worker_drains():
+    pod = YAMLS["worker.yaml"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert seconds(pod["terminationGracePeriodSeconds"]) >= drains(container["command"]) + MARGIN
+    assert YAMLS["worker.yaml"]["spec"]["selector"]["matchLabels"] == {"app": "shop-worker"}
+    assert YAMLS["worker.yaml"]["spec"]["template"]["metadata"]["labels"] == {"app": "shop-worker"}
+    [migrate] = YAMLS["migrate.yaml"]["spec"]["template"]["spec"]["containers"]
+    ask_the_command_line(migrate["command"])
+
+
+def test_the_image_starts_the_worker_and_no_shell():
+    [written] = blocks("dockerfile")
+    [command] = re.findall(r"^CMD (.+)$", written, re.MULTILINE)
+    assert "shop:outbox" in ask_the_command_line(json.loads(command)).values()
+
+
+def test_its_numbers_are_those_of_the_code():
+    drain = DRAIN_TIMEOUT.total_seconds()
+    assert f"for {drain:g} s by default" in TEXT
+    options = {option.name: option for option in main.commands["worker"].params}
+    assert f"(`--concurrency`, {options['concurrency'].default} by default)" in TEXT
+    for wait in re.findall(r"(?:-t |stop_grace_period: |terminationGracePeriodSeconds: )(\d+)", TEXT):
+        assert timedelta(seconds=int(wait)) >= DRAIN_TIMEOUT + MARGIN
+
+
+def test_what_is_too_short_is_refused_by_these_tests():
+    source = blocks("yaml")[0].replace("stop_grace_period: 35s", "stop_grace_period: 29s")
+    worker = yaml(source)["services"]["worker"]
+    assert seconds(worker["stop_grace_period"]) < drains(worker["command"]) + MARGIN
+    with pytest.raises(Exception, match="No such option"):
+        ask_the_command_line(["outboxq", "worker", "shop:outbox", "--drain", "25s"])
+
+
+@pytest.mark.parametrize("threads", [4])
+def test_a_worker_takes_four_connections_and_one_for_each_transactional_task(cluster, threads):
+    """On PostgreSQL, where connections are what a server has few of."""
+    url = cluster.create_database()
+    outbox, go = Outbox(url), threading.Event()
+
+    @outbox.task(name="plain")
+    def plain() -> None:
+        go.wait(60)
+
+    @outbox.task(name="transactional", transactional=True)
+    def transactional(ctx: TaskContext) -> None:
+        go.wait(60)
+
+    def connections() -> int:
+        with outbox.store.bound_engine.connect() as connection:
+            count = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            return connection.execute(text(count)).scalar_one()
+
+    def most_with(task: Any, worker: Worker) -> int:
+        task.using(outbox).enqueue_many([()] * threads)
+        until(lambda: worker.running == threads)
+        return connections()
+
+    outbox.upgrade()
+    worker = outbox.worker(concurrency=threads)
+    worker.start()
+    try:
+        assert most_with(plain, worker) <= 4
+        go.set()
+        until(lambda: worker.running == 0)
+        go.clear()
+        assert 4 < most_with(transactional, worker) <= 4 + threads
+    finally:
+        go.set()
+        worker.stop()
+        outbox.store.bound_engine.dispose()
+        cluster.drop_database(url)

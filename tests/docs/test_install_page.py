@@ -1,0 +1,101 @@
+"""The page about installing names what the package declares. To write its tables anew: python -m tests.docs.test_install_page"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from outboxq.dialects import SQLITE_MINIMUM
+from tests.docs.tables import between, put_between
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "install.md"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OF_DEVELOPERS = {"test", "lint", "types", "dev"}
+"""Extras for those who change outboxq; their page is the README."""
+
+EXTRAS = {
+    "postgresql": "workers, commands and enqueues on PostgreSQL",
+    "pydantic": "models as arguments and results",
+    "django": "[Django](django.md), and [Django's own tasks](django-tasks.md)",
+    "flask": "[Flask](flask.md)",
+    "reload": "`outboxq worker --reload`, which starts anew when your code changes",
+}
+NAMES = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "django": "Django", "flask": "Flask", "rich": "Rich"}
+REQUIREMENT = re.compile(r"(?P<name>[\w-]+)(\[[\w,]+\])?(?P<bounds>[^;]*?)\s*(;\s*(?P<marker>.+))?")
+
+
+def extras() -> str:
+    lines = ["| extra | for | installs |", "|---|---|---|"]
+    for name, needs in PROJECT["optional-dependencies"].items():
+        if name not in OF_DEVELOPERS:
+            lines.append(f"| `{name}` | {EXTRAS[name]} | {', '.join(map(_needed, needs))} |")
+    return "\n".join(lines) + "\n"
+
+
+def versions() -> str:
+    pythons = list(_pythons())
+    lines = [
+        "| | works with |",
+        "|---|---|",
+        f"| Python | {pythons[0]} to {pythons[-1]} |",
+        "| PostgreSQL | 15 and later |",
+        f"| SQLite | {'.'.join(map(str, SQLITE_MINIMUM))} and later |",
+    ]
+    optional = PROJECT["optional-dependencies"]
+    offered = [one for name in optional if name not in OF_DEVELOPERS for one in optional[name]]
+    for requirement in dict.fromkeys((*PROJECT["dependencies"], *offered)):
+        found = REQUIREMENT.fullmatch(requirement)
+        assert found, requirement
+        lines.append(f"| {NAMES.get(found['name'], found['name'])} | {_words(found['bounds'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _pythons() -> Iterator[str]:
+    for classifier in PROJECT["classifiers"]:
+        if found := re.search(r"Python :: (3\.\d+)$", classifier):
+            yield found[1]
+
+
+def _needed(requirement: str) -> str:
+    found = REQUIREMENT.fullmatch(requirement)
+    assert found, requirement
+    on = {None: "", "python_version < '3.12'": " (before Python 3.12)"}[found["marker"]]
+    return f"{found['name']} {_words(found['bounds'])}{on}"
+
+
+def _words(bounds: str) -> str:
+    """Return `>=2.0,<3` as `2.0 and later, below 3`."""
+    least, _, below = bounds.partition(",")
+    assert re.fullmatch(r">=[\d.]+", least), bounds
+    assert re.fullmatch(r"(<[\d.]+)?", below), bounds
+    return f"{least[2:]} and later" + (f", below {below[1:]}" if below else "")
+
+
+TABLES = {"extras": extras, "versions": versions}
+
+
+def test_its_tables_are_those_of_the_package():
+    for name, table in TABLES.items():
+        assert between(PAGE, name) == table(), "run: python -m tests.docs.test_install_page"
+
+
+def test_what_it_has_you_type_can_be_installed():
+    known = set(PROJECT["optional-dependencies"])
+    typed = re.findall(r"pip install (?:-\S+ )*'?([\w-]+)(?:\[([\w,]+)\])?", PAGE.read_text())
+    assert typed
+    for name, wanted in typed:
+        assert name == PROJECT["name"]
+        assert set(filter(None, wanted.split(","))) <= known - OF_DEVELOPERS
+
+
+def test_the_least_python_is_the_one_that_is_demanded():
+    least, *_ = _pythons()
+    assert PROJECT["requires-python"].startswith(f">={least}")
+
+
+if __name__ == "__main__":
+    for each, table in TABLES.items():
+        put_between(PAGE, each, table())

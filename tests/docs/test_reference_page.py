@@ -1,0 +1,63 @@
+"""The reference is what the code says of itself, and leaves nothing out."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import outboxq
+from outboxq import Outbox, Task, TaskContext
+from tests.docs import reference
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "reference.md").read_text()
+
+
+def test_it_is_what_the_code_says():
+    assert reference.page() == TEXT, "run: python -m tests.docs.reference"
+
+
+@pytest.mark.parametrize("function", [Outbox.task, Task.using], ids=["task", "using"])
+def test_every_option_has_a_sentence_in_its_docstring(function):
+    options = [name for name in inspect.signature(function).parameters if name not in {"self", "function"}]
+    assert list(reference.arguments(function)) == options
+    for said in reference.arguments(function).values():
+        assert said.endswith((".", ")"))
+
+
+def test_a_declared_tasks_options_can_be_seen_from_its_signature():
+    signature = inspect.signature(Outbox.task)
+    assert signature.parameters["queue"].default == "default"
+    assert signature.parameters["function"].default is None
+    assert not [one for one in signature.parameters.values() if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+
+
+def test_whatever_a_context_has_is_of_handlers_or_of_the_worker():
+    public = {name for name in dir(TaskContext) if not name.startswith("_")}
+    said = set(re.findall(r"`ctx\.(\w+)", TEXT))
+    assert public - said <= reference.NOT_OF_HANDLERS
+    assert said.isdisjoint(reference.NOT_OF_HANDLERS)
+
+
+def test_every_exported_exception_is_there():
+    exported = {
+        name
+        for name in outboxq.__all__
+        if inspect.isclass(kind := getattr(outboxq, name)) and issubclass(kind, Exception)
+    }
+    assert {name for name in exported if f"`{name}" not in TEXT} == set()
+
+
+def test_every_variable_that_the_package_names_is_there():
+    """The keys of Flask's configuration and of Django's settings are on their pages."""
+    sources = [path for path in (ROOT / "outboxq").rglob("*.py") if "contrib" not in path.parts]
+    named = {one for path in sources for one in re.findall(r"\bOUTBOXQ_[A-Z_]+", path.read_text())}
+    assert named <= set(re.findall(r"`(OUTBOXQ_[A-Z_]+)`", TEXT)), "a variable is missing"
+
+
+def test_every_exit_code_of_the_commands_is_there():
+    codes = {code for name, code in vars(reference.console).items() if name.startswith("EXIT_")}
+    assert codes | {0, 1} == {int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)}
