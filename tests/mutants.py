@@ -46,8 +46,26 @@ MUTANTS = (
     Mutant(
         "a claim that fails at one row fails for all",
         "outboxq/store/claiming.py",
-        ((" or not self._set_aside(worker_id)", ""), ("not self._may_be_a_row(error)", "True")),
+        ((" or not self._set_aside(worker_id)", ""), ("not self._perhaps_the_row(error)", "True")),
         ("tests/contract/test_hostile_rows.py",),
+    ),
+    Mutant(
+        "a listener that raises has every due task failed",
+        "outboxq/store/aside.py",
+        (("failed if claimable else [", "failed if claimable or failed else ["),),
+        ("tests/contract/test_set_aside.py",),
+    ),
+    Mutant(
+        "an entry that was passed over proves that another is broken",
+        "outboxq/store/aside.py",
+        (('return any(row["lease_token"] is not None for row in taken)', "return taken is not None"),),
+        ("tests/contract/test_set_aside.py",),
+    ),
+    Mutant(
+        "an entry is deleted because the disk is full",
+        "outboxq/store/aside.py",
+        (("if not self._perhaps_the_row(refused):", "if refused is None:"),),
+        ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an instant that psycopg cannot read costs the whole claim",
@@ -86,8 +104,8 @@ MUTANTS = (
         "outboxq/store/enqueue.py",
         (
             (
-                "            using=using,\n            begin=Begin.INSERT if one else Begin.WRITE,\n",
-                "            begin=Begin.INSERT if one else Begin.WRITE,\n",
+                "            using=using,\n            begin=Begin.INSERT if features",
+                "            begin=Begin.INSERT if features",
             ),
         ),
         ("tests/contract/test_enqueue.py",),

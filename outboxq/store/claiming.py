@@ -85,7 +85,7 @@ class Claiming(Aside, Keys):
                 break
             except Exception as error:
                 # One row may be what fails all; without it there are the others to be had.
-                if using is not None or not self._may_be_a_row(error) or not self._set_aside(worker_id):
+                if using is not None or not self._perhaps_the_row(error) or not self._set_aside(worker_id):
                     raise
         self._may_be_more = 1 < len(rows) == limit  # of one, it says little
         claims = [_claim(row, worker_id) for row in sorted(rows, key=_order)]
