@@ -254,8 +254,28 @@ MUTANTS = (
     Mutant(
         "rights are looked for only by the error of the database",
         "outboxq/store/rights.py",
-        (("if enqueues is None or enqueues in self._permitted:", "if True:"),),
+        (("if enqueues is not None and (lacking := lacks(", "if False and (lacking := lacks("),),
         ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
+        "rights on tables that are not there yet are taken for granted",
+        "outboxq/store/base.py",
+        (
+            (
+                "            self._check_rights(target, enqueues)\n        if not self._current:",
+                (
+                    "            self._check_rights(target, enqueues)\n"
+                    "        self._permitted.add(enqueues)\n        if not self._current:"
+                ),
+            ),
+        ),
+        ("tests/roles/test_rights.py",),
+    ),
+    Mutant(
+        "a connection that was not made in time counts as an error for good",
+        "outboxq/dialects/postgresql_errors.py",
+        (("for kind in type(cause).__mro__", "for kind in type(cause).__mro__[:1]"),),
+        ("tests/unit/test_postgresql_errors.py",),
     ),
     Mutant(
         "what could not be granted is taken for granted",
@@ -584,7 +604,12 @@ MUTANTS = (
     Mutant(
         "a new SQLite file may be read by everybody",
         "outboxq/dialects/sqlite_file.py",
-        (("            with suppress(OSError):  # SQLite says it better\n                _make(target)\n", ""),),
+        (
+            (
+                "        with suppress(OSError):  # SQLite says it better\n            _make(target)\n            known.add(target)\n",
+                "",
+            ),
+        ),
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(

@@ -105,12 +105,14 @@ def keep_private(engine: Engine, *, follows_links: bool) -> None:
                 "OUTBOXQ_DATABASE_URL, or --url"
             )
         target = os.path.realpath(path)
-        if not Path(target).exists():
-            if target in known:
-                raise deleted(target)
-            with suppress(OSError):  # SQLite says it better
-                _make(target)
-        known.add(target)
+        if Path(target).exists():
+            known.add(target)
+            return
+        if target in known:
+            raise deleted(target)
+        with suppress(OSError):  # SQLite says it better
+            _make(target)
+            known.add(target)
 
     event.listen(engine, "do_connect", connecting)
 
