@@ -145,6 +145,8 @@ def damaged(error: BaseException) -> str:
     )
 
 
+NO_TEXT = "Could not decode to UTF-8"
+"""So begins the driver's error about a text that is none; it has no code."""
 _FILE = "outboxq_file"
 """In the `info` of a connection: its `OpenFile`."""
 

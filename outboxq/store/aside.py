@@ -158,6 +158,7 @@ def _complaint(claim: Claim) -> str | None:
     try:
         if (
             type(claim.id) is type(claim.pipeline_execution_id) is UUID
+            and type(claim.attempt) is type(claim.recovery_attempts) is int
             and not isinstance(claim.created_at, UnreadableInstant)
             and not isinstance(claim.first_started_at, UnreadableInstant)
             and 0 < claim.lease_seconds <= _LONGEST
@@ -168,6 +169,9 @@ def _complaint(claim: Claim) -> str | None:
         pass
     for name in ("id", "pipeline_execution_id"):
         if type(getattr(claim, name)) is not UUID:
+            return f"{name} is {getattr(claim, name)!r}"
+    for name in ("attempt", "recovery_attempts"):
+        if type(getattr(claim, name)) is not int:
             return f"{name} is {getattr(claim, name)!r}"
     for name in ("created_at", "first_started_at"):
         if isinstance(getattr(claim, name), UnreadableInstant):
