@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from sqlalchemy import CheckConstraint
 
+from .model import EARLIEST, LATEST, MAX_ATTEMPT, MAX_NUMBER
+
+_ATTEMPT, _NUMBER = str(MAX_ATTEMPT), str(MAX_NUMBER)
+
 
 def of(table: str) -> list[CheckConstraint]:
     """Return the CHECKs of one table, named as the metadata's convention wants it; some are SQLite's only."""
@@ -21,7 +25,7 @@ def of(table: str) -> list[CheckConstraint]:
 def _sqlite_instants(*columns: str) -> dict[str, str]:
     # A class such as [0-9] in the pattern would take twenty times as long.
     return {
-        column: f"{column} GLOB '????-??-??T??:??:??.??????+00:00' AND {column} >= '1970' AND {column} < '9001'"
+        column: f"{column} GLOB '????-??-??T??:??:??.??????+00:00' AND {column} >= '{EARLIEST.year}' AND {column} < '{LATEST.year + 1}'"
         for column in columns
     }
 
@@ -32,6 +36,10 @@ def _sqlite_numbers(least: str, most: str, *columns: str) -> dict[str, str]:
 
 def _sqlite_ids(*columns: str) -> dict[str, str]:
     return {column: f"length({column}) = 32 AND lower({column}) = {column} AND {column} < 'g'" for column in columns}
+
+
+def _sqlite_texts(*columns: str) -> dict[str, str]:
+    return {column: f"typeof({column}) <> 'blob'" for column in columns}  # everything else becomes text
 
 
 _CHECKS = {
@@ -51,21 +59,24 @@ _CHECKS = {
 _SQLITE_CHECKS = {
     "task_executions": {
         **_sqlite_ids("id", "pipeline_execution_id"),
+        **_sqlite_texts("task_name", "queue", "partition_key", "event_type", "args", "headers"),
         **_sqlite_instants(
             "created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at"
         ),
         **_sqlite_numbers("> 0", "3200000000", "lease_seconds", "timeout_seconds"),
-        **_sqlite_numbers(">= 1", "2147483646", "attempt", "max_attempts"),
-        **_sqlite_numbers(">= 0", "2147483646", "recovery_attempts"),
-        **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token", "position"),
+        **_sqlite_numbers(">= 1", _ATTEMPT, "attempt", "max_attempts"),
+        **_sqlite_numbers(">= 0", _ATTEMPT, "recovery_attempts"),
+        **_sqlite_numbers(">= 0", _NUMBER, "lease_token", "position"),
     },
     "task_outbox": {
+        **_sqlite_ids("task_execution_id"),
+        **_sqlite_texts("queue", "partition_key", "event_type"),
         **_sqlite_instants("available_at", "expires_at"),
-        **_sqlite_numbers(">= 0", "1000000000000000000", "position"),
+        **_sqlite_numbers(">= 0", _NUMBER, "position"),
     },
     "task_leases": {
         **_sqlite_instants("lease_expires_at"),
-        **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token"),
+        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
     },
     "queue_settings": {
         **_sqlite_instants("rate_full_at", "paused_at"),

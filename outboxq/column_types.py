@@ -27,7 +27,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class BoundedUtcDateTime(TypeDecorator[datetime]):
-    """The same from 1970 to 9000, by a domain: without infinities, all of it is for Python to read."""
+    """`timestamptz` from 1970 to 9000, bounded by a domain, so that Python can read every value."""
 
     impl = DOMAIN("outboxq_instant", DateTime(timezone=True), create_type=False)
     cache_ok = True

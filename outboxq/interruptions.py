@@ -29,7 +29,10 @@ class Interruptions:
         self._store = store
 
     def outcome(self, claim: Claim, error: BaseException) -> Outcome | None:
-        """Return how the claim ends; None: as an attempt that failed. May wait for the database for half a minute."""
+        """Return the release that ends the claim; None: it counts as a failed attempt.
+
+        Waits up to half a minute for the database.
+        """
         try:
             before = self._store.interruptions(claim)
         except Exception as refused:  # noqa: BLE001 - sorted out here

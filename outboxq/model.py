@@ -128,6 +128,12 @@ MAX_INTERRUPTIONS = 5
 """How often in a row that is nobody's failure. Any end by the task's own handler begins anew."""
 LONGEST = timedelta(days=36500)
 """The longest lease, timeout or delay that can be asked for."""
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
+"""The first and the last instant that the tables take."""
+MAX_ATTEMPT = 2**31 - 2
+"""The last attempt, and the most recoveries, that the tables take: the next number is still one of PostgreSQL's integers."""
+MAX_NUMBER = 10**18
+"""The last lease token and position that the tables take."""
 
 MAX_RECOVERIES = 3
 """How often in a row a task whose worker died is put back before it is abandoned. Any end by a living worker begins anew."""
@@ -327,7 +333,8 @@ class Cancel(Exception):
 class Retry(Exception):
     """Raise it in a handler: try again after `delay` (a timedelta or seconds) or at `at` (aware), whatever the policy's wait.
 
-    The attempt counts against its limit. Raises InvalidArgument.
+    The attempt counts against its limit. A moment before 1970 is due at once, one after 9000 at the end of that year. Raises
+    InvalidArgument.
     """
 
     def __init__(self, delay: timedelta | float | None = None, *, at: datetime | None = None) -> None:
@@ -336,5 +343,5 @@ class Retry(Exception):
         if at is not None and at.utcoffset() is None:
             raise InvalidArgument("Retry(at=…) takes an aware datetime; add a time zone, e.g. datetime.now(UTC)")
         self.delay = None if delay is None else duration(delay, "Retry()")
-        self.at = None if at is None else at.astimezone(UTC)
+        self.at = None if at is None else min(max(at, EARLIEST), LATEST).astimezone(UTC)
         super().__init__(f"again in {self.delay}" if at is None else f"again at {at.isoformat()}")

@@ -70,8 +70,26 @@ MUTANTS = (
     Mutant(
         "a claim that fails at one row fails for all",
         "outboxq/store/claiming.py",
-        ((" or not self._set_aside(worker_id)", ""), ("not self._may_be_a_row(error)", "True")),
+        ((" or not self._set_aside(worker_id)", ""), ("not self._perhaps_the_row(error)", "True")),
         ("tests/contract/test_hostile_rows.py",),
+    ),
+    Mutant(
+        "a listener that raises has every due task failed",
+        "outboxq/store/aside.py",
+        (("failed if claimable else [", "failed if claimable or failed else ["),),
+        ("tests/contract/test_set_aside.py",),
+    ),
+    Mutant(
+        "an entry that was passed over proves that another is broken",
+        "outboxq/store/aside.py",
+        (('return any(row["lease_token"] is not None for row in taken)', "return taken is not None"),),
+        ("tests/contract/test_set_aside.py",),
+    ),
+    Mutant(
+        "an entry is deleted because the disk is full",
+        "outboxq/store/aside.py",
+        (("if not self._perhaps_the_row(refused):", "if refused is None:"),),
+        ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an instant that psycopg cannot read costs the whole claim",
@@ -128,8 +146,8 @@ MUTANTS = (
         "outboxq/store/enqueue.py",
         (
             (
-                "            using=using,\n            begin=Begin.INSERT if",
-                "            begin=Begin.INSERT if",
+                "            using=using,\n            begin=Begin.INSERT if features",
+                "            begin=Begin.INSERT if features",
             ),
         ),
         ("tests/contract/test_enqueue.py",),
@@ -278,8 +296,28 @@ MUTANTS = (
     Mutant(
         "rights are looked for only by the error of the database",
         "outboxq/store/rights.py",
-        (("if enqueues is None or enqueues in self._permitted:", "if True:"),),
+        (("if enqueues is not None and (lacking := lacks(", "if False and (lacking := lacks("),),
         ("tests/roles/test_grants_command.py",),
+    ),
+    Mutant(
+        "rights on tables that are not there yet are taken for granted",
+        "outboxq/store/base.py",
+        (
+            (
+                "            self._check_rights(target, enqueues)\n        if not self._current:",
+                (
+                    "            self._check_rights(target, enqueues)\n"
+                    "        self._permitted.add(enqueues)\n        if not self._current:"
+                ),
+            ),
+        ),
+        ("tests/roles/test_rights.py",),
+    ),
+    Mutant(
+        "a connection that was not made in time counts as an error for good",
+        "outboxq/dialects/postgresql_errors.py",
+        (("for kind in type(cause).__mro__", "for kind in type(cause).__mro__[:1]"),),
+        ("tests/unit/test_postgresql_errors.py",),
     ),
     Mutant(
         "what could not be granted is taken for granted",
@@ -608,7 +646,12 @@ MUTANTS = (
     Mutant(
         "a new SQLite file may be read by everybody",
         "outboxq/dialects/sqlite_file.py",
-        (("            with suppress(OSError):  # SQLite says it better\n                _make(target)\n", ""),),
+        (
+            (
+                "        with suppress(OSError):  # SQLite says it better\n            _make(target)\n            known.add(target)\n",
+                "",
+            ),
+        ),
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(

@@ -81,9 +81,14 @@ def _sqlite_ids(*columns: str) -> dict[str, str]:
     return {column: f"length({column}) = 32 AND lower({column}) = {column} AND {column} < 'g'" for column in columns}
 
 
+def _sqlite_texts(*columns: str) -> dict[str, str]:
+    return {column: f"typeof({column}) <> 'blob'" for column in columns}  # everything else becomes text
+
+
 SQLITE_CHECKS = {
     "task_executions": {
         **_sqlite_ids("id", "pipeline_execution_id"),
+        **_sqlite_texts("task_name", "queue", "partition_key", "event_type", "args", "headers"),
         **_sqlite_instants(
             "created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at"
         ),
@@ -93,6 +98,8 @@ SQLITE_CHECKS = {
         **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token", "position"),
     },
     "task_outbox": {
+        **_sqlite_ids("task_execution_id"),
+        **_sqlite_texts("queue", "partition_key", "event_type"),
         **_sqlite_instants("available_at", "expires_at"),
         **_sqlite_numbers(">= 0", "1000000000000000000", "position"),
     },

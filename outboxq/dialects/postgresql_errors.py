@@ -7,7 +7,8 @@ from typing import Any
 import psycopg
 from sqlalchemy.exc import DBAPIError
 
-# Deadlock, serialization failure, lock not available, statement timeout, and the server or the connection going away.
+# Serialization failure, deadlock, the server shutting down or dropping what is idle, a transaction that is read only, one
+# that was idle or open for too long.
 _OUTSIDE = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "57P04", "57P05", "25006", "25P03", "25P04"})
 _TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -19,6 +20,8 @@ _NO_CONNECTION = "08"
 _OF_VALUES = ("22", "23")
 """Errors of what a statement was given: a value that is none of its type, a row that a constraint refuses."""
 _DATA = "22"
+_TOO_MUCH_ASKED = "53400"
+"""A limit of the configuration, such as temp_file_limit: it is the statement that took too much."""
 _NO_ROOM = ("53", "58")
 """Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
 
@@ -65,13 +68,15 @@ def comes_from_outside(error: BaseException) -> bool:
     it waits.
     """
     state = _state(error)
-    return _is_lost(error) or state in _OUTSIDE or state.startswith(_NO_ROOM) or is_of_standby(error)
+    no_room = state.startswith(_NO_ROOM) and state != _TOO_MUCH_ASKED
+    return _is_lost(error) or state in _OUTSIDE or no_room or is_of_standby(error)
 
 
 def is_of_standby(error: BaseException) -> bool:
-    """Return whether a server that is no primary (yet) has refused to begin a transaction that writes.
+    """Return whether a standby has refused to begin a transaction that writes.
 
-    Its words depend on its language; only our BEGIN meets this SQLSTATE with a statement that is none of a feature.
+    The text of the error depends on the server's language, its SQLSTATE stands for any feature that is not supported. So it
+    is judged by the statement: a BEGIN of ours asks for nothing else that a server could lack.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))
@@ -89,7 +94,15 @@ def _is_lost(error: BaseException) -> bool:
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     cause, state = _driver_error(error), _state(error)
-    return state.startswith(_NO_CONNECTION) or (state == "" and type(cause).__name__ == "OperationalError")
+    return state.startswith(_NO_CONNECTION) or (state == "" and _is_operational(cause))
+
+
+def _is_operational(cause: BaseException | None) -> bool:
+    """Return whether psycopg calls it an OperationalError; one that waited too long for a connection is of a class below."""
+    return any(
+        kind.__name__ == "OperationalError" and kind.__module__.partition(".")[0] == "psycopg"
+        for kind in type(cause).__mro__
+    )
 
 
 def _driver_error(error: BaseException) -> BaseException | None:

@@ -40,6 +40,7 @@ from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
 from ..errors import ConfigurationError
+from ..model import EARLIEST, LATEST
 from ..statements import claim, reading
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Statement, Transition
@@ -70,7 +71,9 @@ class SqliteGrammar:
         said = type_coerce(moment, Text)
         form = said.op("GLOB", return_type=Boolean())(literal_column("'????-??-??T??:??:??.??????+00:00'"))
         real = or_(said.is_(None), func.julianday(said).is_not(None))
-        return and_(form, real, said >= literal_column("'1970'"), said < literal_column("'9001'"))
+        return and_(
+            form, real, said >= literal_column(f"'{EARLIEST.year}'"), said < literal_column(f"'{LATEST.year + 1}'")
+        )
 
     def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
         said = type_coerce(identity, Text)
@@ -343,6 +346,8 @@ class SqliteDialect(Dialect):
 
     def is_bad_value(self, error: BaseException) -> bool:
         cause = error.orig if isinstance(error, DBAPIError) else error
+        if isinstance(cause, sqlite3.OperationalError) and str(cause).startswith(sqlite_file.NO_TEXT):
+            return True  # the driver's own, without a code
         return sqlite_file.code(error) in {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR} and any(
             part in str(cause) for part in _OF_OURS
         )
@@ -353,6 +358,7 @@ _OF_OURS = (
     "CHECK constraint failed: ck_task_",
     "malformed JSON",
     "integer overflow",
+    "JSON cannot hold BLOB values",
 )
 """What a value that cannot be computed with ends as: NULL, or a number that is too large."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import lru_cache
@@ -10,6 +11,11 @@ from typing import Any
 
 import tenacity
 from sqlalchemy import Engine, event
+
+from .sqlite_file import NO_TEXT
+
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
+"""Only a statement that reads may be run twice."""
 
 
 def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> None:
@@ -100,9 +106,18 @@ def fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> l
     text_factory, raw.text_factory = raw.text_factory, str
     try:
         return cursor.execute(sql, parameters).fetchall()
+    except sqlite3.OperationalError as error:
+        if _WRITES.search(sql) or not str(error).startswith(NO_TEXT):
+            raise
+        raw.text_factory = _read_leniently  # one row's text must not hide the others
+        return cursor.execute(sql, parameters).fetchall()
     finally:
         raw.text_factory = text_factory
         cursor.close()
+
+
+def _read_leniently(text: bytes) -> str:
+    return text.decode(errors="replace")
 
 
 def real_path(file: str) -> str:

@@ -99,14 +99,16 @@ def keep_private(engine: Engine) -> None:
         if (path := _new_path(str(arguments[0]), is_uri=bool(options.get("uri")))) is None:
             return
         target = os.path.realpath(path)
-        if not Path(target).exists():
-            if target in known:
-                raise deleted(target)
-            if not Path(target).parent.is_dir():
-                raise _no_directory(target)
-            with suppress(OSError):  # SQLite says it better
-                _make(target)
-        known.add(target)
+        if Path(target).exists():
+            known.add(target)
+            return
+        if target in known:
+            raise deleted(target)
+        if not Path(target).parent.is_dir():
+            raise _no_directory(target)
+        with suppress(OSError):  # SQLite says it better
+            _make(target)
+            known.add(target)
 
     event.listen(engine, "do_connect", connecting)
 
@@ -166,6 +168,8 @@ def damaged(error: BaseException) -> str:
 
 _UNDEFINED = ("no such table: ", "no such column: ")
 
+NO_TEXT = "Could not decode to UTF-8"
+"""So begins the driver's error about a text that is none; it has no code."""
 _FILE = "outboxq_file"
 """In the `info` of a connection: its `OpenFile`."""
 

@@ -34,7 +34,8 @@ def claim_entries(g: Grammar) -> Transition:
         entry = task_outbox.alias("entry")
         free = select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
         picked = free.subquery("picked")
-        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*claim.taken(g))
+        read = (task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key"))  # as a claim would
+        return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*claim.taken(g), *read)
 
     return claim.claim(g, "claim_entries", take, given=ENTRY)
 
@@ -55,7 +56,10 @@ def set_aside(g: Grammar) -> Transition:
 
 def forget_entry() -> Statement:
     """Delete the entry :entry_id and nothing else: its task cannot even be failed."""
-    return _gone()
+    entry = task_outbox.c
+    return (
+        delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
+    )  # the task's id may be what cannot be read
 
 
 def _gone() -> Statement:

@@ -6,14 +6,18 @@ The tables refuse such rows; what is here is for those that got in all the same.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
 
 from ..column_types import UnreadableInstant
-from ..dialects import Begin
+from ..dialects import Begin, Row
+from ..failure_log import say
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload import sanitize
 from ..target import Target
@@ -23,8 +27,15 @@ log = logging.getLogger("outboxq.store")
 
 _AT_ONCE = 500
 _LONGEST = LONGEST.total_seconds()
-Broken = tuple[int, Exception]
-"""An outbox entry that cannot be claimed, and why."""
+_PAUSE = 10
+"""A search in which all failed alike is followed by a pause that is so many times as long: it takes up to 1,000 transactions."""
+
+
+class Broken(NamedTuple):
+    """An outbox entry that cannot be claimed, and why."""
+
+    entry: int
+    error: Exception
 
 
 class _Tried(Exception):
@@ -32,6 +43,8 @@ class _Tried(Exception):
 
 
 class Aside(Claims):
+    _searches_again_at = -math.inf
+
     def _usable(self, claims: list[Claim], using: object) -> list[Claim]:
         """Fail those of the claims whose values no worker can use, and return the others."""
         broken = [(claim, why) for claim in claims if (why := _complaint(claim)) is not None]
@@ -42,34 +55,42 @@ class Aside(Claims):
             error = sanitize(f"UnusableRow: its {why}; outboxq did not write that")
             log.error("task %s is failed: %s", claim.id, error)
             outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))
-        self.finish(outcomes, using=using)
+        try:
+            self.finish(outcomes, using=using)
+        except Exception as error:
+            if using is not None:
+                raise
+            what = "tasks that no worker can use could not be failed; they come again when their leases have ended"
+            say(log, logging.ERROR, what, error)
         bad = {claim.id for claim, _ in broken}
         return [claim for claim in claims if claim.id not in bad]
 
     def _set_aside(self, worker_id: UUID) -> int:
-        """Find the due entries that a claim fails at, and fail their tasks; returns how many that were.
+        """Fail the tasks of those due entries that no claim can take; returns how many.
 
-        Each is found by claims that are rolled back, of half as many entries each time. An error that need not be the row's own
-        (a CHECK, a trigger of somebody's) counts only where the claim of another entry succeeds: else every task would be
-        failed for what an administrator has to mend.
+        Entries are tried in claims that are rolled back, half as many each time. An error that need not be the row's own (a
+        CHECK, a trigger or a listener of somebody's) counts only where the claim of another entry succeeds: else every task
+        would be failed for what an administrator has to mend.
         """
-        after = 0
+        if time.monotonic() < self._searches_again_at:
+            return 0
+        after, began = 0, time.monotonic()
         while entries := self._due_entries(after):
-            broken = self._broken_among(entries, worker_id)
-            if len(broken) == len(entries):
-                broken = [(entry, error) for entry, error in broken if self._is_the_rows(error)]
-            for entry, error in broken:
-                self._end_entry(entry, error)
+            failed, claimable = self._broken_among(entries, worker_id)
+            broken = failed if claimable else [one for one in failed if self.dialect.is_bad_value(one.error)]
+            for one in broken:
+                self._end_entry(one)
             if broken:
                 return len(broken)
+            if len(failed) == len(entries) and len({type(one.error) for one in failed}) == 1:
+                self._searches_again_at = time.monotonic() + _PAUSE * (time.monotonic() - began)
+                return 0  # it is not the rows
             after = entries[-1]
         return 0
 
-    def _may_be_a_row(self, error: Exception) -> bool:
-        return isinstance(error, IntegrityError) or self._is_the_rows(error)
-
-    def _is_the_rows(self, error: Exception) -> bool:
-        own = isinstance(error, ValueError | TypeError | OverflowError | AttributeError)
+    def _perhaps_the_row(self, error: Exception) -> bool:
+        """Return whether a row may be at fault. Whether one is, only the claim of another can show, or `is_bad_value`."""
+        own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
         return own or self.dialect.is_bad_value(error)
 
     def _due_entries(self, after: int) -> list[int]:
@@ -79,29 +100,34 @@ class Aside(Claims):
 
         return self._run(work, begin=Begin.READ)
 
-    def _broken_among(self, entries: Sequence[int], worker_id: UUID) -> list[Broken]:
-        error = self._try(entries, worker_id)
-        if error is None:
-            return []
-        if len(entries) == 1:
-            return [(entries[0], error)]
-        half = len(entries) // 2
-        return self._broken_among(entries[:half], worker_id) + self._broken_among(entries[half:], worker_id)
+    def _broken_among(self, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
+        """Return those that cannot be claimed, and whether any other can: one that is passed over proves nothing.
 
-    def _try(self, entries: Sequence[int], worker_id: UUID) -> Exception | None:
-        """Claim them and take that back; returns why they cannot be claimed. Raises what says nothing of them."""
+        Raises what says nothing of the entries.
+        """
         try:
-            with suppress(_Tried), self._transaction(Begin.WRITE) as target:
-                values = self._values(target, worker_id=worker_id)
-                target.dialect.statements.claim_entries.run(target.execute, values, [(entry,) for entry in entries])
-                raise _Tried
+            return [], self._claims_any(entries, worker_id)
         except Exception as error:
-            if not self._may_be_a_row(error):
+            if not self._perhaps_the_row(error):
                 raise
-            return error
-        return None
+            if len(entries) == 1:
+                return [Broken(entries[0], error)], False
+        half = len(entries) // 2
+        first, one = self._broken_among(entries[:half], worker_id)
+        second, other = self._broken_among(entries[half:], worker_id)
+        return first + second, one or other
 
-    def _end_entry(self, entry: int, error: Exception) -> None:
+    def _claims_any(self, entries: Sequence[int], worker_id: UUID) -> bool:
+        """Claim the entries and take that back; returns whether there was one to be had."""
+        taken: list[Row] = []
+        with suppress(_Tried), self._transaction(Begin.WRITE) as target:
+            values = self._values(target, worker_id=worker_id)
+            taken = target.dialect.statements.claim_entries.run(target.execute, values, [(entry,) for entry in entries])
+            raise _Tried
+        return any(row["lease_token"] is not None for row in taken)
+
+    def _end_entry(self, broken: Broken) -> None:
+        entry, error = broken
         cause = str(getattr(error, "orig", None) or error).splitlines()
         said = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
 
@@ -116,7 +142,9 @@ class Aside(Claims):
 
         try:
             ended = self._run(end)
-        except Exception:
+        except Exception as refused:
+            if not self._perhaps_the_row(refused):
+                raise  # the database takes no writes now: the entry stays
             log.exception(
                 "outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry
             )
@@ -130,6 +158,7 @@ def _complaint(claim: Claim) -> str | None:
     try:
         if (
             type(claim.id) is type(claim.pipeline_execution_id) is UUID
+            and type(claim.attempt) is type(claim.recovery_attempts) is int
             and not isinstance(claim.created_at, UnreadableInstant)
             and not isinstance(claim.first_started_at, UnreadableInstant)
             and 0 < claim.lease_seconds <= _LONGEST
@@ -140,6 +169,9 @@ def _complaint(claim: Claim) -> str | None:
         pass
     for name in ("id", "pipeline_execution_id"):
         if type(getattr(claim, name)) is not UUID:
+            return f"{name} is {getattr(claim, name)!r}"
+    for name in ("attempt", "recovery_attempts"):
+        if type(getattr(claim, name)) is not int:
             return f"{name} is {getattr(claim, name)!r}"
     for name in ("created_at", "first_started_at"):
         if isinstance(getattr(claim, name), UnreadableInstant):

@@ -109,7 +109,7 @@ class Transactions(Permitted):
                 )
 
     def check_file(self) -> None:
-        """Raise FileUnusable unless the SQLite file is the one of the first call, and still in its place.
+        """Raise FileUnusable unless the SQLite file is the file that the first call found, and still in its place.
 
         It reads the directory, not the database; of a server it asks nothing.
         """
@@ -146,8 +146,8 @@ class Transactions(Permitted):
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction, or in one of our own, again where that may help and `gives_up` does not say
-        that the caller knows better.
+        """Run `work` in the caller's transaction, or in one of our own. Run it again after errors that pass, unless `gives_up`
+        says no.
 
         A connection that is lost during COMMIT leaves open whether it happened. So before `work` is run again, `done` says
         from the tables what it returned, had it been committed; None: it was not. `enqueues`: it is a producer's, with these
@@ -163,12 +163,15 @@ class Transactions(Permitted):
         began = time.monotonic()
         try:
             with self._transaction(begin) as target:
-                self._check_rights(target, enqueues)
-                return work(target)
+                if enqueues not in self._permitted:
+                    self._check_rights(target, enqueues)
+                found = work(target)
+            self._permitted.add(enqueues)  # only now: of tables that are not there, no right is lacking
+            return found
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
-        if self.dialect.is_denied(failed):
-            raise self._denied(failed, begin, enqueues) from failed
+        if self.dialect.is_denied(failed) and (said := self._denied(failed, begin, enqueues)) is not failed:
+            raise said from failed
         if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
             raise failed  # SQLite itself has waited that long for its one lock
         for attempt in self._attempts(gives_up):
@@ -176,25 +179,28 @@ class Transactions(Permitted):
                 if attempt.retry_state.attempt_number == 1:
                     raise failed
                 with self._transaction(_IN_FULL.get(begin, begin)) as target:
-                    return found if (found := done(target)) is not None else work(target)
+                    return again if (again := done(target)) is not None else work(target)
         raise AssertionError("tenacity reraises the last error")
 
     def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        """The caller's transaction, once it is known to be in our database, our tables to be there and, where it `enqueues`,
-        its role to have the rights that takes: an error of the database would abort it.
+        """Return the caller's transaction. Raises first, where it could still be used, if it is in another database, lacks our
+        tables, or (`enqueues`) its role lacks a right.
         """
         target = target_of(using, schema=self.schema)
         if self.engine is not None:
             self._check_database(target)
-        self._check_tables(target, enqueues)
+        if not self._current or enqueues not in self._permitted:
+            self._check_tables(target, enqueues)
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate; costs nothing once both are known to hold."""
-        self._check_rights(target, enqueues)
+        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless both are known to hold."""
+        if enqueues not in self._permitted:
+            self._check_rights(target, enqueues)
         if not self._current:
             with in_a_transaction_that_goes_on():
                 self._check_schema(target)
+        self._permitted.add(enqueues)  # only now: of tables that are not there, no right is lacking
 
     @contextmanager
     def _transaction(self, begin: Begin) -> Iterator[Target]:

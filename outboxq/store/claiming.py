@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
@@ -85,10 +86,14 @@ class Claiming(Aside, Keys):
                 break
             except Exception as error:
                 # One row may be what fails all; without it there are the others to be had.
-                if using is not None or not self._may_be_a_row(error) or not self._set_aside(worker_id):
+                if using is not None or not self._perhaps_the_row(error) or not self._set_aside(worker_id):
                     raise
         self._may_be_more = 1 < len(rows) == limit  # of one, it says little
-        claims = [_claim(row, worker_id) for row in sorted(rows, key=_order)]
+        with suppress(
+            TypeError
+        ):  # a priority that is no number: the claim has been committed, so its tasks are run all the same
+            rows.sort(key=_order)
+        claims = [_claim(row, worker_id) for row in rows]
         return self._usable(claims, using)
 
     def _claimed(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..dialects import Begin
 from ..errors import InvalidArgument
-from ..model import LONGEST, Handle, NewTask, OnConflict, OnDeadLetter
+from ..model import EARLIEST, LATEST, LONGEST, MAX_ATTEMPT, Handle, NewTask, OnConflict, OnDeadLetter
 from ..privileges import Feature
 from ..target import Target
 from .base import aware
@@ -114,7 +114,9 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         )
     if type(task.priority) is not int or not -100 <= task.priority <= 100:
         raise InvalidArgument(f"priority of {_named(task, what)} must be a whole number from -100 to 100")
-    if task.max_attempts is not None and (type(task.max_attempts) is not int or not 1 <= task.max_attempts < 2**31 - 1):
+    if task.max_attempts is not None and (
+        type(task.max_attempts) is not int or not 1 <= task.max_attempts <= MAX_ATTEMPT
+    ):
         raise InvalidArgument(f"max_attempts of {_named(task, what)} must be a whole number of at least 1")
     if not _is_span(task.lease, _MICROSECOND):
         raise _bad_span("lease", task, what)
@@ -129,8 +131,8 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if task.expires_at is not None and task.expires_in is not None:
         raise InvalidArgument(f"{_named(task, what)} expires at a moment or after a time, not both")
     for moment, said in ((task.available_at, "due time"), (task.expires_at, "expiry")):
-        if moment is not None and not 1970 <= aware(moment, f"the {said} of {_named(task, what)}").year <= 9000:
-            raise InvalidArgument(f"the {said} of {_named(task, what)} must be in the years 1970 to 9000")
+        if moment is not None and not EARLIEST <= aware(moment, f"the {said} of {_named(task, what)}") <= LATEST:
+            raise InvalidArgument(f"the {said} of {_named(task, what)} must be in the years 1970 to 9000 (UTC)")
     if type(task.on_dead_letter) is not OnDeadLetter or type(task.on_conflict) is not OnConflict:
         raise InvalidArgument(
             f"on_dead_letter and on_conflict of {_named(task, what)} must be OnDeadLetter and OnConflict"

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..dialects import Row
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
-from ..model import EventType, TaskStatus
+from ..model import EARLIEST, LATEST, MAX_ATTEMPT, EventType, TaskStatus
 from ..target import Target
 from ..uuid7 import uuid7
 from .base import aware, identifier
@@ -40,9 +40,9 @@ class Operations(Regaining):
         Raises TaskNotFound; InvalidTransition on Completed and Cancelled; DuplicateTask; InvalidArgument for a naive time or an
         attempt below 1.
         """
-        if not 1970 <= aware(retry_at, "retry_at").year <= 9000:
-            raise InvalidArgument(f"retry_at must be in the years 1970 to 9000, not {retry_at}")
-        if type(new_attempt) is not int or not 1 <= new_attempt < 2**31 - 1:
+        if not EARLIEST <= aware(retry_at, "retry_at") <= LATEST:
+            raise InvalidArgument(f"retry_at must be in the years 1970 to 9000 (UTC), not {retry_at}")
+        if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
             raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
         row = (task_id, EventType.RETRY_SCHEDULED, TaskStatus.READY, new_attempt, retry_at, None)
         allowed = frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED})

@@ -23,8 +23,8 @@ class Permitted(ABC):
     def __init__(self, *, works: bool) -> None:
         """`works`: it is a worker's own."""
         self._works = works
-        self._permitted: set[frozenset[Feature]] = set()
-        """For which enqueues the rights are known to be there: of the role that enqueued so first."""
+        self._permitted: set[frozenset[Feature] | None] = {None}
+        """For which enqueues the rights are known to be there: of the role that enqueued so first. None: it is no enqueue."""
 
     @property
     @abstractmethod
@@ -44,16 +44,14 @@ class Permitted(ABC):
         try:
             yield
         except Exception as error:
-            if self.dialect.is_denied(error):
-                raise self._denied(error, Begin.READ) from error
+            if self.dialect.is_denied(error) and (said := self._denied(error, Begin.READ)) is not error:
+                raise said from error
             raise
 
     def _check_rights(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        if enqueues is None or enqueues in self._permitted:
-            return
-        if lacking := lacks(target, needed_to_join(enqueues)):
+        """Raise NotPermitted where the role of the transaction may not enqueue so."""
+        if enqueues is not None and (lacking := lacks(target, needed_to_join(enqueues))):
             raise complaint(lacking, Role.PRODUCER, enqueues)
-        self._permitted.add(enqueues)
 
     def _denied(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> BaseException:
         """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of."""

@@ -8,11 +8,12 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy.exc import IntegrityError
 
 from outboxq import Outbox
 from outboxq.cli.main import main
 from outboxq.maintenance import Leases
-from outboxq.model import EventType, TaskStatus
+from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.recovery import Recovery
 from outboxq.store import Store
 from tests.contract.planting import plant
@@ -206,3 +207,50 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
     assert {frozen.get(one).status for one in healthy} == {TaskStatus.READY}
     frozen.outlasting_leases()
     assert set(healthy) <= {claim.id for claim in frozen.claim_ready_task(1000, worker_id=uuid4())}
+
+
+NO_TEXT, BLOB = "CAST(X'31ff' AS TEXT)", "X'31ff'"
+TEXTS = {
+    EXECUTION: ("task_name", "queue", "event_type", "partition_key", "args", "headers"),
+    ENTRY: ("queue", "partition_key", "event_type"),
+}
+NO_TEXTS = [
+    (table, column, value) for table, columns in TEXTS.items() for column in columns for value in (NO_TEXT, BLOB)
+]
+NO_NUMBERS = [
+    *((EXECUTION, column, BLOB) for column in ("attempt", "recovery_attempts", "expires_at", "pipeline_execution_id")),
+    (ENTRY, "priority", "'high'"),
+    (ENTRY, "task_execution_id", NO_TEXT),
+    (ENTRY, "task_execution_id", BLOB),
+]
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("keyed", [False, True], ids=["without-keys", "keyed"])
+@pytest.mark.parametrize(("table", "column", "value"), NO_TEXTS + NO_NUMBERS)
+def test_the_neighbours_of_a_row_with_a_value_of_another_type_are_claimed_and_listed(
+    place, keyed, table, column, value
+):
+    """SQLite stores any value in any column, and text that is not UTF-8."""
+    names = [f"key {n}" if keyed else None for n in range(7)]
+    first, *healthy = [place.work.using(place.outbox, partition_key=name).enqueue().id for name in names]
+    key = "id" if table == EXECUTION else "task_execution_id"
+    plant(place.database, f"UPDATE {table} SET {column} = {value} WHERE {key} = '{first.hex}'")
+    claims = [claim for _ in range(5) for claim in place.store.claim_ready_task(4, worker_id=place.database.worker)]
+    assert {claim.id for claim in claims} >= set(healthy)
+    place.store.finish([Outcome(claim=one, event_type=EventType.COMPLETED) for one in claims if one.id in healthy])
+    assert {place.store.get(one).status for one in healthy} == {TaskStatus.COMPLETED}
+    assert {task.id for task in place.store.tasks()} == {first, *healthy}
+    place.store.get(first)
+    place.store.history(first)
+    place.store.verify()
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("table", "column"), [(table, column) for table, columns in TEXTS.items() for column in columns]
+)
+def test_a_blob_is_no_text(place, table, column):
+    enqueue(place, 1)
+    with pytest.raises(IntegrityError, match=f"ck_{table}_{column}"):
+        place.database.run(f"UPDATE {table} SET {column} = {BLOB}")

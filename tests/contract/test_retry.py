@@ -8,8 +8,9 @@ from uuid import uuid4
 import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from outboxq import Outbox, Retry, RetryPolicy
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, TaskNotFound
-from outboxq.model import NewTask, TaskStatus
+from outboxq.model import LATEST, NewTask, TaskStatus
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 
@@ -272,3 +273,48 @@ def test_ready_for_retry_lists_never_tried_tasks_that_are_due_oldest_first_and_n
     database.frozen.schedule_retry(waiting(database), retry_at, 2)
     assert [task.id for task in database.frozen.get_ready_for_retry()] == [oldest, first, second]
     assert [task.id for task in database.frozen.get_ready_for_retry(2)] == [oldest, first]
+
+
+EAST, WEST = timezone(timedelta(hours=5)), timezone(timedelta(hours=-5))
+OUTSIDE = [datetime(1970, 1, 1, 0, 30, tzinfo=EAST), datetime(9000, 12, 31, 23, tzinfo=WEST)]
+INSIDE = [datetime(1969, 12, 31, 23, tzinfo=WEST), datetime(9001, 1, 1, 0, 30, tzinfo=EAST)]
+
+
+@pytest.mark.parametrize("moment", OUTSIDE)
+def test_a_moment_whose_year_in_utc_the_tables_do_not_take_is_refused_before_any_row_is_written(
+    database, task_id, moment
+):
+    with pytest.raises(InvalidArgument, match="1970 to 9000"):
+        database.frozen.schedule_retry(task_id, moment, 2)
+    for field in ("available_at", "expires_at"):
+        with pytest.raises(InvalidArgument, match="1970 to 9000"):
+            database.add(**{field: moment})
+
+
+@pytest.mark.parametrize("moment", INSIDE)
+def test_a_moment_whose_year_in_utc_the_tables_take_is_stored(database, task_id, moment):
+    database.frozen.schedule_retry(task_id, moment, 2)
+    assert database.frozen.get(task_id).retry_at == moment
+    database.add(available_at=moment)
+
+
+@pytest.mark.parametrize(
+    "at", [datetime(1969, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=WEST), datetime(9500, 1, 1, tzinfo=UTC)]
+)
+def test_a_handler_may_ask_for_a_retry_at_any_moment(database, at):
+    """The tables take those of 1970 to 9000: another becomes the nearest of them."""
+    outbox, runs = Outbox(database.engine), []
+
+    @outbox.task(name="work", retry=RetryPolicy(max_attempts=5))
+    def work():
+        runs.append(at)
+        if len(runs) == 1:
+            raise Retry(at=at)
+
+    handle = work.using(outbox).enqueue()
+    outbox.worker(concurrency=1, notifications=False).run(burst=True)
+    found = outbox.store.get(handle.id)
+    if at.year < 1970:
+        assert (len(runs), found.status) == (2, TaskStatus.COMPLETED)
+    else:
+        assert (len(runs), found.status, found.retry_at) == (1, TaskStatus.READY, LATEST)

@@ -293,3 +293,14 @@ def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes
 def test_what_sqlite_waits_and_what_a_transaction_is_tried_for_is_half_a_minute(file, outboxes):
     with outboxes(own(file)).store.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * base._PATIENCE == 30_000
+
+
+def test_a_file_that_could_not_be_made_was_not_deleted(tmp_path):
+    """Its directory comes late, as one that is mounted does."""
+    engine = make_engine(f"sqlite:///{tmp_path}/late/shop.db")
+    with pytest.raises(OperationalError, match="there is no directory"):
+        engine.connect()
+    (tmp_path / "late").mkdir()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+    engine.dispose()

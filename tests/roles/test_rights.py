@@ -10,15 +10,18 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import migrations
 from outboxq.dialects.granting import grant
 from outboxq.engine import make_engine
-from outboxq.errors import NotPermitted
+from outboxq.errors import NotPermitted, SchemaOutOfDate
+from outboxq.model import NewTask
 from outboxq.privileges import Feature, Kind, Right, Role, rights
 from outboxq.store import Permissions, Store
+from outboxq.uuid7 import uuid7
 from tests.roles.acts import ACTS, Stage
 
 
@@ -150,3 +153,37 @@ def refused(stage, act):
     finally:
         stage.engine.dispose()
     return False
+
+
+def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
+    """Of tables that are not there, no right is lacking; an error of the database would abort the caller's transaction."""
+    url = cluster.create_database()
+    engine = create_engine(make_url(url).set(username=role))
+    task, store = NewTask(id=uuid7(), task_name="work", args="{}"), Store(engine)
+    try:
+        with engine.connect() as connection, connection.begin(), pytest.raises(SchemaOutOfDate):
+            store.enqueue(task, using=connection)
+        migrations.upgrade(url)
+        with engine.connect() as connection, connection.begin():
+            with pytest.raises(NotPermitted):
+                store.enqueue(task, using=connection)
+            assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+    finally:
+        engine.dispose()
+        cluster.drop_database(url)
+
+
+def test_an_error_that_names_no_right_of_ours_is_not_its_own_cause(url, owner):
+    engine = make_engine(url)
+    owner.execute(
+        "CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'not you' USING ERRCODE = '42501'; END $$"
+    )
+    owner.execute("CREATE TRIGGER forbid BEFORE INSERT ON task_executions FOR EACH ROW EXECUTE FUNCTION forbid()")
+    try:
+        with pytest.raises(DBAPIError, match="not you") as raised:
+            Store(engine).enqueue(NewTask(id=uuid7(), task_name="work", args="{}"))
+        assert raised.value.__cause__ is not raised.value
+    finally:
+        engine.dispose()
+        owner.execute("DROP FUNCTION forbid CASCADE")

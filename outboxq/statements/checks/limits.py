@@ -22,7 +22,7 @@ from sqlalchemy import (
     select,
 )
 
-from ...model import LONGEST, EventType, OnDeadLetter
+from ...model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, EventType, OnDeadLetter
 from ...tables import execution_events, queue_settings, task_leases, task_outbox
 from ..grammar import Grammar, word
 from .check import EVENT, EXECUTION, Check, broken_ones
@@ -137,8 +137,8 @@ def _out_of_bounds(g: Grammar, row: Any, instants: Sequence[str]) -> list[Column
 
 
 def _counts_wrong() -> list[ColumnElement[bool]]:
-    none, most = literal_column("0", Integer), literal_column("1000000000000000000", BigInteger)
-    counted = literal_column("2147483646", Integer)
+    none, most = literal_column("0", Integer), literal_column(str(MAX_NUMBER), BigInteger)
+    counted = literal_column(str(MAX_ATTEMPT), Integer)
     return [
         EXECUTION.lease_seconds <= none,
         EXECUTION.timeout_seconds <= none,

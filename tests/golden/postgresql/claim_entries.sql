@@ -14,7 +14,8 @@ WHERE keyed.partition_key IS NOT NULL
   LIMIT %(param_1)s::INTEGER) IS NOT NULL OR (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
-  LIMIT %(param_2)s::INTEGER) IS NOT NULL AS besides, pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded),
+  LIMIT %(param_2)s::INTEGER) IS NOT NULL AS besides, pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded,
+      task_outbox.queue AS entry_queue, task_outbox.partition_key AS entry_partition_key),
 clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
 claimed AS
@@ -64,9 +65,9 @@ event AS
     lease_token, (SELECT clock.now
 FROM clock) AS anon_5
 FROM claimed)
-  SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,
-      claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
-      claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds,
-      claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
-      claimed.lease_expires_at, claimed.expires_at
+  SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, taken.entry_queue,
+      taken.entry_partition_key, claimed.pipeline_execution_id, claimed.task_name, claimed.queue, claimed.priority,
+      claimed.event_type, claimed.partition_key, claimed.args, claimed.headers, claimed.attempt, claimed.max_attempts,
+      claimed.recovery_attempts, claimed.timeout_seconds, claimed.created_at, claimed.first_started_at,
+      claimed.started_at, claimed.lease_token, claimed.lease_seconds, claimed.lease_expires_at, claimed.expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

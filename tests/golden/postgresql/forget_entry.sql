@@ -1,3 +1,3 @@
 DELETE FROM task_outbox
 WHERE task_outbox.id = %(entry_id)s::BIGINT
-RETURNING task_outbox.task_execution_id AS id
+RETURNING task_outbox.id

@@ -14,7 +14,8 @@ WHERE partition_key IS NOT NULL
   LIMIT :param_1 OFFSET :param_2) IS NOT NULL OR (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
-  LIMIT :param_3 OFFSET :param_4) IS NOT NULL AS besides, 0 AS crowded;
+  LIMIT :param_3 OFFSET :param_4) IS NOT NULL AS besides, 0 AS crowded, queue AS entry_queue, partition_key AS
+      entry_partition_key;
 
 -- claimed
 WITH taken AS MATERIALIZED

@@ -1,3 +1,3 @@
 DELETE FROM task_outbox
 WHERE task_outbox.id = :entry_id
-RETURNING task_execution_id AS id
+RETURNING id

@@ -1,0 +1,36 @@
+"""PostgreSQL's errors by what helps against them."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.errors import ConfigurationLimitExceeded, ConnectionTimeout, DiskFull
+from sqlalchemy.exc import DBAPIError
+
+from outboxq.dialects import postgresql_errors
+
+
+def wrapped(error):
+    return DBAPIError.instance("SELECT 1", {}, error, psycopg.Error)
+
+
+@pytest.mark.parametrize("error", [ConnectionTimeout("connection timeout expired"), psycopg.OperationalError("gone")])
+def test_a_connection_that_could_not_be_made_may_be_made_later(error):
+    assert postgresql_errors.is_transient(wrapped(error))
+    assert postgresql_errors.comes_from_outside(wrapped(error))
+    assert postgresql_errors.comes_from_outside(error)
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.InterfaceError("the cursor is closed"), psycopg.ProgrammingError("no result")]
+)
+def test_an_error_of_the_program_without_a_sqlstate_does_not_pass(error):
+    assert not postgresql_errors.is_transient(wrapped(error))
+    assert not postgresql_errors.comes_from_outside(error)
+
+
+def test_a_query_that_takes_too_many_temporary_files_is_its_handlers_own_failure():
+    assert not postgresql_errors.comes_from_outside(
+        ConfigurationLimitExceeded("temporary file size exceeds temp_file_limit")
+    )
+    assert postgresql_errors.comes_from_outside(DiskFull("could not extend file"))
