@@ -108,7 +108,7 @@ class Claimer(threading.Thread):
                         return self._died(unusable)
                     failures += 1
                     failing.failed("claiming failed; no task was started", error)
-                    pause = min(0.1 * 2**failures, _LONGEST_PAUSE)
+                    pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is no float
                     self._stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
                     continue
                 if over:

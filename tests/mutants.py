@@ -692,6 +692,12 @@ MUTANTS = (
         (("            if now - self._said.get(kind, -math.inf) < SAY_EVERY:\n", "            if False:\n"),),
         ("tests/unit/test_failure_log.py",),
     ),
+    Mutant(
+        "a claim that fails for the 1024th time in a row kills the worker",
+        "outboxq/claimer.py",
+        (("2 ** min(failures, 10)", "2**failures"),),
+        ("tests/unit/test_claimer.py",),
+    ),
 )
 
 
