@@ -698,6 +698,26 @@ MUTANTS = (
         (("2 ** min(failures, 10)", "2**failures"),),
         ("tests/unit/test_claimer.py",),
     ),
+    Mutant(
+        "a file that was put beside the log of another is opened",
+        "outboxq/dialects/sqlite_file.py",
+        (
+            ("not file.is_there and file.has_left_its_log:", "not file.is_there and False:"),
+            ("            if file.has_left_its_log:\n                raise replaced(file.path)\n", ""),
+        ),
+        ("tests/dialects/test_replaced_file.py",),
+    ),
+    Mutant(
+        "a deleted SQLite file is made anew, and empty",
+        "outboxq/dialects/sqlite_file.py",
+        (
+            (
+                "if file is not None and not file.is_there and file.has_left_its_log:",
+                "if file is not None and Path(file.path).exists() and not file.is_there and file.has_left_its_log:",
+            ),
+        ),
+        ("tests/dialects/test_sqlite_file.py",),
+    ),
 )
 
 
