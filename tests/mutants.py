@@ -699,6 +699,12 @@ MUTANTS = (
         ("tests/unit/test_claimer.py",),
     ),
     Mutant(
+        "a fleet without rights is started for ever",
+        "outboxq/cli/supervisor.py",
+        (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
+        ("tests/unit/test_supervisor.py",),
+    ),
+    Mutant(
         "a file that was put beside the log of another is opened",
         "outboxq/dialects/sqlite_file.py",
         (
