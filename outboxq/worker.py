@@ -43,8 +43,6 @@ UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LONGEST_DELAY = timedelta(minutes=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
 _LISTENING = 0.1
-_PRESENCE = 2
-"""The place of that loop among the worker's."""
 _LAST_WORDS = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
@@ -81,9 +79,9 @@ class Worker:
         label: str | None = None,
         reach: Reach = unarmed,
     ) -> None:
-        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these emitted events, exact or as patterns (``order.*``); None: all
-        tasks. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
-        what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
+        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these
+        emitted events, exact or as patterns (``order.*``); None: all tasks. `concurrency`: handler threads. `prefetch`: how many
+        claims may lie before busy threads; None: what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
         A task that this process does not know is given back for `unknown_task_delay`, then for twice as long each time, up to
         `unknown_task_longest_delay`, and fails after `unknown_task_limit`.
@@ -118,6 +116,8 @@ class Worker:
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self._pid = os.getpid()
         self._died: BaseException | None = None
+        self._abandoned = False
+        """It was told to stop at once, so that what ran was given back."""
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping, self._gone = threading.Event(), threading.Event()
         self._application, host = store, host or Host()
@@ -173,14 +173,17 @@ class Worker:
             recovering=self._expect_recovered,
             reach=reach,
         )
+        self._presence_loop = Loop(
+            "presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end
+        )
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
-            Loop("presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end),
+            self._presence_loop,
             Loop("partitions", self._claiming.make_partitions, partitions_pause, self._die),
             Loop("known-again", self._known_again.run_once, self._known_again.pause, self._die),
         ]
-        self._leases.changed, self._unknown.changed = self._loops[0].look, self._loops[_PRESENCE].look
+        self._leases.changed, self._unknown.changed = self._loops[0].look, self._presence_loop.look
         self._claimer: Claimer | None = None  # until started
         self._starting = threading.Lock()
 
@@ -189,8 +192,8 @@ class Worker:
         it back.
 
         `burst`: work until nothing is claimable, what the tasks enqueue included. Returns the exit code: 0 after a clean
-        stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
-        SchemaOutOfDate.
+        stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises what
+        `start` raises.
         """
         with obeyed(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
@@ -200,7 +203,7 @@ class Worker:
             overtime = _end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
             clean = self.stop()
             overtime.cancel()
-        return 0 if clean and self.is_healthy else 1
+        return 0 if clean and self.is_healthy and not self._abandoned else 1
 
     def request_stop(self) -> None:
         """Make `run` end as the first signal does. May be called in any thread, by a signal handler, and more than once."""
@@ -209,11 +212,12 @@ class Worker:
     def stop_at_once(self) -> None:
         """Give back what runs and end the process with 1, whatever its threads do, as a second signal does."""
         _end_process_after(2 * _LAST_WORDS)
+        self._abandoned = True  # before a handler can notice, for `run` may then end first
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
         self._handback.give_back()
         starting = self._starting.acquire(timeout=_LAST_WORDS / 2)  # a start that is under way puts it into the list
-        presence = self._loops[_PRESENCE]
+        presence = self._presence_loop
         presence.stop()
         if presence.is_alive():
             presence.join(_LAST_WORDS / 2)
@@ -254,7 +258,8 @@ class Worker:
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate; NotPermitted; ConfigurationError when started twice, in another process than it was made in, or on a standby.
+        Raises SchemaOutOfDate; NotPermitted; ConfigurationError when started twice, in another process than it was made in, or
+        on a standby.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")

@@ -699,6 +699,12 @@ MUTANTS = (
         ("tests/unit/test_claimer.py",),
     ),
     Mutant(
+        "a worker that gave its tasks back at once ends with 0",
+        "outboxq/worker.py",
+        ((" and not self._abandoned else 1", " else 1"),),
+        ("tests/contract/test_worker_life.py",),
+    ),
+    Mutant(
         "a fleet without rights is started for ever",
         "outboxq/cli/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),

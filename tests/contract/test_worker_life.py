@@ -295,6 +295,24 @@ def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_lock
     assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
+def test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first(outbox, exits):
+    """The process lives on for a moment after its tasks are given back, in which a handler may see that and return."""
+    workers = []
+
+    @outbox.task(name="attentive")
+    def attentive(ctx: TaskContext) -> None:
+        workers[0].request_stop()
+        stopping = threading.Thread(target=workers[0].stop_at_once)
+        stopping.start()
+        until(lambda: ctx.lost)
+        stopping.join()
+
+    attentive.using(outbox).enqueue()
+    worker = outbox.worker(notifications=False, recover_every=60)
+    workers.append(worker)
+    assert worker.run() == 1
+
+
 def test_a_handler_may_stop_its_own_worker(outbox, work):
     """It does not wait for itself."""
     answers = []
