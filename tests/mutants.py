@@ -705,6 +705,12 @@ MUTANTS = (
         ("tests/contract/test_worker_life.py",),
     ),
     Mutant(
+        "a lock that the handler's own rows wait for in vain is an interruption",
+        "outboxq/handling.py",
+        (("interrupted = (ours and passes) or", "interrupted = passes or"),),
+        ("tests/contract/test_interruptions.py",),
+    ),
+    Mutant(
         "a fleet without rights is started for ever",
         "outboxq/cli/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
