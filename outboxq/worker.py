@@ -203,7 +203,7 @@ class Worker:
             overtime = _end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
             clean = self.stop()
             overtime.cancel()
-        return 0 if clean and self.is_healthy and not self._abandoned else 1
+        return 0 if clean and self._died is None and not self._abandoned else 1
 
     def request_stop(self) -> None:
         """Make `run` end as the first signal does. May be called in any thread, by a signal handler, and more than once."""
@@ -227,11 +227,10 @@ class Worker:
 
     @property
     def is_healthy(self) -> bool:
-        """False once a thread of the worker itself has died, or the database refuses to record how tasks end.
-
-        It claims nothing more then, and is to be stopped; `health.error` says why.
+        """False once a thread of the worker itself has died, or the database refuses to record how tasks end: it claims nothing
+        more then, and is to be stopped. False also while its role lacks a right to claim. `health.error` says why.
         """
-        return self._died is None
+        return self._died is None and self._denied is None
 
     @property
     def has_stopped(self) -> bool:
@@ -243,7 +242,12 @@ class Worker:
         """The way it hears of new work, or the reason why it works no more."""
         if self._died is not None:
             return replace(self._distributor.health, listening=False, error=str(self._died))
-        return self._distributor.health
+        health = self._distributor.health
+        return health if self._denied is None else replace(health, error=self._denied)
+
+    @property
+    def _denied(self) -> str | None:
+        return None if self._claimer is None else self._claimer.denied
 
     @property
     def handled(self) -> int:

@@ -28,6 +28,7 @@ from outboxq import (
     TaskStatus,
     configure_sqlite,
 )
+from outboxq.errors import NotPermitted
 from outboxq.failpoints import Failpoint
 from outboxq.maintenance import Presence
 from outboxq.model import SUSPECT
@@ -836,6 +837,23 @@ def test_a_forked_child_may_have_a_worker_of_its_own(database):
 
 
 # What it survives.
+
+
+def test_a_worker_whose_role_loses_a_right_says_so_until_it_has_it_again(outbox, work, monkeypatch):
+    real, allowed = Store.claim_ready_task, threading.Event()
+
+    def claim(*args, **kwargs):
+        if not allowed.is_set():
+            raise NotPermitted("the role 'mailer' lacks UPDATE on task_outbox")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(Store, "claim_ready_task", claim)
+    worker = work()
+    until(lambda: not worker.is_healthy)
+    assert worker.health.error == "the role 'mailer' lacks UPDATE on task_outbox"
+    allowed.set()
+    until(lambda: worker.is_healthy)
+    assert worker.health.error is None or "lacks" not in worker.health.error
 
 
 def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypatch, caplog):
