@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from ..engine import make_engine
+from ..errors import NotPermitted
 from ..privileges import Feature, Role
 from ..store import Permissions
 from .console import speaking_plainly
@@ -46,9 +47,20 @@ def grants(name: str, role: Role, features: Sequence[Feature], url: str, schema:
         engine = make_engine(url)
         try:
             permissions = Permissions(engine, schema=schema)
+            permissions.ensure_roles()
             if role is not Role.MIGRATOR:
-                permissions.ensure_current()
+                _look_at_tables(permissions)
             for statement in (permissions.grant if apply else permissions.grants)(role, name, features):
                 click.echo(f"{statement};")
         finally:
             engine.dispose()
+
+
+def _look_at_tables(permissions: Permissions) -> None:
+    """Raise SchemaOutOfDate where they are not there; NotPermitted to a role that cannot even look, and so grants nothing."""
+    try:
+        permissions.ensure_current()
+    except NotPermitted as error:
+        raise NotPermitted(
+            "the present role cannot read outboxq's tables; run it as the owner of the tables"
+        ) from error
