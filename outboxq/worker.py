@@ -233,6 +233,11 @@ class Worker:
         return self._died is None and self._denied is None
 
     @property
+    def may_start_again(self) -> bool:
+        """False once another process in this one's place would destroy the SQLite file by opening it."""
+        return not isinstance(self._died, FileUnusable) or self._died.may_start_again
+
+    @property
     def has_stopped(self) -> bool:
         """Whether `stop` has ended what `start` began."""
         return self._gone.is_set()

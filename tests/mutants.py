@@ -711,6 +711,12 @@ MUTANTS = (
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
+        "a worker is started beside the log of a file that was replaced",
+        "outboxq/cli/supervisor.py",
+        (("        if code == EXIT_FILE:\n            return True\n", ""),),
+        ("tests/unit/test_supervisor.py",),
+    ),
+    Mutant(
         "a fleet without rights is started for ever",
         "outboxq/cli/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),

@@ -30,6 +30,8 @@ SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 REMINDED = 60.0
 """Seconds between two lines about processes that cannot start any more."""
+EXIT_FILE = 66
+"""The exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
 """The exit codes of a process that will not start until somebody has changed something."""
 
@@ -220,6 +222,8 @@ class Supervisor:
         has ever seen it.
         """
         first = child.starts == 1
+        if code == EXIT_FILE:
+            return True
         if code == EXIT_UNREACHABLE:
             self._unreached += first
             return first and self._unreached == len(self._children)

@@ -72,7 +72,8 @@ def replaced(path: str) -> FileUnusable:
     return FileUnusable(
         f"the SQLite file {path} was replaced while it was open, and the old file's log lies beside the new one, which it "
         f"destroys when that is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
-        "place again, and start"
+        "place again, and start",
+        may_start_again=False,
     )
 
 

@@ -97,14 +97,16 @@ def is_intact(file, copy):
         return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file):
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, processes):
+    """No process is started in a worker's place, for that would know nothing of the old file."""
     with process("app.py") as producer:
         assert enqueue(producer, "before") == "enqueued"
-    with process("-m", "outboxq", "worker", "app:outbox", "--poll", "50ms") as worker:
+    with process("-m", "outboxq", "worker", "app:outbox", "--poll", "50ms", "--processes", processes) as worker:
         with closing(sqlite3.connect(file)) as connection:
             until(lambda: connection.execute("SELECT count(completed_at) FROM task_executions").fetchone() == (1,))
         copy = put_a_copy_in_place(file)
-        assert worker.wait(60) == 1
+        assert worker.wait(60) == 66
     assert "put the copy in place again, and start" in Path("log").read_text()
     assert is_intact(file, copy)
     assert tasks(file) == 1

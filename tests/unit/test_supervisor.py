@@ -265,6 +265,12 @@ def test_one_that_can_start_again_is_not_held_against_the_fleet(supervise, monke
     assert supervise(script, meanwhile, processes=1, recycles=True) == 0
 
 
+def test_a_file_that_a_successor_would_destroy_ends_all_whenever_it_is_met(supervise):
+    script = f"mkdir one && exit 1; mkdir two && exit 66; {UNTIL_TOLD}"
+    assert supervise(script, processes=1) == 66
+    assert len(begun()) == 2
+
+
 def test_one_that_is_told_to_stop_after_twice_the_time_of_its_refusal_has_started(supervise):
     """It need not live for the ten seconds after which a process is replaced at once."""
 
