@@ -13,6 +13,7 @@ from uuid import UUID
 from .completer import Completer
 from .crew import Crew
 from .distributor import WorkDistributor
+from .errors import NotPermitted
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint, Reach
 from .failure_log import FailureLog, say
@@ -79,6 +80,8 @@ class Claimer(threading.Thread):
         self._left = max_tasks
         self._handled, self._handled_at = -1, 0.0
         """What the crew had handled when it was last seen to get on."""
+        self.denied: str | None = None
+        """The sentence that names the right for whose lack claims fail; None: they do not."""
         self._suspect: Claim | None = None
         """The last suspect that was begun here, and when (`time.monotonic()`)."""
         self._suspect_at = 0.0
@@ -101,14 +104,15 @@ class Claimer(threading.Thread):
             while not self._stopping.is_set() and self._left != 0:
                 try:
                     over = self._turn()
-                    failures = 0
+                    failures, self.denied = 0, None
                     failing.worked("claiming works again")
                 except Exception as error:  # noqa: BLE001 - whatever it was, the worker is to go on
                     if (unusable := self._store.unusable(error)) is not None:
                         return self._died(unusable)
                     failures += 1
+                    self.denied = str(error) if isinstance(error, NotPermitted) else None
                     failing.failed("claiming failed; no task was started", error)
-                    pause = min(0.1 * 2**failures, _LONGEST_PAUSE)
+                    pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is no float
                     self._stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
                     continue
                 if over:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from .errors import OutcomesRefused
+from .errors import FileUnusable, OutcomesRefused
 from .executor import unwritable
 from .failpoints import Failpoint, Reach
 from .failure_log import FailureLog, say
@@ -118,7 +118,7 @@ class Completer(threading.Thread):
                 pass
             while self._locked and not self._store.gone.wait(max(0.0, self._locked_until - time.monotonic())):
                 self._write_locked()
-        except OutcomesRefused as refused:
+        except (OutcomesRefused, FileUnusable) as refused:
             self._died(refused)
         except BaseException as error:
             self._died(error)
@@ -175,7 +175,8 @@ class Completer(threading.Thread):
     def _end(self, outcomes: Sequence[Outcome], *, passes_over: bool) -> _Ended:
         """Write them; returns the ids of those that were lost, and of those that somebody else has locked.
 
-        Returns only once the database has answered, or the worker's time is over. `passes_over`: wait for no lock.
+        Returns only once the database has answered, or the worker's time is over. `passes_over`: wait for no lock. Raises
+        FileUnusable: no other end could be written either.
         """
         tries = 0
         ended: _Ended
@@ -185,7 +186,9 @@ class Completer(threading.Thread):
                     ended = self._store.finish_unlocked(outcomes, durable=self._durable)
                 else:
                     ended = self._store.finish(outcomes, durable=self._durable, waits=False), frozenset()
-            except Exception as error:  # noqa: BLE001 - sorted out below, all of it
+            except Exception as error:
+                if (unusable := self._store.unusable(error)) is not None:
+                    raise unusable from error
                 if self._store.is_locked_out(error):
                     if passes_over:
                         return self._one_by_one(outcomes) if len(outcomes) > 1 else (frozenset(), _ids(outcomes))

@@ -127,6 +127,11 @@ class OutcomesRefused(OutboxqError):
 class FileUnusable(OutboxqError):
     """The SQLite file was replaced or deleted while it was open, or is damaged; what is written to it would be lost."""
 
+    def __init__(self, message: str, *, may_start_again: bool = True) -> None:
+        """`may_start_again` False: a process that is started now would destroy the new file by opening it."""
+        super().__init__(message)
+        self.may_start_again = may_start_again
+
 
 class LeaseLost(OutboxqError):
     """The claim is over: another worker may hold the task execution, so nothing was written."""

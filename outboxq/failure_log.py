@@ -30,6 +30,9 @@ class FailureLog:
         self._said: dict[str, float] = {}
         """When each kind of error was said last."""
         self._unsaid: Counter[str] = Counter()
+        """Of each kind, the failures before the present one that no line has counted."""
+        self._unsaid_now: Counter[str] = Counter()
+        """The same, since it last worked."""
         self._failures = 0
         self._since = math.nan
         self._is_known = False
@@ -43,10 +46,11 @@ class FailureLog:
                 self._since = now
             self._failures += 1
             if now - self._said.get(kind, -math.inf) < SAY_EVERY:
-                self._unsaid[kind] += 1
+                self._unsaid_now[kind] += 1
                 return
             self._said = {each: moment for each, moment in self._said.items() if now - moment < SAY_EVERY} | {kind: now}
-            left_out, self._is_known = self._unsaid.pop(kind, 0), True
+            left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
+            self._is_known = True
         say(self._log, self._level, f"{what} ({left_out} more since this was last said)" if left_out else what, error)
 
     def worked(self, what: str) -> None:
@@ -56,6 +60,9 @@ class FailureLog:
         with self._lock:
             failures, is_known, lasted = self._failures, self._is_known, self._clock() - self._since
             self._failures, self._is_known = 0, False
+            if not is_known:  # else this line counts them
+                self._unsaid.update(self._unsaid_now)
+            self._unsaid_now.clear()
         if failures and is_known:
             times = "once" if failures == 1 else f"{failures} times"
             self._log.warning("%s; it had failed %s in %.1f s", what, times, lasted)

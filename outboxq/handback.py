@@ -32,7 +32,7 @@ class Handback:
         self._lock = threading.Lock()
 
     def give_back(self) -> int:
-        """Release what is still held, which fences its handlers. Returns how many tasks that were.
+        """Release what is still held, which fences its handlers. Returns how many had not ended by themselves.
 
         One call at a time: a second one would pass over rows that the first has locked, and its process might end before the
         COMMIT of the first.

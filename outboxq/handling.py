@@ -134,7 +134,7 @@ class Handling:
 
     def _transact(self, held: Held, task: Task[..., Any]) -> Outcome | None:
         """The handler inside one transaction, which its completion joins. None: that is written, or the lease was lost."""
-        claim, unit, undone = held.claim, None, None
+        claim, unit, undone, ours = held.claim, None, None, True
         began = time.monotonic()
         try:
             with self._host.unit(self._store) as unit:
@@ -142,12 +142,13 @@ class Handling:
                 if self._store.dialect.one_writer:
                     self._keep_lease(held, unit)
                 self._reach(Failpoint.TRANSACTION_BEGUN)
+                ours = False
                 outcome = execute(claim, task, held.context)
                 if outcome.event_type is not EventType.COMPLETED:
                     undone = _Undone(outcome, error=_interruption(held, outcome, unit))
                     raise undone
                 unit.flush()
-                held.ending = True
+                held.ending = ours = True
                 if self._store.finish([outcome], using=unit.target):
                     raise LeaseLost(
                         f"task {claim.id} ({task.name}): its lease was lost, so what it wrote is rolled back"
@@ -159,20 +160,26 @@ class Handling:
             self._ends.tell(outcome, held.context, time.monotonic() - began)
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
-        except Exception as error:  # noqa: BLE001 - sorted out there
+        except Exception as error:  # noqa: BLE001 - `_unwritten` decides
             if undone is not None:  # also where its connection was lost before the rollback
-                return (undone.error and self._give_back(held, undone.error)) or undone.outcome
-            return self._unwritten(held, task, error, unit)
+                given_back = None if undone.error is None else self._give_back(held, undone.error)
+                return undone.outcome if given_back is None else given_back
+            return self._unwritten(held, task, error, unit, ours=ours)
         return None
 
-    def _unwritten(self, held: Held, task: Task[..., Any], error: Exception, unit: Unit | None) -> Outcome:
+    def _unwritten(
+        self, held: Held, task: Task[..., Any], error: Exception, unit: Unit | None, *, ours: bool
+    ) -> Outcome:
         """Return how a claim ends whose transaction could not be begun, or whose completion not be written with it: a constraint
         that is checked at commit, a lost connection.
+
+        `ours`: the error came from what we write around the handler. One that comes from what the handler's session still held
+        back, such as a row that waited for a lock in vain, counts as it would inside the handler.
         """
         passes = self._store.may_pass(error) or self._store.cannot_write_now(error)
         if unit is None and passes:  # the handler was not called: no attempt is used
             return released(held.claim, "no transaction could be begun", delay=_LATER)
-        interrupted = passes or (unit is not None and unit.was_interrupted(error))
+        interrupted = (ours and passes) or (unit is not None and unit.was_interrupted(error))
         if interrupted and (given_back := self._give_back(held, error)):
             return given_back
         held.context.error = error
@@ -203,7 +210,10 @@ class _Undone(Exception):
 
 
 def _interruption(held: Held, outcome: Outcome, unit: Unit) -> BaseException | None:
-    """Return the handler's error if one from outside is behind it. What the handler asked for (a Retry, too) is its own."""
+    """Return the handler's error if one from outside is behind it.
+
+    An end that the handler asked for, such as Retry, is never an interruption.
+    """
     error = held.context.error
     if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
         return None

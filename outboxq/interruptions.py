@@ -51,8 +51,8 @@ class Interruptions:
         times, delay = before + 1, FIRST_DELAY * 2**before
         cause = sentence(error)
         log.warning(
-            "task %s (%s): its transaction was interrupted and is rolled back; no attempt is used, and it runs again in %g s "
-            "(%d of %d times in a row): %s",
+            "task %s (%s): its transaction was interrupted; unless it was committed all the same, no attempt is used, and it runs "
+            "again in %g s (%d of %d times in a row): %s",
             claim.id,
             claim.task_name,
             delay.total_seconds(),

@@ -199,7 +199,7 @@ class Leases:
 class Presence:
     """Says which workers there are, and what they take: for people, `explain` and statistics. Nothing relies on it.
 
-    A worker that could not say that it ends has not been seen for 90 s, and is gone then.
+    One that could not say so counts as gone after 90 s without a sign.
     """
 
     def __init__(
@@ -214,6 +214,9 @@ class Presence:
         self._description = description
         self._told: Collection[tuple[str, str]] = ()
         self._due = 0.0
+        self._ended = False
+        self._one_at_a_time = threading.Lock()
+        """Another thread may be about to say that the worker is there while this one says that it is gone."""
 
     def begin(self) -> None:
         """Before any thread does: what runs while a worker is stopped may outlive its connections."""
@@ -221,19 +224,25 @@ class Presence:
             self.run_once()
 
     def run_once(self) -> None:
-        self._due = time.monotonic() + PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
-        self._told = met = self._met()
-        if not self._store.seen(self._worker_id, unknown_tasks=met):
-            self._store.unregister(self._worker_id)  # and those that have not been seen for a day
-            self._store.register(self._worker_id, unknown_tasks=met, **self._description)
+        """Say that the worker is there, unless it has ended. May be called by any thread."""
+        with self._one_at_a_time:
+            if self._ended:
+                return
+            self._due = time.monotonic() + PRESENCE * random.uniform(0.8, 1.0)  # noqa: S311
+            self._told = met = self._met()
+            if not self._store.seen(self._worker_id, unknown_tasks=met):
+                self._store.unregister(self._worker_id)  # and those that have not been seen for a day
+                self._store.register(self._worker_id, unknown_tasks=met, **self._description)
 
     def end(self) -> None:
         """Say that the worker is gone, if the database takes it.
 
         What it met and does not know stays for a while: a worker that knows those tasks finds them by it.
         """
-        with suppress(Exception):
-            self._store.unregister(self._worker_id, met_unknown=bool(self._met()))
+        with self._one_at_a_time:
+            self._ended = True
+            with suppress(Exception):
+                self._store.unregister(self._worker_id, met_unknown=bool(self._met()))
 
     def pause(self) -> float:
         """Seconds until it is to be said again: at once when it met a name that it has not told of."""
@@ -262,7 +271,7 @@ class Loop(threading.Thread):
         died: Callable[[BaseException], None],
         last: Callable[[], object] = lambda: None,
     ) -> None:
-        """`last` is called once it is stopped, in its thread."""
+        """`last` is called in this thread after a stop, not after a death."""
         super().__init__(name=f"outboxq-{name}", daemon=True)
         self._once = once
         self._pause = pause

@@ -29,7 +29,7 @@ from .sessions import SessionHost
 from .store import Store, check
 from .subscriptions import Emitted, NewEvent, Subscription
 from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context
-from .unknown_options import OF_A_TASK, OF_ONE_CALL, naming_options
+from .unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .uuid7 import family, uuid7
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Outbox:
         self.tasks.add(task)
         return task
 
-    @naming_options("emit()", OF_ONE_CALL)
+    @naming_options("emit()", OF_AN_EMIT)
     def emit(
         self,
         event_type: str,

@@ -40,6 +40,19 @@ OF_ONE_CALL: Mapping[str, str] = {
     "schedule_in": "delay=",
 }
 """What to write instead of an option that other libraries have for one call of a task."""
+_OF_EACH_TASK = "retry= of each @outbox.task that subscribes"
+OF_AN_EMIT: Mapping[str, str] = {
+    **{name: OF_ONE_CALL[name] for name in ("countdown", "eta", "execute_after", "lock", "schedule_at", "schedule_in")},
+    "dedupe_key": "idempotency_key=",
+    "max_attempts": _OF_EACH_TASK,
+    "max_retries": _OF_EACH_TASK,
+    "priority": "priority= of each @outbox.task that subscribes",
+    "queue": "queue= of each @outbox.task that subscribes",
+    "retry": _OF_EACH_TASK,
+}
+"""What to write instead of an option that an emit has not, for it is said of the tasks that subscribe, or that other libraries
+have.
+"""
 METHODS: Mapping[str, str] = {
     "apply_async": "using(session, delay=…).enqueue(…)",
     "configure": "using(session, …).enqueue(…)",
@@ -58,14 +71,15 @@ def naming_options(public: str, instead: Mapping[str, str]) -> Callable[[Callabl
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        known = [name for name, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
+        parameters = inspect.signature(function).parameters
+        known = [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
 
         @wraps(function)
         def answering(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return function(*args, **kwargs)
             except TypeError as error:
-                unknown = [name for name in kwargs if name not in function.__code__.co_varnames]
+                unknown = [name for name in kwargs if name not in parameters]
                 if not unknown or isinstance(error, InvalidCall):
                     raise
                 raise InvalidCall(_answer(public, unknown[0], known, instead)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -12,3 +13,11 @@ def within(seconds: float, call: Callable[[], object]) -> bool:
     thread.start()
     thread.join(seconds)
     return not thread.is_alive()
+
+
+def end_process_after(seconds: float) -> threading.Timer:
+    """End the process with 1 after a time, whatever its threads are stuck in, unless the timer is cancelled."""
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    return timer

@@ -35,6 +35,7 @@ from .signals import obeyed
 from .store import Store, queue_names
 from .task import Registry
 from .unknown import KnownAgain, UnknownTasks
+from .within import end_process_after
 from .worker_options import positive, whole
 
 log = logging.getLogger("outboxq.worker")
@@ -45,8 +46,6 @@ UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LONGEST_DELAY = timedelta(minutes=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
 _LISTENING = 0.1
-_PRESENCE = 2
-"""The place of that loop among the worker's."""
 _LAST_WORDS = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
@@ -84,9 +83,9 @@ class Worker:
         label: str | None = None,
         reach: Reach = unarmed,
     ) -> None:
-        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these emitted events, exact or as patterns (``order.*``); None: all
-        tasks. `concurrency`: handler threads. `prefetch`: how many claims may lie before busy threads; None:
-        what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
+        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these
+        emitted events, exact or as patterns (``order.*``); None: all tasks. `concurrency`: handler threads. `prefetch`: how many
+        claims may lie before busy threads; None: what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
         A task that this process does not know is given back for `unknown_task_delay`, then for twice as long each time, up to
         `unknown_task_longest_delay`, and fails after `unknown_task_limit`.
@@ -123,6 +122,8 @@ class Worker:
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self._pid = os.getpid()
         self._died: BaseException | None = None
+        self._abandoned = False
+        """It was told to stop at once, so that what ran was given back."""
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping, self._gone = threading.Event(), threading.Event()
         self._application, host = store, host or Host()
@@ -159,6 +160,7 @@ class Worker:
             left=host.leave,
         )
         task_names = [task.name for task in tasks]
+        works_on: dict[str, Any] = {"queues": names, "event_types": patterns, "concurrency": size}
         self._unknown = UnknownTasks(
             self._claiming, first_delay=first_delay, longest_delay=longest_delay, limit=unknown_limit
         )
@@ -168,10 +170,8 @@ class Worker:
             self.id,
             met=self._unknown.met,
             label=self.label,
-            queues=names,
-            event_types=patterns,
-            concurrency=size,
             task_names=task_names,
+            **works_on,
         )
         recovery = Recovery(
             self._beating,  # as urgent as a heartbeat, and never long
@@ -181,21 +181,19 @@ class Worker:
             recovering=self._expect_recovered,
             reach=reach,
         )
+        self._presence_loop = Loop(
+            "presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end
+        )
         self._loops = [
             Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
             Loop("recovery", recovery.run_once, recovery.pause, self._die),
-            Loop("presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end),
+            self._presence_loop,
             Loop("partitions", self._claiming.make_partitions, partitions_pause, self._die),
             Loop("known-again", self._known_again.run_once, self._known_again.pause, self._die),
         ]
-        self._leases.changed, self._unknown.changed = self._loops[0].look, self._loops[_PRESENCE].look
+        self._leases.changed, self._unknown.changed = self._loops[0].look, self._presence_loop.look
         self._introduction = Introduction(
-            store=store,
-            queues=names,
-            event_types=patterns,
-            concurrency=size,
-            hears=self._distributor.means,
-            task_names=sorted(task_names),
+            store=store, hears=self._distributor.means, task_names=sorted(task_names), **works_on
         )
         self.introduces_itself = True
         """It says in the log where it works, on what, and how it hears of it. False: only that it has started."""
@@ -207,18 +205,18 @@ class Worker:
         it back.
 
         `burst`: work until nothing is claimable, what the tasks enqueue included. Returns the exit code: 0 after a clean
-        stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
-        SchemaOutOfDate.
+        stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises what
+        `start` raises.
         """
         with obeyed(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
             while self._waits():
                 pass
             # Whatever a thread is stuck in.
-            overtime = _end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
+            overtime = end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
             clean = self.stop()
             overtime.cancel()
-        return 0 if clean and self.is_healthy else 1
+        return 0 if clean and self._died is None and not self._abandoned else 1
 
     def request_stop(self) -> None:
         """Make `run` end as the first signal does. May be called in any thread, by a signal handler, and more than once."""
@@ -226,12 +224,13 @@ class Worker:
 
     def stop_at_once(self) -> None:
         """Give back what runs and end the process with 1, whatever its threads do, as a second signal does."""
-        _end_process_after(2 * _LAST_WORDS)
+        end_process_after(2 * _LAST_WORDS)
+        self._abandoned = True  # before a handler can notice, for `run` may then end first
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
         self._handback.give_back()
         starting = self._starting.acquire(timeout=_LAST_WORDS / 2)  # a start that is under way puts it into the list
-        presence = self._loops[_PRESENCE]
+        presence = self._presence_loop
         presence.stop()
         if presence.is_alive():
             presence.join(_LAST_WORDS / 2)
@@ -241,11 +240,15 @@ class Worker:
 
     @property
     def is_healthy(self) -> bool:
-        """False once a thread of the worker itself has died, or the database refuses to record how tasks end.
-
-        It claims nothing more then, and is to be stopped; `health.error` says why.
+        """False once a thread of the worker itself has died, or the database refuses to record how tasks end: it claims nothing
+        more then, and is to be stopped. False also while its role lacks a right to claim. `health.error` says why.
         """
-        return self._died is None
+        return self._died is None and self._denied is None
+
+    @property
+    def may_start_again(self) -> bool:
+        """False once another process in this one's place would destroy the SQLite file by opening it."""
+        return not isinstance(self._died, FileUnusable) or self._died.may_start_again
 
     @property
     def has_stopped(self) -> bool:
@@ -257,7 +260,12 @@ class Worker:
         """The way it hears of new work, or the reason why it works no more."""
         if self._died is not None:
             return replace(self._distributor.health, listening=False, error=str(self._died))
-        return self._distributor.health
+        health = self._distributor.health
+        return health if self._denied is None else replace(health, error=self._denied)
+
+    @property
+    def _denied(self) -> str | None:
+        return None if self._claimer is None else self._claimer.denied
 
     @property
     def handled(self) -> int:
@@ -272,7 +280,8 @@ class Worker:
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate; NotPermitted; ConfigurationError when started twice, in another process than it was made in, or on a standby.
+        Raises SchemaOutOfDate; NotPermitted; ConfigurationError when started twice, in another process than it was made in, or
+        on a standby.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
@@ -389,10 +398,3 @@ class Worker:
                     f"the lease of task {task.name} ({task.settings.lease}) must be longer than two heartbeats "
                     f"({2 * heartbeat}), or one late beat loses it"
                 )
-
-
-def _end_process_after(seconds: float) -> threading.Timer:
-    timer = threading.Timer(seconds, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
-    return timer

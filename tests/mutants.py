@@ -711,7 +711,7 @@ MUTANTS = (
     Mutant(
         "a successor that cannot start stops the fleet",
         "outboxq/cli/supervisor.py",
-        (("return first and code in {EXIT_USAGE", "return code in {EXIT_USAGE"),),
+        (("return first and code in _REFUSED", "return code in _REFUSED"),),
         ("tests/unit/test_supervisor.py::test_those_that_cannot_start_wait_longer_and_longer",),
     ),
     Mutant(
@@ -872,6 +872,56 @@ MUTANTS = (
         "outboxq/outbox.py",
         (("            priority: From -100 to 100; tasks with a higher one go first.\n", ""),),
         ("tests/docs/test_reference_page.py",),
+    ),
+    Mutant(
+        "a claim that fails for the 1024th time in a row kills the worker",
+        "outboxq/claimer.py",
+        (("2 ** min(failures, 10)", "2**failures"),),
+        ("tests/unit/test_claimer.py",),
+    ),
+    Mutant(
+        "a worker that gave its tasks back at once ends with 0",
+        "outboxq/worker.py",
+        ((" and not self._abandoned else 1", " else 1"),),
+        ("tests/contract/test_worker_life.py",),
+    ),
+    Mutant(
+        "a lock that the handler's own rows wait for in vain is an interruption",
+        "outboxq/handling.py",
+        (("interrupted = (ours and passes) or", "interrupted = passes or"),),
+        ("tests/contract/test_interruptions.py",),
+    ),
+    Mutant(
+        "a worker is started beside the log of a file that was replaced",
+        "outboxq/cli/supervisor.py",
+        (("        if code == EXIT_FILE:\n            return True\n", ""),),
+        ("tests/unit/test_supervisor.py",),
+    ),
+    Mutant(
+        "a fleet without rights is started for ever",
+        "outboxq/cli/supervisor.py",
+        (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
+        ("tests/unit/test_supervisor.py",),
+    ),
+    Mutant(
+        "a file that was put beside the log of another is opened",
+        "outboxq/dialects/sqlite_file.py",
+        (
+            ("not file.is_there and file.has_left_its_log:", "not file.is_there and False:"),
+            ("            if file.has_left_its_log:\n                raise replaced(file.path)\n", ""),
+        ),
+        ("tests/dialects/test_replaced_file.py",),
+    ),
+    Mutant(
+        "a deleted SQLite file is made anew, and empty",
+        "outboxq/dialects/sqlite_file.py",
+        (
+            (
+                "if file is not None and not file.is_there and file.has_left_its_log:",
+                "if file is not None and Path(file.path).exists() and not file.is_there and file.has_left_its_log:",
+            ),
+        ),
+        ("tests/dialects/test_sqlite_file.py",),
     ),
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..errors import NotPermitted
 from ..privileges import Feature, Role
 from ..store import Permissions
 from .console import speaking_plainly
@@ -51,9 +52,20 @@ def grants(
         engine = store.bound_engine
         try:
             permissions = Permissions(engine, schema=store.schema)
+            permissions.ensure_roles()
             if role is not Role.MIGRATOR:
-                permissions.ensure_current()
+                _look_at_tables(permissions)
             for statement in (permissions.grant if apply else permissions.grants)(role, name, features):
                 click.echo(f"{statement};")
         finally:
             engine.dispose()
+
+
+def _look_at_tables(permissions: Permissions) -> None:
+    """Raise SchemaOutOfDate where they are not there; NotPermitted to a role that cannot even look, and so grants nothing."""
+    try:
+        permissions.ensure_current()
+    except NotPermitted as error:
+        raise NotPermitted(
+            "the present role cannot read outboxq's tables; run it as the owner of the tables"
+        ) from error

@@ -33,18 +33,22 @@ def configure(
 def open_closed_streams() -> None:
     """Open /dev/null in place of each standard stream that was closed (`2>&-`).
 
-    Else the next file or socket gets its number, and whatever is printed there would be written into a database's connection.
+    Else the next socket gets that number, and what we print goes to the database. Where that has happened already, because a
+    framework loaded the application before us, the number stays whose it is.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        file: int | str = number
         try:
             os.fstat(number)
+            if getattr(sys, name) is None:  # closed when Python started, so that somebody else has opened it since
+                file = os.devnull
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
             os.dup2(opened, number)  # inherited, as a standard stream is
             if opened != number:
                 os.close(opened)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+            setattr(sys, name, open(file, mode, encoding="utf-8", closefd=file is os.devnull))  # noqa: SIM115
 
 
 class TextFormatter(logging.Formatter):

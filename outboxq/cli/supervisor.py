@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from ..signals import Heard, unignored
-from .console import EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+from .console import EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .lifeline import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")
@@ -33,6 +33,10 @@ SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 REMINDED = 60.0
 """Seconds between two lines about processes that cannot start any more."""
+EXIT_FILE = 66
+"""The exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
+_REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
+"""The exit codes of a process that will not start until somebody has changed something."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +51,8 @@ class Supervisor:
     """Runs `command` in a number of processes until it is told to stop, or until they are done.
 
     `command` takes the descriptor of the process's lifeline. A process that does not listen there is told by signals.
-    `environments`: what each has beside our own; so many processes of each. `burst`: a process that ends with 0 is done. `recycles`: it is replaced at once. `reloads`: whatever else ends waits for
-    `reload()`.
+    `environments`: what each has beside our own; so many processes of each. `burst`: a process that ends with 0 is done.
+    `recycles`: it is replaced at once. `reloads`: whatever else ends waits for `reload()`.
     """
 
     def __init__(
@@ -196,8 +200,10 @@ class Supervisor:
         child.process = None
         child.let_go()
         how = f"{child} {_how(code)}"
-        refused = code in {EXIT_USAGE, EXIT_SCHEMA} and child.lived <= SETTLED
-        if not refused and (child.lived > SETTLED or not self._is_stopping):
+        refused = code in _REFUSED and child.lived <= SETTLED
+        if refused:
+            child.refusal = max(child.refusal, child.lived)
+        elif child.lived > min(SETTLED, 2 * child.refusal) or not self._is_stopping:
             child.refused = 0
         if self._is_stopping:
             log.info("%s", how)
@@ -213,7 +219,7 @@ class Supervisor:
             self._verdict = code
             self._tell(Order.STOP, signal.SIGTERM)
         elif refused and not self._reloads:
-            self._do_without(child, code, how)
+            self._try_later(child, code, how)
         else:
             self._replace(child, code, how)
 
@@ -222,18 +228,20 @@ class Supervisor:
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _Child, code: int) -> bool:
-        """Wrong usage and a wrong schema stay wrong: who meets them first is to hear it at once. A successor meets what somebody
+        """Wrong usage, a wrong schema and a lacking right stay wrong: who meets them first is to hear it at once. A successor meets what somebody
         has changed under a fleet that works, and may well change again. A database may come back, unless none of the processes
         has ever seen it.
         """
         first = child.starts == 1
+        if code == EXIT_FILE:
+            return True
         if code == EXIT_UNREACHABLE:
             self._unreached += first
             return first and self._unreached == len(self._children)
-        return first and code in {EXIT_USAGE, EXIT_SCHEMA} and (self._reloads or child.lived <= SETTLED)
+        return first and code in _REFUSED and (self._reloads or child.lived <= SETTLED)
 
-    def _do_without(self, child: _Child, code: int, how: str) -> None:
-        """Let the others go on, and try this one again; not in a burst, which would never end."""
+    def _try_later(self, child: _Child, code: int, how: str) -> None:
+        """Keep the others running and start this one again later; in a burst, never."""
         is_news = not child.refused
         child.refused = code
         child.failures += 1
@@ -320,6 +328,8 @@ class _Child:
     """How often in a row it died young."""
     refused: int = 0
     """The exit code with which it could not start any more; 0: as far as is known, it can."""
+    refusal: float = 0.0
+    """Seconds that the longest such start took. Who is told to stop after twice as long has started."""
     reloading: bool = False
 
     def tell(self, order: Order, number: int) -> None:

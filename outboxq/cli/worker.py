@@ -36,7 +36,7 @@ from .live import LiveHandler
 from .live import watching as watching_worker
 from .loading import load
 from .logs import LogFormat, configure, open_closed_streams
-from .supervisor import INTRODUCED, Environment, Supervisor
+from .supervisor import EXIT_FILE, INTRODUCED, Environment, Supervisor
 from .supervisor import watching as watching_files
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -47,6 +47,7 @@ Exit codes:
    1  tasks had to be given back, or a thread of the worker died, or its SQLite file is gone
    2  wrong usage: an option, APP, or how the outbox is set up
    4  the database has no outboxq tables, or those of a release that this one cannot work with, or its file is not there
+  66  its SQLite file was replaced beside the old log: do not start before that is deleted
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a right
 """
@@ -306,7 +307,8 @@ def _run(
             heed()
             try:
                 with watching_worker(running, handler) if handler else nullcontext():
-                    return running.run(burst=burst)
+                    code = running.run(burst=burst)
+                return code if running.may_start_again else EXIT_FILE
             finally:
                 if outbox.store.engine is not None:
                     outbox.store.engine.dispose()
@@ -324,12 +326,14 @@ def _interrupt() -> None:
 
 @contextmanager
 def _hearing(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
-    """Around work that has signal handlers of its own. A signal that comes before them is a clean stop: nothing was begun. One
-    that comes after them is not heard: whoever asks once more for a stop that is done must not change the exit code of a clean
-    one. One handler for both, so that there is no moment without; and it stays, for a process takes a while to end.
+    """Hear signals around work that has signal handlers of its own.
 
-    Yields what ends the process if a signal has come that did not: Python swallows an exception inside of a weak reference's
-    callback, and while modules are imported there are many of those.
+    Before: a signal is a clean stop, for nothing was begun.
+    After: it is not heard. Whoever asks once more for a stop that is done must not change the exit code of a clean one.
+    One handler serves both, so that there is no moment without; and it stays, for a process takes a while to end.
+
+    Yields a function that ends the process if a signal has come that did not: Python swallows an exception inside of a weak
+    reference's callback, and while modules are imported there are many of those.
     """
     heard = unignored()
     ended, told = math.inf, False

@@ -2,6 +2,9 @@
 
 Whoever has a file open keeps it, whatever its name leads to by then: what is written to a file that was deleted, or that a
 restored copy has replaced, is gone with the last process that has it open.
+
+The log beside it (`-wal`, with its index `-shm`) is found by name alone, and does not say which file it belongs to. Who opens
+a new file beside the log of the old one writes the old pages into it, and destroys it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ class OpenFile:
 
     path: str
     identity: Identity
+    beside: tuple[Identity | None, ...] = ()
+    """Its log, and the index of that."""
 
     @property
     def is_there(self) -> bool:
@@ -43,13 +48,33 @@ class OpenFile:
             raise deleted(self.path)
         return found == self.identity
 
+    @property
+    def has_left_its_log(self) -> bool:
+        """Return whether its own log, or the index of that, still lies where the log of a file in its place is looked for."""
+        return any(
+            mine is not None and mine == found for mine, found in zip(self.beside, _beside(self.path), strict=False)
+        )
+
     def check(self) -> None:
         """Raise FileUnusable unless its name still leads to it."""
-        if not self.is_there:
-            raise FileUnusable(
-                f"the SQLite file {self.path} was replaced while it was open; stop every process that uses it before a "
-                "restore; start this one again"
-            )
+        if self.is_there:
+            return
+        if self.has_left_its_log:
+            raise replaced(self.path)
+        raise FileUnusable(
+            f"the SQLite file {self.path} was replaced while it was open; stop every process that uses it before a restore; "
+            "start this one again"
+        )
+
+
+def replaced(path: str) -> FileUnusable:
+    """Return the error for a file that was put beside the log of another."""
+    return FileUnusable(
+        f"the SQLite file {path} was replaced while it was open, and the old file's log lies beside the new one, which it "
+        f"destroys when that is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
+        "place again, and start",
+        may_start_again=False,
+    )
 
 
 def deleted(path: str) -> FileUnusable:
@@ -67,25 +92,41 @@ def open_file(connection: sqlite3.Connection) -> OpenFile | None:
     cursor.close()
     if not listed or (identity := _identity(listed[0])) is None:
         return None
-    return OpenFile(listed[0], identity)
+    return OpenFile(listed[0], identity, _beside(listed[0]))
 
 
 def follow(engine: Engine) -> None:
     """Have an engine give up connections to a file that was replaced: the next transaction is in the file that is there.
 
-    Where it was deleted, they raise FileUnusable instead. It is asked when a connection is taken from the pool.
+    It is asked when a connection is taken from the pool. Connections raise FileUnusable instead where the file was deleted, of
+    which none is made anew, or where it was replaced and the old one's log lies beside the new file. The engine forgets what it
+    had open when it is disposed of.
     """
+    last: dict[str, OpenFile] = {}
+    """What this engine opened last, by its path. A file can go between two connections, so they alone do not remember it."""
+
+    def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
+        path = _path(str(arguments[0]), is_uri=bool(options.get("uri")))
+        file = None if path is None else last.get(os.path.realpath(path))
+        if file is not None and not file.is_there and file.has_left_its_log:
+            raise replaced(file.path)
 
     def connected(connection: sqlite3.Connection, record: Any) -> None:
-        record.info[_FILE] = open_file(connection)
+        record.info[_FILE] = file = open_file(connection)
+        if file is not None:
+            last[os.path.realpath(file.path)] = file
 
     def taken(_connection: sqlite3.Connection, record: Any, _proxy: Any) -> None:
         file = record.info.get(_FILE)
         if file is not None and not file.is_there:
+            if file.has_left_its_log:
+                raise replaced(file.path)
             raise DisconnectionError("the SQLite file was replaced")  # the pool then makes another connection
 
+    event.listen(engine, "do_connect", connecting)
     event.listen(engine, "connect", connected)
     event.listen(engine, "checkout", taken)
+    event.listen(engine, "engine_disposed", lambda _engine: last.clear())
 
 
 def keep_private(engine: Engine) -> None:
@@ -176,9 +217,14 @@ _FILE = "outboxq_file"
 
 def _new_path(name: str, *, is_uri: bool) -> str | None:
     """Return the absolute path of the file that SQLite makes if it is not there; None: it makes none."""
+    said = _said(name)[1] if is_uri else {}
+    return _path(name, is_uri=is_uri) if said.get("mode", "rwc") == "rwc" else None
+
+
+def _path(name: str, *, is_uri: bool) -> str | None:
+    """Return the absolute path of the file that SQLite opens; None: it opens none, or none of this machine's own."""
     name, said = _said(name) if is_uri else (name, {})
-    makes_none = name in {"", ":memory:"} or "vfs" in said or said.get("mode", "rwc") != "rwc"
-    return None if makes_none else str(Path(name).absolute())
+    return None if name in {"", ":memory:"} or "vfs" in said else str(Path(name).absolute())
 
 
 def _said(name: str) -> tuple[str, dict[str, str]]:
@@ -202,6 +248,10 @@ def _make(path: str) -> None:
         os.mknod(path, stat.S_IFREG | 0o600)
     except (AttributeError, PermissionError):  # Windows has none, and on macOS only root may
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _beside(path: str) -> tuple[Identity | None, ...]:
+    return _identity(f"{path}-wal"), _identity(f"{path}-shm")
 
 
 def _identity(path: str) -> Identity | None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -140,7 +141,8 @@ class Listener(threading.Thread):
         the outbox which the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
-        with self._speak() as other:
+        other = self._speak()
+        with self._watchdog(other), other:
             other.rollback()
             other.autocommit, other.read_only = False, False  # whatever is the role's default
             self._find(other)
@@ -202,9 +204,9 @@ class Listener(threading.Thread):
                 connection.close()
 
     @contextmanager
-    def _watchdog(self) -> Iterator[None]:
-        """A peer that neither answers nor closes (frozen, cut off) would keep us waiting for ever."""
-        timer = threading.Timer(self._patience, self._interrupt)
+    def _watchdog(self, other: psycopg.Connection[Any] | None = None) -> Iterator[None]:
+        """A peer that neither answers nor closes (frozen, cut off) would keep us waiting for ever: on `other`, or on our own."""
+        timer = threading.Timer(self._patience, self._interrupt if other is None else partial(_cut, other))
         timer.daemon = True
         timer.start()
         try:
@@ -214,11 +216,15 @@ class Listener(threading.Thread):
 
     def _interrupt(self) -> None:
         """End whatever the thread waits for on its connection. (psycopg's own close() may not be called from another.)"""
-        connection = self._connection
-        if connection is None or connection.closed:
-            return
-        with suppress(*_AWAY), socket.socket(fileno=os.dup(connection.fileno())) as own:
-            own.shutdown(socket.SHUT_RDWR)
+        if (connection := self._connection) is not None:
+            _cut(connection)
+
+
+def _cut(connection: psycopg.Connection[Any]) -> None:
+    if connection.closed:
+        return
+    with suppress(*_AWAY), socket.socket(fileno=os.dup(connection.fileno())) as own:
+        own.shutdown(socket.SHUT_RDWR)
 
 
 def _listen_to(channel: str) -> sql.Composed:

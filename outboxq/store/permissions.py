@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 
 from ..dialects import Begin
 from ..dialects.granting import grant, pack
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
-from ..privileges import Feature, Right, Role, rights
+from ..privileges import Feature, Kind, Right, Role, rights
 from ..target import Target
 from .base import Transactions
 from .rights import lacks, listed
@@ -37,22 +38,29 @@ class Permissions(Transactions):
             for statement in statements:
                 target.execute(_escaped(statement), {})
             if lacking := lacks(target, wanted, grantee=name):
+                owned = "schema" if any(row["kind"] == Kind.SCHEMA for row in lacking) else "tables"
                 raise NotPermitted(
                     f"nothing was granted: the present role cannot grant {listed(lacking)} to {name!r}; run it as the owner "
-                    "of the tables"
+                    f"of the {owned}"
                 )
             return statements
 
         return self._run(work)
 
+    def ensure_roles(self) -> None:
+        """Raise UnsupportedDatabase where the database has no roles. Nothing is asked of it."""
+        if not self.dialect.statements.rights:
+            raise UnsupportedDatabase("SQLite has no roles: who may write the file may do everything")
+
     def _grants(
         self, target: Target, role: Role, name: str, features: Collection[Feature]
     ) -> tuple[list[str], tuple[Right, ...]]:
-        if not target.dialect.statements.rights:
-            raise UnsupportedDatabase("SQLite has no roles: who may write the file may do everything")
+        self.ensure_roles()
         if features and role is not Role.PRODUCER:
+            options = " ".join(f"--with {feature}" for feature in sorted(features))
             raise InvalidArgument(
-                "only a producer has features: a worker, viewer or operator has all of its rights anyway"
+                f"only a producer has {options}; a {role} that enqueues too is granted both: outboxq grants --role producer "
+                f"{options} {shlex.quote(name)}"
             )
         if not name or "\0" in name:
             raise InvalidArgument("the name of a database role is text")

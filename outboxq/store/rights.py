@@ -96,8 +96,9 @@ def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()
         )
     who, schema = lacking[0]["role"], lacking[0]["schema"]
     options = "".join(f" --with {feature}" for feature in sorted(features))
+    needer = f"{'an' if role is Role.OPERATOR else 'a'} {role}"
     return NotPermitted(
-        f"the database role {who!r} may not {listed(lacking)} in the schema {schema!r}, which a {role} needs; let the owner of the "
+        f"the database role {who!r} lacks {listed(lacking)} in the schema {schema!r}, which {needer} needs; let the owner of the "
         f"tables run: outboxq grants --role {role}{options} {shlex.quote(who)} --apply"
     )
 
@@ -109,4 +110,4 @@ def listed(lacking: list[Row]) -> str:
 
 
 def _named(row: Row) -> str:
-    return f"{row['privilege']} the schema" if row["kind"] == Kind.SCHEMA else f"{row['privilege']} {row['name']}"
+    return f"{row['privilege']} on {'the schema' if row['kind'] == Kind.SCHEMA else row['name']}"

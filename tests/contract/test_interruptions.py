@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from outboxq import EventType, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus, interruptions
 from outboxq.model import INTERRUPTED, Claim, Outcome
@@ -30,6 +31,14 @@ CREATED, CLAIMED, RELEASED, COMPLETED, FAILED = (
 )
 KILL = "SELECT pg_terminate_backend(pg_backend_pid())"
 DEADLOCK = "DO $$ BEGIN RAISE 'deadlock detected' USING ERRCODE = '40P01'; END $$"
+
+
+class Base(DeclarativeBase): ...
+
+
+class Effect(Base):
+    __tablename__ = "effects"
+    note: Mapped[str] = mapped_column(primary_key=True)
 
 
 @pytest.fixture
@@ -194,6 +203,28 @@ def test_an_error_at_the_commit_gives_the_task_back_without_an_attempt(outbox, r
     run()
     assert types(outbox, handle) == [CREATED, *[CLAIMED, RELEASED] * 2, CLAIMED, COMPLETED]
     assert notes(database) == ["effect"]
+
+
+FLUSHING = {
+    "before the handler returns": lambda session: session.flush(),
+    "after the handler has returned": lambda session: None,
+}
+
+
+@on_postgresql
+@pytest.mark.parametrize("state", ["55P03", "57014"])
+@pytest.mark.parametrize("flush", FLUSHING.values(), ids=FLUSHING)
+def test_a_lock_that_a_flush_waits_for_in_vain_is_a_failure_whoever_flushes(outbox, run, flush, state):
+    @outbox.task(name="flushing", transactional=True, retry=ONCE)
+    def flushing(ctx: TaskContext) -> None:
+        error = f"DO $$ BEGIN RAISE 'canceling statement due to timeout' USING ERRCODE = '{state}'; END $$"
+        ctx.session.add(Effect(note="late"))
+        event.listen(ctx.session, "before_flush", lambda session, *_: session.execute(text(error)))
+        flush(ctx.session)
+
+    handle = flushing.using(outbox).enqueue()
+    run()
+    assert types(outbox, handle) == [CREATED, CLAIMED, FAILED]
 
 
 def test_the_sixth_interruption_in_a_row_is_an_attempt_that_failed(outbox, run, database, monkeypatch, caplog):

@@ -28,6 +28,7 @@ from outboxq import (
     TaskStatus,
     configure_sqlite,
 )
+from outboxq.errors import NotPermitted
 from outboxq.failpoints import Failpoint
 from outboxq.maintenance import Presence
 from outboxq.model import SUSPECT
@@ -266,7 +267,7 @@ def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(o
     """A process that is signalled every few milliseconds may not end between the first release and its COMMIT."""
     gate, found = threading.Event(), []
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
-    monkeypatch.setattr("outboxq.worker._end_process_after", lambda _: None)
+    monkeypatch.setattr("outboxq.worker.end_process_after", lambda _: None)
     monkeypatch.setattr("outboxq.worker.os._exit", lambda _: found.append(outbox.store.get(handle.id).status))
     worker = work()
     until(lambda: worker.running == 1)
@@ -293,6 +294,24 @@ def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_lock
     gate.set()
     assert exits == [1]
     assert outbox.store.get(handle.id).status is TaskStatus.READY
+
+
+def test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first(outbox, exits):
+    """The process lives on for a moment after its tasks are given back, in which a handler may see that and return."""
+    workers = []
+
+    @outbox.task(name="attentive")
+    def attentive(ctx: TaskContext) -> None:
+        workers[0].request_stop()
+        stopping = threading.Thread(target=workers[0].stop_at_once)
+        stopping.start()
+        until(lambda: ctx.lost)
+        stopping.join()
+
+    attentive.using(outbox).enqueue()
+    worker = outbox.worker(notifications=False, recover_every=60)
+    workers.append(worker)
+    assert worker.run() == 1
 
 
 def test_a_handler_may_stop_its_own_worker(outbox, work):
@@ -818,6 +837,23 @@ def test_a_forked_child_may_have_a_worker_of_its_own(database):
 
 
 # What it survives.
+
+
+def test_a_worker_whose_role_loses_a_right_says_so_until_it_has_it_again(outbox, work, monkeypatch):
+    real, allowed = Store.claim_ready_task, threading.Event()
+
+    def claim(*args, **kwargs):
+        if not allowed.is_set():
+            raise NotPermitted("the role 'mailer' lacks UPDATE on task_outbox")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(Store, "claim_ready_task", claim)
+    worker = work()
+    until(lambda: not worker.is_healthy)
+    assert worker.health.error == "the role 'mailer' lacks UPDATE on task_outbox"
+    allowed.set()
+    until(lambda: worker.is_healthy)
+    assert worker.health.error is None or "lacks" not in worker.health.error
 
 
 def test_a_claim_that_fails_is_logged_and_starts_nothing(outbox, work, monkeypatch, caplog):

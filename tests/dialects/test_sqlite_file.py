@@ -123,6 +123,7 @@ def test_a_worker_whose_file_is_gone_ends_with_a_sentence(file, outboxes, caplog
     assert f"the SQLite file {file} was " in why
     assert "while it was open" in why
     assert f"stopping: {why}" in caplog.text
+    assert happens is restore or engine is plain or not file.exists()  # nobody has made an empty one
 
 
 @pytest.mark.parametrize("engine", [own, configured])
@@ -139,8 +140,9 @@ def test_what_is_enqueued_after_a_restore_is_in_the_file_that_is_there(file, out
     assert tasks_in(file) == 1
 
 
-def test_nothing_is_enqueued_into_a_file_that_was_deleted_and_no_empty_one_is_made(file, outboxes):
-    outbox = outboxes(own(file))
+@pytest.mark.parametrize("engine", [own, configured])
+def test_nothing_is_enqueued_into_a_file_that_was_deleted_and_no_empty_one_is_made(file, outboxes, engine):
+    outbox = outboxes(engine(file))
 
     @outbox.task(name="tests.work")
     def work() -> None: ...

@@ -400,6 +400,28 @@ def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgr
     listener.close()
 
 
+def test_a_connection_that_is_to_speak_and_stalls_is_given_up(postgresql, proxy):
+    """The network stalls just after it was made; nobody else would end the wait for its answer."""
+    spoken = []
+
+    def speak():
+        spoken.append(psycopg.connect(plain(proxy.url if not spoken else postgresql.url)))
+        if len(spoken) == 1:
+            proxy.pause()
+        return spoken[-1]
+
+    def connect():
+        return psycopg.connect(plain(postgresql.url))
+
+    listener = Listener(connect, SPOKEN, speak=speak, heard=lambda _: None, changed=lambda: None, patience=0.5)
+    listener.start()
+    try:
+        until(lambda: listener.health.listening, seconds=PROMPTLY)
+    finally:
+        proxy.resume()
+        listener.close()
+
+
 # The end (59)
 
 

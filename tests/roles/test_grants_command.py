@@ -110,7 +110,7 @@ def test_a_producers_features_are_granted_with_it(made):
     name = made.role()
     said = outboxq("grants", "--role", "producer", "--with", "replace", "--with", "emit", name, "--url", made.url)
     assert len(said.stdout.splitlines()) == len(rights(Role.PRODUCER, set(Feature)))
-    with pytest.raises(InvalidArgument, match="only a producer has features"):
+    with pytest.raises(InvalidArgument, match="only a producer has --with emit"):
         Permissions(made.store().bound_engine).grants(Role.WORKER, name, [Feature.EMIT])
 
 
@@ -149,6 +149,34 @@ def test_a_role_that_is_not_there_is_told_in_a_sentence(made):
     assert done.exit_code == 1
     assert "there is no database role 'nobody_here'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_role_that_may_not_look_is_told_who_grants(made):
+    weak = made.role()
+    done = outboxq("grants", "--role", "worker", "mailer", "--url", made.url_of(weak))
+    assert done.exit_code == 77
+    assert done.stderr.endswith("run it as the owner of the tables\n")
+    assert "--role viewer" not in done.stderr
+
+
+def test_a_migrators_rights_are_granted_by_the_owner_of_the_schema(made):
+    weak, name = made.role(), made.role()
+    done = outboxq("grants", "--role", "migrator", "--apply", name, "--url", made.url_of(weak))
+    assert done.exit_code == 77
+    assert done.stderr.endswith("run it as the owner of the schema\n")
+
+
+def test_what_a_producer_does_besides_is_granted_to_a_worker_as_a_producer(made):
+    done = outboxq("grants", "--role", "worker", "--with", "emit", "mailer", "--url", made.url)
+    assert done.exit_code == 1
+    assert "is granted both: outboxq grants --role producer --with emit mailer" in done.stderr
+
+
+def test_no_sqlite_file_is_made_to_say_that_it_has_no_roles(tmp_path):
+    done = outboxq("grants", "--role", "worker", "me", "--url", f"sqlite:///{tmp_path}/new.db")
+    assert done.exit_code == 1
+    assert "SQLite has no roles" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_sqlite_has_no_roles(sqlite):
@@ -211,7 +239,7 @@ def test_who_may_not_enqueue_is_told_what_is_lacking_alone(made):
     made.run(f"REVOKE INSERT ON task_outbox FROM {name}")
     with pytest.raises(NotPermitted) as told:
         made.store(name).enqueue(new())
-    assert f"the database role '{name}' may not INSERT task_outbox in the schema 'public'" in str(told.value)
+    assert f"the database role '{name}' lacks INSERT on task_outbox in the schema 'public'" in str(told.value)
     with made.host_engine(name).begin() as connection, pytest.raises(NotPermitted):
         made.store(name).enqueue(new(), using=connection)
 
@@ -252,7 +280,7 @@ def test_a_worker_without_rights_does_not_start(made):
         outbox.worker().start()
     Permissions(made.store().bound_engine).grant(Role.WORKER, name)
     made.run(f"REVOKE DELETE ON task_leases FROM {name}")
-    with pytest.raises(NotPermitted, match="DELETE task_leases"):
+    with pytest.raises(NotPermitted, match="DELETE on task_leases"):
         outbox.worker().start()
 
 
@@ -279,7 +307,7 @@ def test_a_worker_whose_right_is_taken_away_says_which(made):
     reserved = store.reserved(threading.Event())
     made.engines.append(reserved.bound_engine)
     made.store().enqueue(new())
-    with pytest.raises(NotPermitted, match="may not UPDATE task_executions .*--role worker"):
+    with pytest.raises(NotPermitted, match="lacks UPDATE on task_executions .*--role worker"):
         reserved.claim_ready_task(1, worker_id=uuid4())
 
 

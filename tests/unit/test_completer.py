@@ -11,7 +11,7 @@ import pytest
 
 from outboxq.completer import Completer
 from outboxq.context import TaskContext
-from outboxq.errors import OutcomesRefused
+from outboxq.errors import FileUnusable, OutcomesRefused
 from outboxq.failpoints import Failpoint, unarmed
 from outboxq.maintenance import Leases
 from outboxq.model import Claim, EventType, Outcome
@@ -41,6 +41,10 @@ class FakeStore:
         self.unlocked = []
         self.locked = set()
         self.answer = lambda _outcomes: frozenset()
+
+    @staticmethod
+    def unusable(error):
+        return error if isinstance(error, FileUnusable) else None
 
     @staticmethod
     def may_pass(error):
@@ -353,6 +357,18 @@ def test_a_database_that_refuses_all_outcomes_ends_the_worker(store, leases, die
     completer.join(60)
     assert [type(error) for error in died] == [OutcomesRefused]
     assert "permission denied for table execution_events" in str(died[0])
+
+
+def test_a_file_that_is_gone_ends_the_worker_by_its_own_sentence_at_once(store, leases, died):
+    def answer(_outcomes):
+        raise FileUnusable("the SQLite file shop.db was deleted while it was open")
+
+    store.answer = answer
+    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer.put(outcome(leases))
+    completer.start()
+    completer.join(60)
+    assert [str(error) for error in died] == ["the SQLite file shop.db was deleted while it was open"]
 
 
 def test_refusals_in_between_do_not(completer, store, leases, died):

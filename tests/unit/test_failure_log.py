@@ -114,6 +114,39 @@ def test_what_comes_and_goes_is_two_lines_a_minute(failing, clock, caplog):
     assert len(lines(caplog)) == 10
 
 
+def test_no_failure_is_counted_twice(failing, clock, caplog):
+    """What the line about the end has counted, the next one leaves out."""
+    for _ in range(6):
+        failing.failed("claiming failed", lost())
+    failing.worked("claiming works again")
+    clock[0] += 61
+    failing.failed("claiming failed", lost())
+    assert lines(caplog)[1:] == [
+        "claiming works again; it had failed 6 times in 0.0 s",
+        "claiming failed: OperationalError: server closed the connection",
+    ]
+
+
+def test_a_failure_that_no_line_has_told_of_is_counted_by_the_next_one(failing, clock, caplog):
+    for error in (lost(), full()):
+        failing.failed("claiming failed", error)
+        failing.worked("claiming works again")
+    failing.failed("claiming failed", full())
+    failing.worked("claiming works again")
+    clock[0] += 30
+    failing.failed("claiming failed", lost())
+    failing.worked("claiming works again")
+    clock[0] += 31
+    failing.failed("claiming failed", lost())
+    failing.worked("claiming works again")
+    failing.failed("claiming failed", full())
+    assert [line[:60] for line in lines(caplog)[4:]] == [
+        "claiming failed (1 more since this was last said): Operation",
+        "claiming works again; it had failed once in 0.0 s",
+        "claiming failed (1 more since this was last said): DiskFull ",
+    ]
+
+
 def test_what_never_failed_says_nothing(failing, caplog):
     failing.worked("claiming works again")
     assert lines(caplog) == []

@@ -5,9 +5,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager, redirect_stderr
 from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
 
 from outboxq.cli import live
 from outboxq.cli.live import LiveHandler, watching
@@ -98,6 +104,30 @@ def test_an_application_that_has_set_up_logging_keeps_what_it_has():
         configure("DEBUG", LogFormat.JSON)
         assert root.handlers == [mine]
         assert root.level == logging.ERROR
+
+
+OTHERS = """
+import os, sys
+
+from outboxq.cli.logs import open_closed_streams
+
+if sys.argv[1:] == ["taken"]:
+    other = os.open("other", os.O_CREAT | os.O_RDWR)
+    assert other == 2
+open_closed_streams()
+print("for the log", file=sys.stderr, flush=True)
+print(os.path.samestat(os.fstat(2), os.stat("other" if sys.argv[1:] else os.devnull)))
+"""
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_the_number_of_a_closed_stderr_is_reserved_unless_somebody_has_taken_it(tmp_path, taken):
+    """A framework loads the application first, whose first connection has number 2 then: no log may be written into it."""
+    command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-c", OTHERS, *(["taken"] if taken else [])]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "True\n"
+    assert not taken or (tmp_path / "other").read_text() == ""
 
 
 # -- the line ---------------------------------------------------------------------------------------------------------

@@ -227,13 +227,13 @@ def test_a_burst_is_over_when_all_processes_are_done(supervise):
     assert len(begun()) == 4
 
 
-@pytest.mark.parametrize("code", [2, 4])
+@pytest.mark.parametrize("code", [2, 4, 77])
 def test_one_that_can_never_start_ends_all(supervise, caplog, code):
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", processes=3) == code
     assert f"ended with exit code {code}; it cannot start, so all stop" in caplog.text
 
 
-@pytest.mark.parametrize("code", [2, 4])
+@pytest.mark.parametrize("code", [2, 4, 77])
 def test_a_successor_that_cannot_start_stops_nobody_and_is_seen_in_the_exit_code(supervise, caplog, code):
     """The first three work; the first of them is done, and none that comes after can start."""
 
@@ -262,6 +262,25 @@ def test_one_that_can_start_again_is_not_held_against_the_fleet(supervise, monke
         tell()
 
     script = f"mkdir one && exit 0; mkdir two && exit 4; mkdir three && exit 4; {UNTIL_TOLD}"
+    assert supervise(script, meanwhile, processes=1, recycles=True) == 0
+
+
+def test_a_file_that_a_successor_would_destroy_ends_all_whenever_it_is_met(supervise):
+    script = f"mkdir one && exit 1; mkdir two && exit 66; {UNTIL_TOLD}"
+    assert supervise(script, processes=1) == 66
+    assert len(begun()) == 2
+
+
+def test_one_that_is_told_to_stop_after_twice_the_time_of_its_refusal_has_started(supervise):
+    """It need not live for the ten seconds after which a process is replaced at once."""
+
+    def meanwhile(one):
+        (child,) = one._children
+        until(lambda: len(begun()) == 3)
+        until(lambda: child.process is not None and child.lived > 2 * child.refusal)
+        tell()
+
+    script = f"mkdir one && exit 0; mkdir two && exit 4; {UNTIL_TOLD}"
     assert supervise(script, meanwhile, processes=1, recycles=True) == 0
 
 
@@ -294,7 +313,7 @@ def test_a_burst_does_without_one_that_cannot_start_any_more(supervise, caplog):
     assert "cannot start any more, the others go on" in caplog.text
 
 
-@pytest.mark.parametrize("code", [2, 4])
+@pytest.mark.parametrize("code", [2, 4, 77])
 def test_one_that_has_lived_is_replaced_whatever_its_code(supervise, monkeypatch, code):
     monkeypatch.setattr(supervisor, "SETTLED", 0.0)
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
@@ -516,7 +535,7 @@ def test_what_broke_after_a_reload_waits_for_the_next_one(supervise, caplog, cod
     assert supervise(script, meanwhile, processes=1, reloads=True) == 0
 
 
-@pytest.mark.parametrize("code", [2, 4, 69])
+@pytest.mark.parametrize("code", [2, 4, 69, 77])
 def test_what_cannot_even_start_once_ends_a_reloading_supervisor(supervise, code):
     assert supervise(f"exit {code}", processes=1, reloads=True) == code
 

@@ -468,3 +468,16 @@ def test_a_module_that_is_imported_again_after_its_import_failed_declares_its_ta
 def test_two_functions_of_one_name_in_one_module_are_two_tasks_of_one_name():
     with pytest.raises(ConfigurationError, match="two tasks are called 'shop.tasks.send'"):
         run_module(Outbox(), MODULE + MODULE)
+
+
+@pytest.mark.parametrize("option", ["max_attempts", "max_retries", "retry", "queue", "priority"])
+def test_an_emit_says_which_options_are_those_of_the_tasks_that_subscribe(option):
+    with pytest.raises(
+        InvalidCall, match=rf"^emit\(\) has no option '{option}'; write .*= of each @outbox.task that subsc"
+    ):
+        Outbox().emit("order.placed", {}, **{option: 1})
+
+
+def test_an_emit_knows_none_of_its_own_variables_as_options():
+    with pytest.raises(InvalidCall, match=r"^emit\(\) has no option 'event'; its options are using, delay, "):
+        Outbox().emit("order.placed", {}, event=1)

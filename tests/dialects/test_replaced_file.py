@@ -1,0 +1,158 @@
+"""An SQLite file that is replaced beside its old log stays as it is: whoever had the old one open does not touch the new one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import NullPool, create_engine
+
+from outboxq import Outbox, configure_sqlite
+from outboxq.engine import make_engine
+from outboxq.errors import FileUnusable
+from tests.waiting import until
+
+APPLICATION = """
+import os, sys
+
+from outboxq import Outbox
+
+outbox = Outbox("sqlite:///shop.db")
+
+
+@outbox.task(name="tests.note")
+def note(text: str) -> None: ...
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        try:
+            note.using(outbox).enqueue(line * 100)
+            print("enqueued", flush=True)
+        except Exception as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OUTBOXQ")]:
+        monkeypatch.delenv(name)
+    Path("app.py").write_text(APPLICATION)
+    return tmp_path
+
+
+@pytest.fixture
+def file(migrated_sqlite, tmp_path):
+    return Path(shutil.copy(migrated_sqlite, tmp_path / "shop.db"))
+
+
+@contextmanager
+def process(*arguments):
+    """Python with these arguments, which writes its errors to `log`; it does not outlive the block."""
+    with Path("log").open("w") as log:
+        one = subprocess.Popen(
+            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            yield one
+        finally:
+            one.kill()
+            one.communicate()
+
+
+def enqueue(producer, text):
+    producer.stdin.write(f"{text}\n")
+    producer.stdin.flush()
+    return producer.stdout.readline().strip()
+
+
+def tasks(file):
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute("SELECT count(*) FROM task_executions").fetchone()[0]
+
+
+def put_a_copy_in_place(file):
+    """As somebody does who has not read how; returns what the copy is."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("VACUUM INTO 'copy.db'")
+    copy = Path("copy.db").read_bytes()
+    Path("copy.db").rename(file)
+    return copy
+
+
+def is_intact(file, copy):
+    """Whether nobody has written to it, and SQLite finds nothing wrong once the old log is gone."""
+    assert file.read_bytes() == copy
+    for part in ("-wal", "-shm"):
+        file.with_name(f"{file.name}{part}").unlink(missing_ok=True)
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, processes):
+    """No process is started in a worker's place, for that would know nothing of the old file."""
+    with process("app.py") as producer:
+        assert enqueue(producer, "before") == "enqueued"
+    with process("-m", "outboxq", "worker", "app:outbox", "--poll", "50ms", "--processes", processes) as worker:
+        with closing(sqlite3.connect(file)) as connection:
+            until(lambda: connection.execute("SELECT count(completed_at) FROM task_executions").fetchone() == (1,))
+        copy = put_a_copy_in_place(file)
+        assert worker.wait(60) == 66
+    assert "put the copy in place again, and start" in Path("log").read_text()
+    assert is_intact(file, copy)
+    assert tasks(file) == 1
+
+
+def test_a_copy_that_is_put_in_place_under_a_producer_stays_whole_and_takes_tasks_once_the_log_is_gone(file):
+    with process("app.py") as producer:
+        for text in ("a", "b", "c"):
+            assert enqueue(producer, text) == "enqueued"
+        copy = put_a_copy_in_place(file)
+        for _ in range(3):
+            said = enqueue(producer, "d")
+            assert said.startswith(f"FileUnusable: the SQLite file {file} was replaced while it was open")
+        assert is_intact(file, copy)
+        assert enqueue(producer, "e") == "enqueued"
+        assert tasks(file) == 4
+
+
+def own(file):
+    return make_engine(f"sqlite:///{file}")
+
+
+def configured(file):
+    return configure_sqlite(create_engine(f"sqlite:///{file}"))
+
+
+def unpooled(file):
+    return configure_sqlite(create_engine(f"sqlite:///{file}", poolclass=NullPool))
+
+
+@pytest.mark.parametrize("engine", [own, configured, unpooled])
+def test_a_new_connection_refuses_a_file_beside_the_log_of_another(file, engine):
+    """Also one that the pool has just made: here the log is somebody else's, who has the old file open all the time."""
+    engine = engine(file)
+    outbox = Outbox(engine)
+    note = outbox.task(name="tests.note")(lambda: None)
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("SELECT count(*) FROM task_executions").fetchone()
+        note.using(outbox).enqueue()
+        copy = put_a_copy_in_place(file)
+        for _ in range(2):
+            with pytest.raises(
+                FileUnusable, match="delete .*shop.db-wal and .*shop.db-shm, put the copy in place again"
+            ):
+                note.using(outbox).enqueue()
+    assert is_intact(file, copy)
+    note.using(outbox).enqueue()
+    engine.dispose()
+    assert tasks(file) == 2

@@ -1,0 +1,65 @@
+"""The claim loop goes on through any number of failures."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from outboxq import claimer
+from outboxq.claimer import Claimer
+from outboxq.failpoints import unarmed
+
+
+class AwayStore:
+    """A database that is away for so many claims, and for the last of them tells the worker to stop."""
+
+    def __init__(self, times, stopping):
+        self.left, self.stopping = times, stopping
+
+    def claim_ready_task(self, *_arguments, **_options):
+        self.left -= 1
+        if not self.left:
+            self.stopping.set()
+        raise ConnectionError("the database is away")
+
+    def unusable(self, _error):
+        return None
+
+
+class Idle:
+    """A crew, and a completer, with nothing to do."""
+
+    size = 1
+    ahead = in_flight = handled = 0
+    lying = adapts = False
+    writes = threading.Event()
+    writes.set()
+
+    def wait_until_at_most(self, *_arguments):
+        return True
+
+
+def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
+    """The pause doubles with each failure, and 2 to the power of 1024 is more than a float holds."""
+    monkeypatch.setattr(claimer, "_LONGEST_PAUSE", 0.00001)
+    stopping, deaths = threading.Event(), []
+    store = AwayStore(1100, stopping)
+    one = Claimer(
+        store,
+        {},
+        worker_id=None,
+        queues=None,
+        crew=Idle(),
+        leases=None,
+        completer=Idle(),
+        distributor=None,
+        stopping=stopping,
+        finished=lambda: None,
+        died=deaths.append,
+        reach=unarmed,
+        unknown=None,
+    )
+    with suppress(OverflowError):
+        one.run()
+    assert deaths == []
+    assert store.left == 0

@@ -1,0 +1,56 @@
+"""A worker that has said that it is gone does not come back into the list."""
+
+from __future__ import annotations
+
+import threading
+from uuid import uuid4
+
+from outboxq.maintenance import Presence
+from tests.waiting import until
+
+
+class Listed:
+    """A list of workers that has not seen this one before; who registers waits for `going_on`."""
+
+    def __init__(self):
+        self.workers, self.registering, self.going_on = set(), threading.Event(), threading.Event()
+
+    def seen(self, worker_id, *, unknown_tasks):
+        return False
+
+    def register(self, worker_id, *, unknown_tasks):
+        self.registering.set()
+        self.going_on.wait(60)
+        self.workers.add(worker_id)
+
+    def unregister(self, worker_id):
+        self.workers.discard(worker_id)
+
+
+def presence(store):
+    return Presence(store, uuid4(), met=lambda: ())
+
+
+def test_a_worker_that_has_ended_is_not_registered_anew():
+    store = Listed()
+    store.going_on.set()
+    one = presence(store)
+    one.run_once()
+    assert len(store.workers) == 1
+    one.end()
+    one.run_once()
+    assert store.workers == set()
+
+
+def test_a_worker_that_ends_while_another_thread_registers_it_is_gone():
+    store = Listed()
+    one = presence(store)
+    registering = threading.Thread(target=one.run_once)
+    registering.start()
+    until(store.registering.is_set)
+    ending = threading.Thread(target=one.end)
+    ending.start()
+    store.going_on.set()
+    registering.join(60)
+    ending.join(60)
+    assert store.workers == set()
