@@ -15,7 +15,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq.dialects import dialect_for
 from outboxq.engine import make_engine
-from outboxq.migrations import LOCK, VERSION_TABLE, ours
+from outboxq.migrations import LOCK, VERSION_TABLE, begin_on, ours
 from outboxq.tables import metadata
 
 config = context.config
@@ -98,6 +98,6 @@ else:
         fileConfig(config.config_file_name, disable_existing_loggers=False)
     engine = make_engine(database_url())
     with engine.connect() as own, own.begin():
-        own.exec_driver_sql("BEGIN IMMEDIATE" if own.dialect.name == "sqlite" else "BEGIN")
+        begin_on(own)
         run_on(own)
     engine.dispose()

@@ -125,7 +125,7 @@ def partition(
         raise InvalidArgument(f"every must be one of {', '.join(Every)}, not {every!r}")
     if type(ahead) is not int or ahead < 1:
         raise InvalidArgument(f"ahead must be a whole number of at least 1, not {ahead!r}")
-    with _connected(database, Begin.WRITE) as connection:
+    with _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
         if (partitioning := dialect.partitioning) is None:
             raise UnsupportedDatabase("only PostgreSQL divides tables into partitions; SQLite prunes row by row")
@@ -181,7 +181,7 @@ def _migrating(
 ) -> Iterator[tuple[Connection, tuple[str | None, str | None]]]:
     """Yield the connection on which nobody else migrates, and what `_found` says there."""
     check_schema_name(schema)
-    with _ONE_AT_A_TIME, _connected(database, Begin.WRITE) as connection:
+    with _ONE_AT_A_TIME, _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
         dialect.ensure_readable(connection.connection.driver_connection)
         if not dialect.one_writer:
@@ -219,7 +219,7 @@ def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
 @contextmanager
 def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Iterator[Connection]:
     if isinstance(database, Connection):
-        if begin is Begin.WRITE:
+        if begin is Begin.MIGRATION:
             _check_transaction(database)
         yield database
         return
@@ -229,16 +229,26 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
         with engine.connect().execution_options(**options) as connection, connection.begin():
             if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                 connection.exec_driver_sql("ROLLBACK")
-            text = dialect_for(connection.dialect.name).begin[begin]
-            connection.exec_driver_sql(text.partition(";")[0])  # without the limits: a migration may take its time
+            begin_on(connection, begin)
             yield connection
     finally:
         if engine is not database:
             engine.dispose()
 
 
+def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
+    """Begin a transaction of our own on a connection that is in none."""
+    for text in dialect_for(connection.dialect.name).begin[begin].split("; "):  # each may be prepared
+        connection.exec_driver_sql(text)
+
+
 def _check_transaction(connection: Connection) -> None:
-    """Drivers that cannot be a task's target, as asyncpg's inside run_sync(), begin as SQLAlchemy does."""
+    """Raise InvalidTarget where the migration could not run, or could not be taken back."""
+    if connection.dialect.driver == "asyncpg":
+        raise InvalidTarget(
+            "outboxq's tables cannot be made through asyncpg, which reads the migrations' SQL otherwise; pass the URL, an Engine "
+            "or a Connection of psycopg: postgresql+psycopg://…"
+        )
     raw: Any = connection.connection.dbapi_connection
     if isinstance(raw, sqlite3.Connection) or is_psycopg(raw):
         try:

@@ -40,6 +40,8 @@ class Begin(StrEnum):
     """One statement that writes new rows only, and needs none of our settings: a transaction by itself."""
     HANDLER = "handler"
     """Of a transactional task: the user's statements, under the user's own settings."""
+    MIGRATION = "migration"
+    """Makes and changes our tables, and takes its time."""
 
 
 class Dialect(ABC):

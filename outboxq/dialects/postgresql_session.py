@@ -33,6 +33,8 @@ _UNICODE: Final = {"client_encoding": "utf8"}
 
 # A handler may take as long as its own timeout says, and ours would fail with a connection that was closed over a pause.
 _PATIENT: Final = "idle_in_transaction_session_timeout = 0"
+# A look at whole tables, or a migration, takes as long as they are large, whatever a role allows its statements.
+_UNHURRIED: Final = "statement_timeout = 0"
 # psycopg reads times in ISO only, and our patterns have backslashes that are no escapes.
 _READABLE: Final = (_PATIENT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # READ COMMITTED and short timeouts whatever the engine's or the role's defaults are.
@@ -68,10 +70,13 @@ BEGIN: Final[Mapping[Begin, str]] = {
     Begin.SINGLE: _said(_WRITE, "SET LOCAL", *_WRITES),
     Begin.INSERT: "",
     Begin.READ: _said("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", *_READS),
-    Begin.SNAPSHOT: _said("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off", *_READABLE),
+    Begin.SNAPSHOT: _said(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off", _UNHURRIED, *_READABLE
+    ),
     Begin.ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.SINGLE_ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.HANDLER: _said(_WRITE, "SET LOCAL", f"{_MARK} = on", _PATIENT),
+    Begin.MIGRATION: _said(_WRITE, "SET LOCAL", _UNHURRIED, *_READABLE),
 }
 """On a connection of which nothing is known."""
 # Times come back in UTC, which psycopg reads in half the time of any other zone.

@@ -198,6 +198,7 @@ class SqliteDialect(Dialect):
         Begin.SINGLE_ASYNCHRONOUS: "BEGIN IMMEDIATE",
         Begin.INSERT: "BEGIN IMMEDIATE",
         Begin.HANDLER: "BEGIN IMMEDIATE",
+        Begin.MIGRATION: "BEGIN IMMEDIATE",
     }
     reads_before_writing = True
     one_writer = True

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from ..column_types import Instant
-from ..model import EventType, TaskStatus
+from ..model import LONGEST, EventType, TaskStatus
 from ..tables import task_executions, task_leases
 from . import follow
 from .claim import limit
@@ -75,8 +75,11 @@ def expired(g: Grammar) -> Select[Any]:
 
 def outlasting(g: Grammar) -> Select[Any]:
     """Return the leases that end later than any heartbeat of now could make them: the clock was set back since."""
-    lease = task_leases.c
-    at_most = g.later(g.now, task_executions.c.lease_seconds + literal_column("1.0", Double))
+    lease, seconds = task_leases.c, task_executions.c.lease_seconds
+    most = literal_column(f"{LONGEST.total_seconds()}", Double)
+    # One that got past the CHECKs would be no time to add, for any database.
+    bounded = case((seconds.between(literal_column("0.0", Double), most), seconds), else_=most)
+    at_most = g.later(g.now, bounded + literal_column("1.0", Double))
     return (
         select(*_SEEN)
         .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)

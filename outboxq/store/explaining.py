@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from ..column_types import UnreadableInstant
 from ..dialects import Begin, Row
 from ..errors import TaskNotFound
-from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from ..statements.explaining import MOST
 from ..target import Target
 from .base import Transactions, identifier
@@ -132,6 +133,8 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     ends, worker_id = task.lease_expires_at, task.worker_id
     if ends is None or worker_id is None:
         return _inconsistent("it is Running without a lease")
+    if isinstance(ends, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds():
+        return _inconsistent(f"its lease of {task.lease_seconds} seconds ends at {ends}")
     found = worker(target, worker_id)
     name = f"worker {worker_id}" if found is None else f"worker {found.label}"
     left = f"its lease ends in {_span(ends - now)}"

@@ -107,6 +107,6 @@ def _found(meanings: Mapping[str, str], rows: Sequence[Row]) -> list[Violation]:
 
 
 def _unanswered(name: str, error: Exception) -> Violation:
-    cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+    cause = str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
     meaning = f"this could not be checked, since the database cannot read a row: {cause}"
     return Violation(name=name, meaning=meaning, count=1, examples=())

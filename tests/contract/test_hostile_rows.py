@@ -192,6 +192,8 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
     key = "id" if table == EXECUTION else "task_execution_id"
     infinity = "9e999" if place.database.name == "sqlite" else "'Infinity'"
     plant(place.database, f"UPDATE {table} SET {change.format(inf=infinity)} WHERE {key} = '{hostile.hex}'")
+    frozen.outlasting_leases()
+    frozen.explain(hostile)
     clock.advance(timedelta(hours=1))
     assert {lease.id for lease in frozen.expired_leases().leases} == {hostile, *healthy}
     seen = frozen.expired_leases().leases

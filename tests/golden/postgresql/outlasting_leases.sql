@@ -4,4 +4,5 @@ WITH clock AS MATERIALIZED
       task_leases.lease_expires_at
 FROM task_leases JOIN task_executions ON task_executions.id = task_leases.task_execution_id
 WHERE task_leases.lease_expires_at > (SELECT clock.now
-FROM clock) + (task_executions.lease_seconds + 1.0) * interval '1 second'
+FROM clock) + (CASE WHEN (task_executions.lease_seconds BETWEEN 0.0 AND 3153600000.0) THEN task_executions.lease_seconds
+    ELSE 3153600000.0 END + 1.0) * interval '1 second'
