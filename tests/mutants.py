@@ -626,7 +626,7 @@ MUTANTS = (
     Mutant(
         "a successor that cannot start stops the fleet",
         "outboxq/cli/supervisor.py",
-        (("return first and code in {EXIT_USAGE", "return code in {EXIT_USAGE"),),
+        (("return first and code in _REFUSED", "return code in _REFUSED"),),
         ("tests/unit/test_supervisor.py::test_those_that_cannot_start_wait_longer_and_longer",),
     ),
     Mutant(
