@@ -883,7 +883,9 @@ MUTANTS = (
         "a worker that gave its tasks back at once ends with 0",
         "outboxq/worker.py",
         ((" and not self._abandoned else 1", " else 1"),),
-        ("tests/contract/test_worker_life.py",),
+        (
+            "tests/contract/test_worker_life.py::test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first",
+        ),
     ),
     Mutant(
         "a lock that the handler's own rows wait for in vain is an interruption",
@@ -895,13 +897,13 @@ MUTANTS = (
         "a worker is started beside the log of a file that was replaced",
         "outboxq/cli/supervisor.py",
         (("        if code == EXIT_FILE:\n            return True\n", ""),),
-        ("tests/unit/test_supervisor.py",),
+        ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_whenever_it_is_met",),
     ),
     Mutant(
         "a fleet without rights is started for ever",
         "outboxq/cli/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
-        ("tests/unit/test_supervisor.py",),
+        ("tests/unit/test_supervisor.py::test_one_that_can_never_start_ends_all",),
     ),
     Mutant(
         "a file that was put beside the log of another is opened",

@@ -32,6 +32,8 @@ LONGEST = timedelta(days=36500)
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
+EXIT_FILE = 66
+"""Of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
 EXIT_UNREACHABLE = 69
 EXIT_PERMISSION = 77
 

@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 
 from ..signals import Heard, unignored
-from .console import EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .lifeline import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")
 
-INTRODUCED = "OUTBOXQ_WORKER_INTRODUCED"
+INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
 """In the environment of a process for which another one has said where it works and on what."""
 
 SETTLED = 10.0
@@ -33,8 +33,6 @@ SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 REMINDED = 60.0
 """Seconds between two lines about processes that cannot start any more."""
-EXIT_FILE = 66
-"""The exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
 """The exit codes of a process that will not start until somebody has changed something."""
 

@@ -29,14 +29,14 @@ from ..front_end import FrontEnd
 from ..outbox import Outbox
 from ..signals import unignored
 from ..worker import Worker
-from .console import EXIT_USAGE, fail, span, speaking_plainly
+from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
 from .lifeline import Orders
 from .live import LiveHandler
 from .live import watching as watching_worker
 from .loading import load
 from .logs import LogFormat, configure, open_closed_streams
-from .supervisor import EXIT_FILE, INTRODUCED, Environment, Supervisor
+from .supervisor import INTRODUCED, Environment, Supervisor
 from .supervisor import watching as watching_files
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -391,6 +391,7 @@ class Quiet:
     """A distributor that only writes down what it is asked, and never knows of work."""
 
     health = Health(listening=False)
+    means = "hears of nothing"
 
     def __init__(self, happened):
         self._happened = happened

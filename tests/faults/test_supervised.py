@@ -53,7 +53,7 @@ class Family:
         self.may_end()
         assert self.supervisor.wait() == 0, self.supervisor.text()
         assert self.statuses() == {(TaskStatus.COMPLETED, 1)}
-        assert "at once" not in self.supervisor.text()
+        assert "told to stop at once" not in self.supervisor.text()
 
     def may_end(self):
         (self.directory / "go").touch()
@@ -167,4 +167,4 @@ def test_workers_whose_supervisor_is_killed_finish_their_tasks(family, ignores):
     one.may_end()
     until(lambda: one.statuses() == {(TaskStatus.COMPLETED, 1)})
     until(lambda: one.supervisor.text().count(" stopped") == 2)
-    assert "at once" not in one.supervisor.text()
+    assert "told to stop at once" not in one.supervisor.text()
