@@ -95,7 +95,9 @@ class TaskNotFound(OutboxqError, LookupError):
 class AmbiguousTask(OutboxqError, LookupError):
     """Several task executions have ids that begin with what was given; nothing was done to any of them."""
 
-    def __init__(self, message: str, task_ids: Sequence[UUID]) -> None:
+    def __init__(
+        self, message: str, task_ids: Sequence[UUID] = ()
+    ) -> None:  # left out by pickle, which restores them after it
         super().__init__(message)
         self.task_ids = tuple(task_ids)
         """Up to five of them, the oldest first."""
