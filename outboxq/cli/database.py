@@ -174,7 +174,8 @@ def leads_to(one: URL, other: URL) -> bool:
 
 def address(url: URL) -> tuple[object, ...]:
     """Return what tells the database of this address from others."""
-    return url.get_backend_name(), url.host, url.port, url.database, url.username
+    asked = frozenset((name, value) for name, value in url.query.items() if name in {"host", "port", "service"})
+    return url.get_backend_name(), url.host, url.port, url.database, url.username, asked
 
 
 def _one_of(context: click.Context, argument: str | None, option: str | None) -> str | None:

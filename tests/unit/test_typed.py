@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from sqlalchemy.engine import make_url
 
 from outboxq import Outbox
+from outboxq.cli.database import leads_to
 from outboxq.cli.typed import front_end, typed_as
 from outboxq.cli.worker import _find
 from outboxq.front_end import FrontEnd
@@ -93,3 +94,11 @@ def test_a_worker_on_another_database_than_its_applications_names_that_one(monke
     found = _find("shop:outbox", make_url("postgresql:///shard"))
     assert found.host.front_end.typed(["verify"]) == "outboxq verify --url postgresql:///shard --schema jobs"
     assert found.store.bound_engine.url.database == "shard"
+
+
+@pytest.mark.parametrize("name", ["host", "port", "service"])
+def test_the_server_of_an_address_may_stand_in_its_query(name):
+    """A Unix socket does: a worker of one server's application would have stayed there when it was sent to another."""
+    one, other = (make_url(f"postgresql:///shop?{name}={value}&connect_timeout=2") for value in ("5433", "5434"))
+    assert not leads_to(one, other)
+    assert leads_to(one, one.update_query_dict({"connect_timeout": "9"}))
