@@ -1,4 +1,4 @@
-"""How outboxq's commands are typed in the program at hand: `outboxq`, `flask outboxq`, `manage.py outboxq`."""
+"""The words that call outboxq's commands in the program at hand: `outboxq`, `flask outboxq`, `manage.py outboxq`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FrontEnd:
 
     program: str = "outboxq"
     worker: str | None = None
-    """What starts a worker; None: `program` followed by `worker`, and the application."""
+    """The command that starts a worker; None: `program` followed by `worker`, and the application."""
     app: str | None = None
     """The application (``module:outbox``) that a command has to be given; None: the program knows its database."""
     options: str = ""

@@ -198,7 +198,7 @@ class Worker:
             task_names=sorted(task_names),
         )
         self.introduces_itself = True
-        """It says in the log where it works, on what, and how it hears of it. False: only that it has started."""
+        """The worker says in the log where it works, on what, and how it hears of it. False: only that it has started."""
         self._claimer: Claimer | None = None  # until started
         self._starting = threading.Lock()
 

@@ -32,7 +32,7 @@ class Frame:
     store: Callable[..., Store]
     """Called while a command runs, with the values of `options` by their names."""
     options: Sequence[click.Option] = ()
-    """Of every command."""
+    """The options that every command has besides its own."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
     """Called as `store` is: the words that a command printed by another one has to be given too, ``("--database", "other")``."""
     own: Callable[[], Mapping[str, click.Command]] = dict

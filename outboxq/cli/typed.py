@@ -1,4 +1,4 @@
-"""How commands are typed where this one was: what one prints of another can be typed as it stands."""
+"""Commands as they are typed where this one was: a line that one prints of another can be typed as it stands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _known: ContextVar[FrontEnd | None] = ContextVar("outboxq_front_end", default=No
 
 @contextmanager
 def typed_as(front_end: FrontEnd) -> Iterator[None]:
-    """Within this, commands are typed so: for a program whose command line click does not see, such as manage.py."""
+    """Have commands typed so inside: for a program whose command line click does not see, such as manage.py."""
     token = _known.set(front_end)
     try:
         yield

@@ -1,4 +1,4 @@
-"""How the admin writes instants, spans and ids: every instant of a page is in the time zone that is active in Django."""
+"""Instants, spans and ids as the admin writes them: every instant of a page is in the time zone that is active in Django."""
 
 from __future__ import annotations
 
