@@ -180,4 +180,9 @@ if not TYPE_CHECKING:  # which would believe in any name
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        import datetime as dt
+
+        # freezegun takes each attribute of each module. What it made us import now would keep the frozen classes: SQLAlchemy
+        # has a table of types by class.
+        is_frozen = dt.datetime.__module__ != "datetime"
+        return sorted(globals() if is_frozen else {*globals(), *__all__})

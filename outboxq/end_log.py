@@ -1,4 +1,4 @@
-"""What a worker's log says of how each attempt ended: one line, and of a failure what was raised.
+"""The end of each attempt in a worker's log: one line, and of a failure the exception.
 
 An exception's message may hold data, and its traceback holds the message and those of the exceptions that caused it (of the
 database's: the statement with its parameters). So the line has the type and the first line of the message, which is where
@@ -76,7 +76,7 @@ def _of(bound: int | None) -> str:
 
 
 def _following(outcome: Outcome) -> str:
-    """When it runs again; nothing for one that does not, or whose delay is none."""
+    """Return when it runs again; nothing for one that does not, or whose delay is none."""
     name = "next attempt" if outcome.event_type is EventType.RETRY_SCHEDULED else "runs again"
     if outcome.available_at is not None:
         return f", {name} at {outcome.available_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -86,14 +86,14 @@ def _following(outcome: Outcome) -> str:
 
 
 def _message(outcome: Outcome) -> str:
-    """The first line of what `outcome.error` says behind the type's name."""
+    """Return the first line of the message, which `outcome.error` has behind the type's name."""
     line = _first_line(outcome.error or "")
     name, _, message = line.partition(":")
     return message.strip() if str(outcome.data.get("exception", "")).endswith(f".{name}") else line
 
 
 def _first_line(text: str) -> str:
-    """Not too long, and every character that is not to be seen written out: a message must not speak to a terminal."""
+    """Return the first line, not too long, and every character that is not to be seen written out: a message must not speak to a terminal."""
     line = text.strip().partition("\n")[0].strip()
     cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)

@@ -95,8 +95,8 @@ class TaskNotFound(OutboxqError, LookupError):
 class AmbiguousTask(OutboxqError, LookupError):
     """Several task executions have ids that begin with what was given; nothing was done to any of them."""
 
-    def __init__(self, message: str, task_ids: Sequence[UUID]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
+        super().__init__(message)  # with this alone does pickle make it again, and restores its attributes then
         self.task_ids = tuple(task_ids)
         """Up to five of them, the oldest first."""
 

@@ -1,4 +1,4 @@
-"""How outboxq's commands are typed in the program at hand: `outboxq`, `flask outboxq`, `manage.py outboxq`."""
+"""The words that call outboxq's commands in the program at hand: `outboxq`, `flask outboxq`, `manage.py outboxq`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ class FrontEnd:
 
     program: str = "outboxq"
     worker: str | None = None
-    """What starts a worker; None: `program` followed by `worker`, and the application."""
+    """The command that starts a worker; None: `program` followed by `worker`, and the application."""
     app: str | None = None
     """The application (``module:outbox``) that a command has to be given; None: the program knows its database."""
+    options: str = ""
+    """What else says the database, as a shell reads it: ``--url sqlite:///shop.db``. `program`'s own worker takes none of it."""
 
     def typed(self, command: Sequence[str]) -> str:
         """Return the line for a command given by its words, without the program's: ``("queue", "resume", "mail")``."""
@@ -23,9 +25,12 @@ class FrontEnd:
         if command[0] == "worker":
             rest = shlex.join(command[1:])
             return f"{self._worker()} {rest}".rstrip()
-        return f"{self.program} {words}" + (f" -A {shlex.quote(self.app)}" if self.app else "")
+        return f"{self.program} {words}" + (f" -A {shlex.quote(self.app)}" if self.app else "") + self._options()
+
+    def _options(self) -> str:
+        return f" {self.options}" if self.options else ""
 
     def _worker(self) -> str:
         if self.worker is not None:
-            return self.worker
+            return self.worker + self._options()
         return f"{self.program} worker {shlex.quote(self.app) if self.app else 'APP'}"

@@ -15,7 +15,7 @@ class Host:
     """A program without a framework. One for a framework overrides what it knows better."""
 
     front_end = FrontEnd()
-    """How the program's commands are typed, for the sentences that name one."""
+    """The words that call the program's commands, for the sentences that name one."""
 
     @contextmanager
     def transaction(self) -> Iterator[object | None]:

@@ -1,4 +1,4 @@
-"""What a worker says of itself when it starts: all that is asked first where a task does not run."""
+"""The first words of a worker in its log: they answer what is asked first where a task does not run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .store import Store
 log = logging.getLogger("outboxq.worker")
 
 _MOST = 10
-"""So many names are written out."""
+"""The number of names that are written out at most."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Introduction:
-    """Where a worker works, on what, and how it hears of new tasks."""
+    """The database and the tasks that a worker works on, and its way to hear of new ones."""
 
     store: Store
     queues: Sequence[str] | None

@@ -196,7 +196,7 @@ class Worker:
             store=store, hears=self._distributor.means, task_names=sorted(task_names), **works_on
         )
         self.introduces_itself = True
-        """It says in the log where it works, on what, and how it hears of it. False: only that it has started."""
+        """The worker says in the log where it works, on what, and how it hears of it. False: only that it has started."""
         self._claimer: Claimer | None = None  # until started
         self._starting = threading.Lock()
 

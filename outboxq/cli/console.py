@@ -44,14 +44,14 @@ take_key_back = click.option(
 
 
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """`--url`, `--schema`, `--app`, and APP as the last argument; they reach the command as `store`."""
+    """Add `--url`, `--schema`, `--app`, and APP as the last argument; they reach the command as `store`."""
     from .database import app_argument
 
     return database_options_after_ids(app_argument(command))
 
 
 def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
-    """The same without APP as an argument: for a command that takes any number of arguments."""
+    """Add the same but APP as an argument: for a command that takes any number of arguments."""
     from . import database
 
     @database.url_option
@@ -92,7 +92,7 @@ def on_store(command: click.Command, store: Callable[[], Store]) -> click.Comman
 
 @contextmanager
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
-    """Our errors as one sentence on stderr, each kind with its exit code; anything else keeps its traceback.
+    """Print our errors as one sentence on stderr, each kind with its exit code; anything else keeps its traceback.
 
     `upgrade` is the command that makes the tables, as it must be typed here; None: that of the group which the command is in.
     """

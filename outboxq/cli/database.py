@@ -50,7 +50,7 @@ app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
 def where_options(command: F) -> F:
-    """`--url`, `--schema`, `--app`, and APP as the last argument: what `given` wants."""
+    """Add `--url`, `--schema`, `--app`, and APP as the last argument: what `given` wants."""
     for option in (app_argument, app_option, schema_option, url_option):
         command = option(command)
     return command
@@ -58,13 +58,13 @@ def where_options(command: F) -> F:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """What a command was told of its database, after the words of its caller have beaten the environment."""
+    """The database as a command was told of it, after the words of its caller have beaten the environment."""
 
     url: str | None = None
     schema: str | None = None
     app: str | None = None
     from_environment: bool = False
-    """The address is."""
+    """The address comes from the environment."""
     schema_from_environment: bool = False
 
     @property
@@ -174,7 +174,8 @@ def leads_to(one: URL, other: URL) -> bool:
 
 def address(url: URL) -> tuple[object, ...]:
     """Return what tells the database of this address from others."""
-    return url.get_backend_name(), url.host, url.port, url.database, url.username
+    asked = frozenset((name, value) for name, value in url.query.items() if name in {"host", "port", "service"})
+    return url.get_backend_name(), url.host, url.port, url.database, url.username, asked
 
 
 def _one_of(context: click.Context, argument: str | None, option: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What an event of a task says besides its type, for people."""
+"""The details of a task's event, for people: all that it says besides its type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from ..model import ExecutionEvent
 
 _NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""Those that are told with their names; the error has a column of its own."""
+"""The details that are told with their names; the error has a column of its own."""
 
 
 def details(event: ExecutionEvent) -> str:

@@ -5,6 +5,7 @@ They are found when they are asked for: a command that `outboxq` gets is there a
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -31,7 +32,9 @@ class Frame:
     store: Callable[..., Store]
     """Called while a command runs, with the values of `options` by their names."""
     options: Sequence[click.Option] = ()
-    """Of every command."""
+    """The options that every command has besides its own."""
+    again: Callable[..., Sequence[str]] = lambda **_values: ()
+    """Called as `store` is: the words that a command printed by another one has to be given too, ``("--database", "other")``."""
     own: Callable[[], Mapping[str, click.Command]] = dict
     """Commands that the framework has in the place of ours."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +96,8 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
         chosen = {str(one.name): given.pop(str(one.name)) for one in frame.options if one.expose_value}
         run = on_store(command, lambda: frame.store(**chosen)).callback
         assert run is not None, "every command of ours does something"
-        with typed_as(FrontEnd(program=frame.program, worker=f"{frame.program} worker")):
+        again = shlex.join(frame.again(**chosen))
+        with typed_as(FrontEnd(program=frame.program, worker=f"{frame.program} worker", options=again)):
             return run(**given)
 
     known = copy(on_store(command, frame.store))

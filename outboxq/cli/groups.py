@@ -28,7 +28,7 @@ class Group(click.Group):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a command is, and what the list says of it."""
+    """The place of a command, and the sentence that the list has for it."""
 
     module: str
     name: str

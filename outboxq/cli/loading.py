@@ -32,5 +32,5 @@ def load(app: str) -> Outbox:
 
 
 def names_module(text: str) -> bool:
-    """Whether it could be an APP. (A URL never is; it may hold a password, and must not be spoken of.)"""
+    """Return whether it could be an APP. (A URL never is; it may hold a password, and must not be spoken of.)"""
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))

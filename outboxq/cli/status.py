@@ -147,7 +147,7 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 
 
 def _notes(one: Statistics) -> str | None:
-    """What keeps the queue's tasks from starting, or may."""
+    """Return what keeps the queue's tasks from starting, or may; None: nothing."""
     notes = ["paused"] if one.paused else []
     if one.concurrency is not None:
         notes.append(f"limit {one.concurrency} at a time")

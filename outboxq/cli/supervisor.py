@@ -190,7 +190,10 @@ class Supervisor:
         threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
 
     def _manners(self, child: _Child) -> dict[str, str]:
-        """One process of each database says where they all work and on what; after a reload again, which may have changed it."""
+        """Return the environment that has all processes of a database but one leave out where they work and on what.
+
+        After a reload one of them says it again, since it may have changed.
+        """
         introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
         return {} if introduces_all else {INTRODUCED: "1"}
 

@@ -89,7 +89,7 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
 
 
 def _told(value: object) -> object:
-    """A time among other values: on a terminal as the tables have it."""
+    """Return a value as it is, but a time on a terminal as the tables have it."""
     if isinstance(value, datetime) and sys.stdout.isatty():
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return value
@@ -129,7 +129,7 @@ def redrive(store: Store, task_id: str, *, take_key_back: bool) -> None:
 
 
 retry = copy(redrive)
-"""What `redrive` was called before, for scripts that have it so."""
+"""The former name of `redrive`, for scripts that have it so."""
 retry.name, retry.hidden = "retry", True
 task.add_command(retry)
 

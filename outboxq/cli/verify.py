@@ -1,4 +1,4 @@
-"""`outboxq verify`: whether the tables tell one story."""
+"""`outboxq verify`: checks that the tables tell one story."""
 
 from __future__ import annotations
 

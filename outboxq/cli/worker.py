@@ -7,6 +7,7 @@ import gc
 import logging
 import math
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -249,7 +250,7 @@ def _written(url: URL) -> str:
 def _find(app: str, url: URL | None) -> Outbox:
     """APP, on this database if one is given. An engine that it has made for it from its environment is left as it is."""
     if url is None:
-        outbox = _typed(load(app), app)
+        outbox = _typed(load(app), FrontEnd(app=None if os.environ.get(APP) == app else app))
         if not outbox.is_bound:
             fail(
                 f"{app} says no database: give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url",
@@ -257,16 +258,18 @@ def _find(app: str, url: URL | None) -> Outbox:
             )
         return outbox
     os.environ[DATABASE_URL] = _written(url)
-    outbox = _typed(load(app), app)
+    outbox = load(app)
+    schema = "" if outbox.schema is None else f" --schema {shlex.quote(outbox.schema)}"
+    _typed(outbox, FrontEnd(options=f"--url {shown(url)}{schema}"))
     if not outbox.is_bound or not leads_to(outbox.store.bound_engine.url, url):
         outbox.bind(url)
     return outbox
 
 
-def _typed(outbox: Outbox, app: str) -> Outbox:
-    """Have it know how its commands are typed: with APP, unless the environment says it, or the database."""
-    if outbox.host.front_end == FrontEnd() and not any(os.environ.get(name) for name in (APP, DATABASE_URL)):
-        outbox.host.front_end = FrontEnd(app=app)
+def _typed(outbox: Outbox, front_end: FrontEnd) -> Outbox:
+    """Have it know how its commands are typed, unless a framework knows better."""
+    if outbox.host.front_end == FrontEnd():
+        outbox.host.front_end = front_end
     return outbox
 
 

@@ -11,7 +11,7 @@ from .values import ANY_KIND, Codec, Plain
 
 
 class Typed(Plain):
-    """What a type checker would take for the annotation, but for a bool where a number is meant.
+    """A value that a type checker would take for the annotation, but no bool where a number is meant.
 
     Only what is enqueued is compared. What is stored is read as it is: another release, `emit`, or SQL may have written it.
     """

@@ -1,4 +1,4 @@
-"""How a framework's users make the tables."""
+"""The command that makes the tables, as a framework's users type it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Dialect(ABC):
     one_statement: ClassVar[bool]
     """A transition is one statement, so it needs no savepoint to be atomic in a caller's transaction."""
     driver_error: ClassVar[type[Exception]]
-    """What the driver's errors are."""
+    """The class of the driver's errors."""
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None) -> None:
         self.compiler = compiler

@@ -1,4 +1,4 @@
-"""What an event of the history says besides its type."""
+"""The data of an event of the history, as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..payload import sanitize
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:
-    """JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
+    """Return JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
     return json.dumps(_storable(data)) if data else None
 
 

@@ -1,4 +1,4 @@
-"""When the tasks of a page are due, and in a word what they wait for: with a few statements for the whole page."""
+"""Due times of the tasks of a page, and in a word what each waits for: read by a few statements for the whole page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .unknown import releases_as_unknown
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlook:
-    """What lies ahead of a task that has not ended."""
+    """The reason why a task that has not ended is where it is, and its due time."""
 
     reason: Reason
     """As `explain` gives it; of a running task only what its lease tells."""
@@ -38,7 +38,7 @@ class Outlook:
 
 class Outlooks(Transactions):
     def outlooks(self, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
-        """The outlook of each of these tasks that is Ready or Running, by its id.
+        """Return the outlook of each of these tasks that is Ready or Running, by its id.
 
         The number of statements does not grow with the tasks, only with the queues among them that have limits. A task that
         has moved on since it was read is left out.
@@ -68,7 +68,7 @@ class Outlooks(Transactions):
 
 
 class _Page:
-    """What the rules ask of the database, read once for all."""
+    """The answers of the database that the rules need, read once for a whole page."""
 
     def __init__(self, target: Target, tasks: Sequence[TaskExecution], rows: Mapping[UUID, Row], now: datetime) -> None:
         self._rows, self._now = rows, now
@@ -83,7 +83,7 @@ class _Page:
         }
 
     def reason(self, task: TaskExecution) -> Reason:
-        """By the rules of `explain`, in their order."""
+        """Return the reason by the rules of `explain`, in their order."""
         if told := expired(task, self._now):
             return told.reason
         missing = unmanned(task, self._workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import re
 import sys
 from datetime import datetime, timedelta, timezone
@@ -84,6 +85,8 @@ def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
         f"{ALIKE[0]} (tests.work, Ready)"
     )
     assert two.value.task_ids == (TASK, ALIKE[0])
+    again = pickle.loads(pickle.dumps(two.value))
+    assert (str(again), again.task_ids) == (str(two.value), two.value.task_ids)
     for one in ALIKE[1:]:
         database.add(database.store, id=one)
     with pytest.raises(AmbiguousTask, match="^more than 5 tasks") as many:

@@ -70,11 +70,18 @@ def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_
     inner = click.Group("inner", commands=[click.Command("look", callback=look, params=[url, name])])
     group.add_command(inner)
     alias = click.Option(["--database"], default="default")
-    frame = Frame(program="manage.py outboxq", store=Store, options=[alias], elsewhere={"demo": "run: outboxq demo"})
+    frame = Frame(
+        program="manage.py outboxq",
+        store=Store,
+        options=[alias],
+        again=lambda database: [] if database == "default" else ["--database", database],
+        elsewhere={"demo": "run: outboxq demo"},
+    )
     made = FramedGroup(lambda: group, frame, name="outboxq")
     run = CliRunner().invoke
     assert run(made, ["inner", "look", "x"]).output == "default x manage.py outboxq verify\n"
-    assert run(made, ["inner", "look", "x", "--database", "other"]).output == "other x manage.py outboxq verify\n"
+    other = run(made, ["inner", "look", "x", "--database", "other"]).output
+    assert other == "other x manage.py outboxq verify --database other\n"
     assert run(made, ["inner", "look", "x", "--url", "sqlite://"]).exit_code == 2
     refused = run(made, ["demo"])
     assert (refused.exit_code, "run: outboxq demo" in refused.output) == (2, True)

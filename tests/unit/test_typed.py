@@ -5,8 +5,12 @@ from __future__ import annotations
 import click
 import pytest
 from click.testing import CliRunner
+from sqlalchemy.engine import make_url
 
+from outboxq import Outbox
+from outboxq.cli.database import leads_to
 from outboxq.cli.typed import front_end, typed_as
+from outboxq.cli.worker import _find
 from outboxq.front_end import FrontEnd
 
 
@@ -21,6 +25,7 @@ def task() -> None: ...
 @task.command()
 @click.argument("app", required=False, envvar="OUTBOXQ_APP")
 @click.option("--url")
+@click.option("--schema")
 def explain(**_: object) -> None:
     click.echo(front_end("task explain").typed(("queue", "resume", "my mail")))
 
@@ -52,6 +57,48 @@ def test_an_app_that_was_typed_is_typed_again_and_a_password_is_not():
     assert "secret" not in said(outboxq, "task", "explain", "--url", "postgresql://me:secret@host/shop")
 
 
+def test_an_address_that_was_typed_is_typed_again():
+    resume = "outboxq queue resume 'my mail' --url"
+    assert said(outboxq, "task", "explain", "--url", "sqlite:///my shop.db") == f"{resume} 'sqlite:///my shop.db'"
+    assert said(outboxq, "task", "explain", "--url", "postgresql:///shop", "--schema", "jobs") == (
+        f"{resume} postgresql:///shop --schema jobs"
+    )
+
+
 def test_a_program_may_say_how_its_commands_are_typed():
     with typed_as(FrontEnd(program="./manage.py outboxq")):
         assert said(outboxq, "task", "explain", "shop:outbox") == "./manage.py outboxq queue resume 'my mail'"
+
+
+@pytest.mark.parametrize(
+    ("environment", "options"),
+    [
+        ({}, " -A shop:outbox"),
+        ({"OUTBOXQ_APP": "shop:outbox"}, ""),
+        ({"OUTBOXQ_APP": "other:outbox"}, " -A shop:outbox"),
+    ],
+)
+def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path, monkeypatch, environment, options):
+    """Of the database that the environment names, the hint at a task would be answered: there is no such task."""
+    outbox = Outbox(f"sqlite:///{tmp_path / 'own.db'}")
+    monkeypatch.setattr("outboxq.cli.worker.load", lambda _app: outbox)
+    for name, value in {"OUTBOXQ_DATABASE_URL": f"sqlite:///{tmp_path / 'other.db'}", **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert _find("shop:outbox", None).host.front_end.typed(["verify"]) == f"outboxq verify{options}"
+
+
+def test_a_worker_on_another_database_than_its_applications_names_that_one(monkeypatch):
+    outbox = Outbox("postgresql:///own", schema="jobs")
+    monkeypatch.setattr("outboxq.cli.worker.load", lambda _app: outbox)
+    monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "")  # which it sets
+    found = _find("shop:outbox", make_url("postgresql:///shard"))
+    assert found.host.front_end.typed(["verify"]) == "outboxq verify --url postgresql:///shard --schema jobs"
+    assert found.store.bound_engine.url.database == "shard"
+
+
+@pytest.mark.parametrize("name", ["host", "port", "service"])
+def test_the_server_of_an_address_may_stand_in_its_query(name):
+    """A Unix socket does: a worker of one server's application would have stayed there when it was sent to another."""
+    one, other = (make_url(f"postgresql:///shop?{name}={value}&connect_timeout=2") for value in ("5433", "5434"))
+    assert not leads_to(one, other)
+    assert leads_to(one, one.update_query_dict({"connect_timeout": "9"}))

@@ -1,4 +1,4 @@
-"""Why the tasks of a page of the admin's list do not run, in a few words each and in a few queries for all of them.
+"""Reasons why the tasks of a page of the admin's list do not run, in a few words each and in a few queries for all of them.
 
 The words are a glance: a task's own page has the sentence of `explain`, which asks more, and all of it as of one moment.
 """

@@ -1,4 +1,4 @@
-"""How the admin writes instants, spans and ids: every instant of a page is in the time zone that is active in Django."""
+"""Instants, spans and ids as the admin writes them: every instant of a page is in the time zone that is active in Django."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def localized(sentence: str) -> str:
     """Return a sentence of ours with its instants, which are in UTC, in the active time zone."""
 
     def written(found: re.Match[str]) -> str:
-        moment = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+        try:
+            moment = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+        except ValueError:  # an error's text, which may speak of a day that no calendar has
+            return found[0]
         return local_time(moment, with_zone=True)
 
     return _UTC.sub(written, sentence)

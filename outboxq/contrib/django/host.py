@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, NoReturn
 
-from django.db import close_old_connections, connections, reset_queries, transaction
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries, transaction
 
 from ...context import TaskContext
 from ...errors import InvalidTarget
@@ -29,6 +31,8 @@ class DjangoHost(Host):
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
+        if alias != DEFAULT_DB_ALIAS:
+            self.front_end = replace(self.front_end, options=shlex.join(["--database", alias]))
 
     @contextmanager
     def transaction(self) -> Iterator[object]:

@@ -764,6 +764,10 @@ class Documented(Case):
 
 
 class Pieces(TestCase):
+    def test_an_error_that_speaks_of_no_day_of_the_calendar_is_shown_as_it_is(self):
+        said = "it failed: Incorrect value: 0000-00-00 00:00:00 UTC"
+        assert localized(said) == said
+
     def test_a_span_is_written_in_its_units(self):
         spans = {3600: "1 h", 90: "1 min 30 s", 0.5: "0.5 s", 86_400: "1 d", 90_061: "1 d 1 h 1 min 1 s", 0: "0 s"}
         assert {seconds: in_words(seconds) for seconds in spans} == spans

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import click
@@ -68,6 +68,7 @@ class Command(BaseCommand):
             program=PROGRAM,
             store=_store,
             options=options,
+            again=_again,
             own=lambda: {"worker": self._worker(options)},
             elsewhere=ELSEWHERE,
         )
@@ -101,6 +102,10 @@ def _options(alias: str) -> list[click.Option]:
 
 def _store(database: str) -> Store:
     return outboxes[database].store
+
+
+def _again(database: str) -> Sequence[str]:
+    return () if database == DEFAULT_DB_ALIAS else ("--database", database)
 
 
 def _commands(group: FramedGroup) -> str:
