@@ -16,6 +16,8 @@ class FrontEnd:
     """What starts a worker; None: `program` followed by `worker`, and the application."""
     app: str | None = None
     """The application (``module:outbox``) that a command has to be given; None: the program knows its database."""
+    address: str | None = None
+    """The options that lead to the database, as they are typed (``--url sqlite:///shop.db``); None: none are needed."""
 
     def typed(self, command: Sequence[str]) -> str:
         """Return the line for a command given by its words, without the program's: ``("queue", "resume", "mail")``."""
@@ -23,7 +25,8 @@ class FrontEnd:
         if command[0] == "worker":
             rest = shlex.join(command[1:])
             return f"{self._worker()} {rest}".rstrip()
-        return f"{self.program} {words}" + (f" -A {shlex.quote(self.app)}" if self.app else "")
+        told = f" -A {shlex.quote(self.app)}" if self.app else ""
+        return f"{self.program} {words}{told}" + (f" {self.address}" if self.address else "")
 
     def _worker(self) -> str:
         if self.worker is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
 from ..drivers import ensure_psycopg
 from ..outbox import Outbox
@@ -30,7 +31,7 @@ def load(app: str) -> Outbox:
             ensure_psycopg()  # the application's create_engine() missed it: one sentence says what to install
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there, and misses another
-        fail(f"there is no module {module_name!r}; {written}", EXIT_USAGE)
+        fail(f"there is no module {module_name!r} in {Path.cwd()}, nor where Python looks; {written}", EXIT_USAGE)
     found = getattr(module, name or "outbox", None)
     if not isinstance(found, Outbox):
         fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)

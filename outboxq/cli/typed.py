@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,7 +11,9 @@ import click
 from click.core import ParameterSource
 
 from ..front_end import FrontEnd
+from .database import shown
 
+_TYPED = ParameterSource.COMMANDLINE
 _known: ContextVar[FrontEnd | None] = ContextVar("outboxq_front_end", default=None)
 
 
@@ -27,15 +30,21 @@ def typed_as(front_end: FrontEnd) -> Iterator[None]:
 def front_end(own: str) -> FrontEnd:
     """Return how the commands beside this one are typed; `own` is its name, with its group's: ``task explain``.
 
-    They are given the same APP if it was typed; a database's URL, which may hold a password, is not repeated.
+    They are given the same APP, URL and schema if those were typed; a URL with a password is not repeated. A worker is not
+    given an APP that it finds in the environment as this command did.
     """
     if (known := _known.get()) is not None:
         return known
     ctx = click.get_current_context()
-    program = ctx.command_path.removesuffix(own).strip()
-    typed = [
-        ctx.params[name]
-        for name in ("app", "app_argument")
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    return FrontEnd(program=program or "outboxq", app=next(filter(None, typed), None))
+    program = ctx.command_path.removesuffix(own).strip() or "outboxq"
+    typed = {name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) is _TYPED}
+    address = [f"--url {shown(typed['url'])}"] if typed.get("url") else []
+    if typed.get("schema"):
+        address.append(f"--schema {shlex.quote(typed['schema'])}")
+    finds_app = "url" not in typed and ctx.get_parameter_source("app") is ParameterSource.ENVIRONMENT
+    return FrontEnd(
+        program=program,
+        worker=f"{program} worker" if finds_app and "app_argument" not in typed else None,
+        app=typed.get("app") or typed.get("app_argument"),
+        address=" ".join(address) or None,
+    )
