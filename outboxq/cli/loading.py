@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 
+from ..drivers import ensure_psycopg
 from ..outbox import Outbox
 from .console import EXIT_USAGE, fail
 
 
 def load(app: str) -> Outbox:
-    """The Outbox that `module:name` names. The working directory is importable, as it is for `python -m`."""
+    """Return the Outbox that `module:name` names. The working directory is importable, as it is for `python -m`.
+
+    Raises ConfigurationError if the module misses psycopg.
+    """
     module_name, _, name = app.partition(":")
     written = "APP is written module:outbox, e.g. shop.tasks:outbox"
     if "://" in app:  # it may hold a password
@@ -22,9 +27,11 @@ def load(app: str) -> Outbox:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if error.name == "psycopg":
+            ensure_psycopg()  # the application's create_engine() missed it: one sentence says what to install
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there, and misses another
-        fail(f"there is no module {module_name!r}; {written}", EXIT_USAGE)
+        fail(f"there is no module {module_name!r} in {Path.cwd()}, nor where Python looks; {written}", EXIT_USAGE)
     found = getattr(module, name or "outbox", None)
     if not isinstance(found, Outbox):
         fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)

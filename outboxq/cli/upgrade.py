@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,11 @@ from ..revisions import is_newer, left_alone
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import Given, app_option, given, is_said, open_outbox, place_of, schema_option, url_option
 from .loading import names_module
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
+    from ..outbox import Outbox
 
 
 @click.command()
@@ -40,9 +45,7 @@ def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql:
         engine = make_engine(found.url or "")
         try:
             migrations.upgrade(engine, revision, schema=found.schema)
-            reached = migrations.current(engine, schema=found.schema)
-            now = f"the schema of {place_of(engine, found.schema)} is now {reached}"
-            click.echo(left_alone(reached) if is_newer(reached) else now, err=True)
+            click.echo(reached(engine, found.schema), err=True)
         finally:
             engine.dispose()
 
@@ -60,9 +63,21 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
 def _upgrade_app(found: Given) -> None:
     outbox = open_outbox(found)
     try:
-        outbox.upgrade()
-        outbox.sync_subscriptions()
+        click.echo(upgraded(outbox), err=True)
     finally:
         outbox.store.bound_engine.dispose()
-    where = place_of(outbox.store.bound_engine, outbox.schema)
-    click.echo(f"the schema of {where} is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)
+
+
+def upgraded(outbox: Outbox) -> str:
+    """Upgrade the tables of this outbox, write down what its tasks subscribe to, and return a sentence about both."""
+    outbox.upgrade()
+    outbox.sync_subscriptions()
+    count = len(outbox.subscriptions)
+    known = "1 subscription is known" if count == 1 else f"{count} subscriptions are known"
+    return f"{reached(outbox.store.bound_engine, outbox.schema)}; {known}"
+
+
+def reached(engine: Engine, schema: str | None) -> str:
+    """Return a sentence that names the database and the revision that its tables have now."""
+    revision = migrations.current(engine, schema=schema)
+    return left_alone(revision) if is_newer(revision) else f"the schema of {place_of(engine, schema)} is now {revision}"

@@ -10,6 +10,7 @@ from flask.cli import with_appcontext
 
 from ..cli.console import EXIT_USAGE, fail, speaking_plainly
 from ..cli.framing import WHERE
+from ..cli.upgrade import upgraded
 from ..cli.worker import EPILOG, Rerunnable, serve
 from ..cli.worker import worker as worker_of_app
 from .flask_commands import found
@@ -40,6 +41,4 @@ def upgrade() -> None:
     with speaking_plainly():
         outbox = found()
         outbox.load_tasks()
-        outbox.upgrade()
-        outbox.sync_subscriptions()
-        click.echo(f"the schema is up to date; {len(outbox.subscriptions)} subscriptions are known", err=True)
+        click.echo(upgraded(outbox), err=True)

@@ -155,7 +155,7 @@ def test_upgrade_takes_the_url_as_an_option_too(empty):
 @pytest.mark.parametrize("place", [["app"], ["--app", "app:outbox"]], ids=" ".join)
 def test_upgrade_makes_the_tables_of_an_application_on_the_url_that_it_says_none_of(place, importable, empty):
     said = outboxq("upgrade", *place, "--url", empty.url).stderr
-    assert said == f"the schema of {empty.called} is up to date; 0 subscriptions are known\n"
+    assert said == f"the schema of {empty.called} is now 0001; 0 subscriptions are known\n"
     assert migrations.current(empty.url) == "0001"
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy.engine import make_url
 
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
@@ -149,6 +152,41 @@ def test_a_task_is_explained_in_one_sentence(database):
         f"  to discard it: main failed discard {task_id}",
     ]
     assert "ValueError: no" in sentence
+
+
+def test_a_cure_leads_to_the_database_whose_url_was_typed(database):
+    task_id = failed(database)
+    told = CliRunner().invoke(main, ["task", "explain", task_id, "--url", database.url], catch_exceptions=False)
+    (redrive,) = [line for line in told.stdout.splitlines() if "to redrive it: main " in line]
+    words = shlex.split(redrive.partition(": main ")[2])
+    assert words[-2:] == ["--url", database.url]
+    assert CliRunner().invoke(main, words, catch_exceptions=False).stdout == "1 redriven\n"
+
+
+def test_a_cure_shows_no_password(postgresql):
+    task_id = failed(postgresql)
+    url = make_url(postgresql.url).set(password="hush").render_as_string(hide_password=False)  # trusted anyway
+    told = CliRunner().invoke(main, ["task", "explain", task_id, "--url", url], catch_exceptions=False)
+    assert "hush" not in told.output
+    assert f"failed redrive {task_id} --url … (the same address)\n" in told.stdout
+
+
+def test_a_cure_starts_a_worker_without_an_app_where_the_environment_has_one(database, tmp_path, monkeypatch):
+    task_id = database.add(database.store, queue="reports").id
+    (tmp_path / "cured.py").write_text(f"from outboxq import Outbox\noutbox = Outbox({database.url!r})\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def start(*words, **environment):
+        told = CliRunner().invoke(
+            main, ["task", "explain", str(task_id), *words], env=environment, catch_exceptions=False
+        )
+        return told.stdout.splitlines()[-1].partition("to start a worker: ")[2]
+
+    assert start(OUTBOXQ_APP="cured:outbox") == "main worker -q reports"
+    assert start("cured:outbox", OUTBOXQ_APP="cured") == "main worker cured:outbox -q reports"
+    assert start("--url", database.url, OUTBOXQ_APP="cured") == "main worker APP -q reports"
+    assert start(OUTBOXQ_DATABASE_URL=database.url) == "main worker APP -q reports"
+    del sys.modules["cured"]
 
 
 def test_nothing_from_the_database_speaks_to_the_terminal(database):

@@ -196,3 +196,28 @@ def test_django_on_psycopg2_is_told_by_migrate(without):
         said
         == "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'\n"
     )
+
+
+def test_a_command_whose_application_misses_it_says_what_to_install(without):
+    said = without(
+        """
+        from pathlib import Path
+
+        from click.testing import CliRunner
+
+        from outboxq.cli import main
+
+        Path("shop.py").write_text(
+            "from sqlalchemy import create_engine\\n"
+            "from outboxq import Outbox\\n"
+            "outbox = Outbox(create_engine('postgresql+psycopg://user@127.0.0.1/shop'))\\n"
+        )
+        for command in ("status", "worker", "upgrade"):
+            done = CliRunner().invoke(main, [command, "shop:outbox"])
+            print(done.exit_code, done.output, end="")
+        """
+    )
+    sentence = (
+        "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
+    )
+    assert said == "".join(f"{code} outboxq: {sentence}\n" for code in (1, 2, 1))

@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
 from outboxq.contrib.flask import Outboxq
+from tests.contract.helpers import called
 
 ONCE = RetryPolicy.never()
 
@@ -492,7 +493,10 @@ def test_the_commands_work_on_the_applications_database(shop, database, tmp_path
         assert shop.outbox.store.get(handle.id).status == "Completed"
     del sys.modules["late_tasks"], shop.outbox.tasks._tasks["late_tasks.paid"]  # the worker had imported it
     result = run(args=["outboxq", "upgrade"])
-    assert (result.exit_code, result.output) == (0, "the schema is up to date; 1 subscriptions are known\n")
+    assert (result.exit_code, result.output) == (
+        0,
+        f"the schema of {called(database.url)} is now 0001; 1 subscription is known\n",
+    )
     result = run(args=["outboxq", "status", "--window", "1h"])
     assert result.exit_code == 0
     assert "\nmail\t0\t0\t0\t0\t0\t\t1\t" in result.output
