@@ -11,6 +11,8 @@ from typing import Any
 import tenacity
 from sqlalchemy import Engine, event
 
+from ..engine_events import listen
+
 
 def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> None:
     """Every connection in WAL mode, waiting long: the queue for the one writer's lock is not fair."""
@@ -64,7 +66,7 @@ def settled(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
 def begin_for_real(engine: Engine) -> None:
     """Have SQLAlchemy begin each transaction, as a writer unless told otherwise, instead of the driver."""
     event.listen(engine, "connect", _begin_by_hand)
-    event.listen(engine, "begin", _begin)
+    listen(engine, "begin", _begin)
 
 
 _KEPT, _NOW = "outboxq_synchronous", "outboxq_synchronous_now"
