@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "failed": Place(
         module=".failed",
         name="failed",
-        sentence="List the tasks that have failed for good, and run them again or give them up.",
+        sentence="List the tasks that have failed for good; redrive or discard them.",
     ),
     "queue": Place(module=".queues", name="queue", sentence="Pause a queue, limit it, or say how its keys are run."),
     "partition": Place(
