@@ -24,7 +24,7 @@ from .lifeline import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""In the environment of a process for which another one has said where it works and on what."""
+"""In the environment of a process for which another one has said where it works and on what. The underscore: no user sets it."""
 
 SETTLED = 10.0
 """Seconds after which a process has started well: when it dies now, it is replaced at once."""

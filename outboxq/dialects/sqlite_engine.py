@@ -12,6 +12,7 @@ from typing import Any
 import tenacity
 from sqlalchemy import Engine, event
 
+from ..engine_events import listen
 from .sqlite_file import NO_TEXT
 
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
@@ -70,7 +71,7 @@ def settled(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
 def begin_for_real(engine: Engine) -> None:
     """Have SQLAlchemy begin each transaction, as a writer unless told otherwise, instead of the driver."""
     event.listen(engine, "connect", _begin_by_hand)
-    event.listen(engine, "begin", _begin)
+    listen(engine, "begin", _begin)
 
 
 _KEPT, _NOW = "outboxq_synchronous", "outboxq_synchronous_now"

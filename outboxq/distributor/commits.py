@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
+
+from ..engine_events import listen
 
 Told: TypeAlias = dict[object, Callable[[], None]]
 """By whom, what is called. Entries come and go in any thread, and in a signal handler: each in one step."""
@@ -35,4 +37,4 @@ def _listen(engine: Engine, told: Told) -> None:
         for call in list(told.values()):
             call()
 
-    event.listen(engine, "commit", tell)
+    listen(engine, "commit", tell)

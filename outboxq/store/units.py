@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any, NoReturn
 
-from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from ..dialects import Begin
+from ..engine_events import listen
 from ..errors import InvalidTarget
 from ..target import SqlalchemyTarget
 from .base import Transactions
@@ -32,8 +32,8 @@ class Unit:
         self._ends = False
         self._failures: list[BaseException] = []
         """Errors after which a savepoint of an aborted transaction was rolled back: they are this connection's."""
-        event.listen(target.connection, "commit", self._refuse)
-        event.listen(target.connection, "rollback_savepoint", self._remember)
+        listen(target.connection, "commit", self._refuse)
+        listen(target.connection, "rollback_savepoint", self._remember)
 
     @cached_property
     def session(self) -> Session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -518,6 +518,31 @@ def test_committing_the_connection_is_refused_and_fails_the_task(outbox, run, da
 
     assert "committed with its completion; return instead" in error_of(outbox, run, commits, transactional=True)
     assert notes(database) == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_engine_with_options_of_its_own_is_watched_as_well(engine, database, times):
+    """By the units of its transactions: a commit is refused, and a savepoint rolled back is noticed."""
+    for _ in range(times):
+        engine = engine.execution_options(mark="theirs")
+    outbox = Outbox(engine)
+
+    @outbox.task(name="commits", transactional=True, retry=ONCE)
+    def commits(ctx: TaskContext) -> None:
+        write(ctx, "never")
+        with suppress(ValueError), ctx.connection.begin_nested():
+            raise ValueError
+        ctx.connection.commit()
+
+    @outbox.task(name="writes", transactional=True)
+    def writes(ctx: TaskContext) -> None:
+        write(ctx, "once")
+
+    refused, done = commits.using(outbox).enqueue(), writes.using(outbox).enqueue()
+    outbox.worker(notifications=False).run(burst=True)
+    assert "committed with its completion; return instead" in outbox.store.get(refused.id).last_error
+    assert outbox.store.get(done.id).status is TaskStatus.COMPLETED
+    assert notes(database) == ["once"]
 
 
 def test_a_refused_commit_that_is_swallowed_commits_nothing(outbox, run, database):

@@ -93,6 +93,7 @@ def test_a_django_projects_tests(project):
     assert "Ran 1 test" in run(project, "django", "test", "--settings", "settings", "orders")
 
 
+@pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16
 def test_a_flask_applications_tests(project):
     """Into a file of SQLite, as it says."""
     assert "1 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_web.py")

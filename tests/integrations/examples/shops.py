@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from tests.faults.workers import Process
 from tests.waiting import until
 
@@ -74,6 +76,16 @@ SHOPS = {
         ),
     )
 }
+
+of_each_shop = pytest.mark.parametrize(
+    "shop",
+    [
+        # It asks for Flask-SQLAlchemy 3.1, and that for SQLAlchemy 2.0.16.
+        pytest.param(shop, id=name, marks=[pytest.mark.current] if name == "flask_shop" else [])
+        for name, shop in SHOPS.items()
+    ],
+)
+"""For a test of every one."""
 
 
 class Premises:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
-from tests.integrations.examples.shops import SHOPS, Premises
-
-of_each_shop = pytest.mark.parametrize("shop", SHOPS.values(), ids=lambda shop: shop.name)
+from tests.integrations.examples.shops import Premises, of_each_shop
 
 
 @of_each_shop

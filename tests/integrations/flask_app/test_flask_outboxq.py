@@ -13,17 +13,13 @@ from flask import Flask, abort, current_app, has_app_context
 from flask_sqlalchemy import SQLAlchemy
 from flask_sqlalchemy.session import Session as FlaskSession
 from sqlalchemy import select
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
+from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
 from outboxq.contrib.flask import Outboxq
 from tests.contract.helpers import called
 
 ONCE = RetryPolicy.never()
-
-
-class Base(DeclarativeBase):
-    pass
 
 
 class Own(FlaskSession):
@@ -38,10 +34,8 @@ class Shop:
     apps: list[Flask] = field(default_factory=list)
 
     def __post_init__(self):
-        self.db = db = SQLAlchemy(model_class=Base, session_options=self.options)
+        self.db = db = SQLAlchemy(session_options=self.options)
         self.outbox = outbox = Outboxq()
-        Base.metadata.clear()
-        Base.registry.dispose()
 
         class Order(db.Model):
             id: Mapped[int] = mapped_column(primary_key=True)
@@ -58,7 +52,7 @@ class Shop:
 
         @outbox.task(name="shop.receipt", queue="mail", retry=ONCE)
         def receipt(order: int) -> str:
-            db.session.get_one(Order, order)
+            assert db.session.get(Order, order) is not None
             return current_app.name
 
         self.receipt = receipt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from outboxq import Outbox, RetryPolicy
@@ -23,4 +24,4 @@ outbox = Outbox()
 def see(order: int) -> None:
     """Fails for good unless the business row is there."""
     with Session(outbox.store.bound_engine) as session:
-        session.get_one(Order, order)
+        session.scalars(select(Order).filter_by(id=order)).one()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, String, text
+from sqlalchemy import Integer, String, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from outboxq import Outbox, RetryPolicy, TaskContext
@@ -43,20 +43,20 @@ def declared(sessions: sessionmaker[Session]) -> tuple[Outbox, sessionmaker[Sess
 
     @outbox.task(name="shop.book", queue="ledger", transactional=True)
     def book(ctx: TaskContext, order_id: int) -> int:
-        ctx.session.get_one(Order, order_id).state = "booked"
+        ctx.session.get(Order, order_id).state = "booked"
         receipt.enqueue(order_id)
         return order_id
 
     @outbox.task(name="shop.ship", retry=RetryPolicy(max_attempts=2, wait=60))
     def ship(order_id: int) -> None:
         with sessions() as session:
-            session.get_one(Order, order_id).state = "shipped"
+            session.scalars(select(Order).filter_by(id=order_id)).one().state = "shipped"
             session.commit()
 
     @outbox.task(name="shop.break_everything", retry=RetryPolicy.never())
     def break_everything(order_id: int) -> None:
         with sessions() as session:
-            session.get_one(Order, order_id).state = "broken"
+            session.get(Order, order_id).state = "broken"
             session.flush()
             session.execute(text("SELECT * FROM there_is_no_such_table"))
 

@@ -39,7 +39,7 @@ def names(ran):
 
 
 def state(session, number):
-    return session.get_one(Order, number, populate_existing=True).state
+    return session.get(Order, number, populate_existing=True).state
 
 
 class TestDrain:

@@ -71,7 +71,7 @@ def test_a_scoped_session_of_the_application(database, connection, bound):
     @outbox.task(name="ship", transactional=False)
     def ship(order_id: int) -> None:
         seen.append(scoped())
-        scoped.get_one(Order, order_id).state = "shipped"
+        scoped.get(Order, order_id).state = "shipped"
         scoped.commit()
         book.enqueue(order_id)
         scoped.commit()
@@ -79,7 +79,7 @@ def test_a_scoped_session_of_the_application(database, connection, bound):
     @outbox.task(name="book", transactional=True)
     def book(order_id: int) -> None:
         seen.append(scoped())
-        scoped.get_one(Order, order_id).state += " and booked"
+        scoped.get(Order, order_id).state += " and booked"
 
     seen: list[Session] = []
     mine = Session(connection, join_transaction_mode="create_savepoint")

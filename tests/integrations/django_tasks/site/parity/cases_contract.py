@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import pickle
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from unittest import mock
 
 from django.db import connection, transaction
@@ -120,7 +121,8 @@ class TaskCases(TestCase):
         original = dataclasses.asdict(result)
         result.refresh()
         self.assertEqual(dataclasses.asdict(result), original)
-        dataclasses.asdict(tasks.third_time_lucky.enqueue())  # a retry policy is in it
+        if int(version("tenacity").partition(".")[0]) >= 9:  # tenacity 8 keeps a thread's locals, which nobody can copy
+            dataclasses.asdict(tasks.third_time_lucky.enqueue())  # a retry policy is in it
 
     def test_naive_datetime(self):
         with self.assertRaisesMessage(InvalidTask, "run_after must be an aware datetime."):
