@@ -19,7 +19,13 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.sentence(name)) for name in self.list_commands(ctx)])
+            names = [name for name in self.list_commands(ctx) if not self.is_hidden(ctx, name)]
+            formatter.write_dl([(name, self.sentence(name)) for name in names])
+
+    def is_hidden(self, ctx: click.Context, name: str) -> bool:
+        """Return whether the list leaves this command out."""
+        command = self.get_command(ctx, name)
+        return command is None or command.hidden
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +46,10 @@ class LateGroup(Group):
 
     def sentence(self, name: str) -> str:
         return self.places[name].sentence
+
+    def is_hidden(self, ctx: click.Context, name: str) -> bool:  # noqa: ARG002
+        """Return False: each place has its sentence for the list, which imports no command."""
+        return False
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
