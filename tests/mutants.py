@@ -844,6 +844,18 @@ MUTANTS = (
         ("tests/unit/test_framing.py",),
     ),
     Mutant(
+        "a command that is printed leaves out the address that was typed",
+        "outboxq/cli/typed.py",
+        (('    if is_said(ctx, "url"):\n', "    if False:\n"),),
+        ("tests/unit/test_typed.py",),
+    ),
+    Mutant(
+        "a walk over all modules imports ours while time is frozen",
+        "outboxq/__init__.py",
+        (("globals() if is_frozen else {*globals(), *__all__}", "{*globals(), *__all__}"),),
+        ("tests/unit/test_startup.py",),
+    ),
+    Mutant(
         "a page of the admin has two time zones",
         "outboxq/contrib/django/admin_texts.py",
         (("    return _UTC.sub(written, sentence)\n", "    return sentence\n"),),

@@ -68,10 +68,6 @@ class FramedGroup(Group):
         command = self.get_command(click.Context(self), name)
         return "" if command is None else sentence_of(command)
 
-    def is_shown(self, name: str) -> bool:
-        command = self.get_command(click.Context(self), name)
-        return command is not None and not command.hidden
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -17,13 +17,15 @@ class Group(click.Group):
         """Return what the list says of this command."""
         return sentence_of(self.commands[name])
 
-    def is_shown(self, name: str) -> bool:
-        """Return whether the list has this command: an old name of another one is hidden."""
-        return not self.commands[name].hidden
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.sentence(name)) for name in self.list_commands(ctx) if self.is_shown(name)])
+            names = [name for name in self.list_commands(ctx) if not self.is_hidden(ctx, name)]
+            formatter.write_dl([(name, self.sentence(name)) for name in names])
+
+    def is_hidden(self, ctx: click.Context, name: str) -> bool:
+        """Return whether the list leaves this command out."""
+        command = self.get_command(ctx, name)
+        return command is None or command.hidden
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +47,9 @@ class LateGroup(Group):
     def sentence(self, name: str) -> str:
         return self.places[name].sentence
 
-    def is_shown(self, name: str) -> bool:
-        return name in self.places or super().is_shown(name)
+    def is_hidden(self, ctx: click.Context, name: str) -> bool:  # noqa: ARG002
+        """Return False: each place has its sentence for the list, which imports no command."""
+        return False
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]

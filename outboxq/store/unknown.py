@@ -56,6 +56,10 @@ class Unknown(Transactions):
 
         return self._run(work, using=using, begin=Begin.READ)
 
+    def given_back_as_unknown(self, holding: Sequence[tuple[UUID, int]], *, using: object = None) -> Collection[UUID]:
+        """Return those of the tasks, given as ids and lease tokens, whose claim of that token ended in a release as unknown."""
+        return self._run(lambda target: releases_as_unknown(target, holding).keys(), using=using, begin=Begin.READ)
+
     def make_known_due(
         self,
         task_names: Collection[str],

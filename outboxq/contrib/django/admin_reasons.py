@@ -6,17 +6,19 @@ The words are a glance: a task's own page has the sentence of `explain`, which a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Count, OuterRef, Subquery
 from django.utils import timezone
 
 from ...model import TaskStatus
-from ...store.registry import LIVE_WITHIN, read_names, takes
+from ...store.registry import LIVE_WITHIN, takes
+from .aliases import outboxes
 from .models import LiveWorker, OutboxEntry, PartitionClaim, QueueSettings, TaskLease
 
 
@@ -39,6 +41,8 @@ class _Around:
     running: Mapping[str, int] = field(default_factory=dict)
     """How many tasks run, by queue: of queues with a limit."""
     workers: tuple[_Worker, ...] = ()
+    given_back: Collection[UUID] = ()
+    """The tasks that a worker gave back since it did not know them, and that are due later for that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +50,6 @@ class _Worker:
     queues: frozenset[str] | None
     event_types: tuple[str, ...] | None
     knows: frozenset[str]
-    unknown: frozenset[tuple[str, str]]
 
 
 def glances(alias: str, tasks: Iterable[Any]) -> dict[UUID, Glance]:
@@ -58,6 +61,10 @@ def glances(alias: str, tasks: Iterable[Any]) -> dict[UUID, Glance]:
     entries = _entries(alias, ready) if ready else {}
     leases = dict(_leases(alias, running)) if running else {}
     around = _around(alias, now, {task.queue for task in found if task.pk in entries}) if entries else _Around(now=now)
+    later = [(task.pk, task.lease_token) for task in found if _is_later(entries.get(task.pk), now) and task.lease_token]
+    if later:
+        with transaction.atomic(using=alias):
+            around = replace(around, given_back=outboxes[alias].store.given_back_as_unknown(later, using=alias))
     said = {}
     for task in found:
         if (entry := entries.get(task.pk)) is not None:
@@ -79,6 +86,10 @@ def _entries(alias: str, ready: list[UUID]) -> dict[UUID, dict[str, Any]]:
     return {one["task_execution_id"]: one for one in found.values("task_execution_id", "available_at", "first", "held")}
 
 
+def _is_later(entry: Mapping[str, Any] | None, now: datetime) -> bool:
+    return entry is not None and entry["available_at"] > now
+
+
 def _leases(alias: str, running: list[UUID]) -> Any:
     leases = TaskLease.objects.using(alias).filter(task_execution_id__in=running)
     return leases.values_list("task_execution_id", "lease_expires_at")
@@ -98,7 +109,6 @@ def _worker(row: Any) -> _Worker:
         queues=None if row.queues is None else frozenset(json.loads(row.queues)),
         event_types=None if row.event_types is None else tuple(json.loads(row.event_types)),
         knows=frozenset(json.loads(row.task_names)),
-        unknown=frozenset(read_names(row.unknown_tasks)),
     )
 
 
@@ -108,7 +118,7 @@ def _waiting(task: Any, entry: Mapping[str, Any], around: _Around) -> str:
         return "expired"
     unmanned = _unmanned(task, around.workers)
     if entry["available_at"] > around.now:
-        if unmanned and any((task.queue, task.task_name) in one.unknown for one in around.workers):
+        if unmanned and task.pk in around.given_back:
             return unmanned
         return "delayed" if task.retry_at is None else "waits for its retry"
     settings = around.settings.get(task.queue)

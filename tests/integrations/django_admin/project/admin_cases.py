@@ -136,9 +136,12 @@ class Lists(Case):
         retry = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, available_at=later_than_now())
         self.store.finish([retry], using="default")
         wanted[claim.id] = "waits for its retry"
+        given_back = self.claim_of(self.add(task_name="shop.gone"))
+        self.store.finish([released(given_back, UNKNOWN_TASK, delay=timedelta(days=1))], using="default")
+        wanted[given_back.id] = "no worker knows it"
         wanted[self.add(expires_in=timedelta(seconds=20))] = "expired"
         wanted[self.add(delay=timedelta(days=1))] = "delayed"
-        wanted[self.add(delay=timedelta(days=1), task_name="shop.gone")] = "no worker knows it"
+        wanted[self.add(delay=timedelta(days=1), task_name="shop.gone")] = "delayed"
         wanted[self.add(partition_key="first", delay=timedelta(days=1))] = "delayed"
         wanted[self.add(partition_key="first")] = "behind another of its key"
         wanted[self.add(partition_key="held")] = "a dead letter holds its key"
