@@ -937,6 +937,24 @@ MUTANTS = (
         ),
         ("tests/dialects/test_sqlite_file.py",),
     ),
+    Mutant(
+        "a cure forgets the URL that was typed",
+        "outboxq/front_end.py",
+        (('return f" {self.options}" if self.options else ""', 'return ""'),),
+        ("tests/contract/test_cli_operators.py",),
+    ),
+    Mutant(
+        "a cure starts a worker of APP where the environment names one",
+        "outboxq/cli/typed.py",
+        (('worker=f"{program} worker" if finds_app and', 'worker=f"{program} worker" if False and'),),
+        ("tests/contract/test_cli_operators.py",),
+    ),
+    Mutant(
+        "an application's upgrade does not say which revision it reached",
+        "outboxq/cli/upgrade.py",
+        (('is now {revision}"', 'is up to date"'),),
+        ("tests/contract/test_cli.py",),
+    ),
 )
 
 

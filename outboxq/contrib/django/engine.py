@@ -43,15 +43,24 @@ def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
 def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
     """Connected as Django connects, OPTIONS included, but for what it adds for itself."""
     alias = connection.alias
-    engine = make_engine(
-        URL.create("postgresql+psycopg", database=connection.settings_dict["NAME"] or None), poolclass=poolclass
-    )
+    engine = make_engine(_called(connection.settings_dict), poolclass=poolclass)
 
     def connecting(_dialect: Any, _record: Any, _given: Any, parameters: dict[str, Any]) -> None:
         parameters.update(_parameters(connections[alias]))  # asked each time: a password may be rotated
 
     event.listen(engine, "do_connect", connecting)
     return engine
+
+
+def _called(settings: Mapping[str, Any]) -> URL:
+    """Return the URL that sentences and logs call the database by: with its server, without the password."""
+    url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
+    host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
+    if not host or "," in host:
+        return url  # libpq's own default, its service file, or many servers: no URL says it as Django does
+    if host.startswith("/"):
+        return url.set(query={"host": host})
+    return url.set(host=host, port=int(port) if port.isdigit() else None)
 
 
 def _parameters(connection: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from outboxq.contrib.django.engine import engine_of  # noqa: E402
 from outboxq.contrib.django.fields import table  # noqa: E402
 from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
+from outboxq.dialects import dialect_for  # noqa: E402
 from outboxq.tables import VERSION_TABLE, metadata  # noqa: E402
 
 
@@ -215,6 +216,22 @@ with override_settings(OUTBOXQ={"SCHEMA": "apart"}):
         with transaction.atomic(), suppress(ConfigurationError):
             send.enqueue(9)
             raise AssertionError
+
+
+def named(**changes):
+    """How an engine of ours is called with these changes in the settings."""
+    with mock.patch.dict(connection.settings_dict, {"NAME": "shop", "PASSWORD": "hush"} | changes):
+        url = engine_of("default", poolclass=NullPool).url
+    return dialect_for("postgresql", schema=None).place(url, lambda: None)
+
+
+if connection.vendor == "postgresql":
+    here = {"USER": "ann", "HOST": "db.example", "PORT": "5433"}
+    assert named(**here) == "the database postgresql+psycopg://ann@db.example:5433/shop"
+    assert named(**here | {"PORT": ""}) == "the database postgresql+psycopg://ann@db.example/shop"
+    assert named(**here | {"HOST": "/run/pg"}) == "the database postgresql+psycopg://ann@/shop?host=%2Frun%2Fpg"
+    assert named(**here | {"HOST": "one,two", "PORT": "1,2"}) == "the database postgresql+psycopg://ann@/shop"
+    assert named(USER="", HOST="", PORT="") == "the database postgresql+psycopg:///shop"
 
 
 def asked(sql, **changes):
