@@ -680,8 +680,9 @@ def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(
     with empty.host.begin() as connection:
         connection.exec_driver_sql("INSERT INTO orders VALUES (1)")
         for store, said in ((Store(empty.engine), sentence), (Store(None), by_the_connection)):
-            with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(said)}$"):
+            with pytest.raises(SchemaOutOfDate) as raised:
                 store.enqueue(new(), using=connection)
+            assert str(raised.value) == said
         connection.exec_driver_sql("INSERT INTO orders VALUES (2)")
     assert empty.tables() == before
     with empty.engine.connect() as connection:

@@ -6,6 +6,7 @@ import inspect
 import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.engine import make_engine
-from outboxq.model import Claim, EventType, NewTask, Outcome
+from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.subscriptions import NewEvent, Subscription
 from outboxq.uuid7 import family, uuid7
@@ -48,6 +49,8 @@ READS_NO_TABLE = {
 }  # fmt: skip
 """What a store has besides: `unit` is the user's own transaction, `make_partitions` has none to make."""
 TASK, WORKER = uuid7(), uuid4()
+WAITING = SimpleNamespace(id=TASK, status=TaskStatus.READY)
+"""What is asked of a task before a table is read."""
 
 
 def new(**fields: Any) -> NewTask:
@@ -71,6 +74,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "expired_leases": ((), {}),
     "explain": ((TASK,), {}),
     "fail": ((CLAIM, "no"), {}),
+    "find": (("01a20503",), {}),
     "finish": (([Outcome(claim=CLAIM, event_type=EventType.COMPLETED)],), {}),
     "finish_unlocked": (([Outcome(claim=CLAIM, event_type=EventType.COMPLETED)],), {}),
     "get": ((TASK,), {}),
@@ -84,9 +88,11 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "next_available_at": ((), {}),
     "order": (("mail",), {"fair": True}),
     "outlasting_leases": ((), {}),
+    "outlooks": (([WAITING],), {}),
     "pause": (("mail",), {}),
     "prune": ((timedelta(0),), {}),
     "queue_settings": ((), {}),
+    "recent_history": ((TASK, 5), {}),
     "recover": ((), {}),
     "redrive": ((TASK,), {}),
     "redrive_all": ((), {}),
