@@ -18,8 +18,8 @@ OLDEST = ROOT / "tests" / "oldest.txt"
 RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload")
 """The extras that a running application may have; the others are tools."""
 
-WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi")
-"""Pinned too, for they go with the others: psycopg's own half, and what only tests use."""
+WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi", "werkzeug", "anyio")
+"""Pinned too, for they go with the others: psycopg's own half, what only tests use, and what Flask and Starlette stand on."""
 
 PART = [
     "tests/contract/test_schema_golden.py",

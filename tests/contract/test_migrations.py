@@ -25,7 +25,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from outboxq import migrations
-from outboxq.dialects import Begin
 from outboxq.engine import configure_sqlite, make_engine
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
@@ -681,8 +680,9 @@ def test_another_schema_is_found_before_anything_is_written_and_poisons_nothing(
     with empty.host.begin() as connection:
         connection.exec_driver_sql("INSERT INTO orders VALUES (1)")
         for store, said in ((Store(empty.engine), sentence), (Store(None), by_the_connection)):
-            with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(said)}(\n|$)"):
+            with pytest.raises(SchemaOutOfDate) as raised:
                 store.enqueue(new(), using=connection)
+            assert str(raised.value) == said
         connection.exec_driver_sql("INSERT INTO orders VALUES (2)")
     assert empty.tables() == before
     with empty.engine.connect() as connection:
@@ -795,43 +795,3 @@ def test_threads_may_upgrade_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(migrations.upgrade, urls))
     assert [migrations.current(url) for url in urls] == ["0001"] * 4
-
-
-def test_an_upgrade_takes_longer_than_a_role_allows_its_statements(postgresql_empty):
-    database = postgresql_empty.engine.url.database
-    postgresql_empty.run(f"ALTER DATABASE {database} SET statement_timeout = '100ms'")
-    postgresql_empty.engine.dispose()
-    other = psycopg.connect(make_url(postgresql_empty.url).set(drivername="postgresql").render_as_string(False))
-    with ThreadPoolExecutor(1) as pool, other:
-        other.execute("SET statement_timeout = 0")
-        other.execute(migrations.LOCK)
-        upgrading = pool.submit(migrations.upgrade, postgresql_empty.url)
-        with pytest.raises(TimeoutError):
-            upgrading.result(0.5)
-        other.rollback()
-        upgrading.result(60)
-    assert migrations.current(postgresql_empty.url) == REVISION
-
-
-def test_the_alembic_command_writes_whatever_transactions_are_by_default(postgresql_empty, alembic):
-    database = postgresql_empty.engine.url.database
-    postgresql_empty.run(f"ALTER DATABASE {database} SET default_transaction_read_only = on")
-    alembic("upgrade", "head", OUTBOXQ_DATABASE_URL=postgresql_empty.url)
-    assert migrations.current(postgresql_empty.url) == REVISION
-
-
-def test_a_snapshot_takes_longer_than_a_role_allows_its_statements(postgresql):
-    postgresql.run(f"ALTER DATABASE {postgresql.engine.url.database} SET statement_timeout = '30s'")
-    try:
-        with Store(postgresql.own(make_engine(postgresql.url)))._transaction(Begin.SNAPSHOT) as target:
-            assert target.execute("SHOW statement_timeout", {}) == [("0",)]
-    finally:
-        postgresql.run(f"ALTER DATABASE {postgresql.engine.url.database} RESET statement_timeout")
-
-
-def test_asyncpg_is_refused_in_a_sentence(postgresql_empty, monkeypatch):
-    with postgresql_empty.host.connect() as connection:
-        monkeypatch.setattr(connection.dialect, "driver", "asyncpg")
-        with pytest.raises(InvalidTarget, match=r"psycopg: postgresql\+psycopg"):
-            migrations.upgrade(connection)
-    assert postgresql_empty.tables() == set()
