@@ -19,7 +19,13 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.sentence(name)) for name in self.list_commands(ctx)])
+            formatter.write_dl(
+                [(name, self.sentence(name)) for name in self.list_commands(ctx) if not self.is_hidden(name)]
+            )
+
+    def is_hidden(self, name: str) -> bool:
+        """Return whether a command works, but is not in the list: one under a name that it had before."""
+        return self.commands[name].hidden
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +46,10 @@ class LateGroup(Group):
 
     def sentence(self, name: str) -> str:
         return self.places[name].sentence
+
+    def is_hidden(self, name: str) -> bool:  # noqa: ARG002 - what is listed there has no former names
+        """Return False, and import nothing to find out."""
+        return False
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]

@@ -91,9 +91,9 @@ def quiet(distributor):
 def test_a_distributor_has_everything_that_the_interface_names(database, start):
     distributor: WorkDistributor = start()
     names = {name for name in vars(WorkDistributor) if not name.startswith("_")}
-    assert names == {"health", "start", "wait_for_work", "at_work", "wake", "close"}
+    assert names == {"health", "means", "start", "wait_for_work", "at_work", "wake", "close"}
     assert isinstance(distributor.health, Health)
-    assert all(callable(getattr(distributor, name)) for name in names - {"health"})
+    assert all(callable(getattr(distributor, name)) for name in names - {"health", "means"})
 
 
 def test_the_database_decides_which_distributor_it_is(database):
