@@ -208,6 +208,7 @@ def test_each_index_is_the_same_on_every_partition_and_none_was_built_twice(part
     assert options == [(["fillfactor=50"],)] * 8
 
 
+@pytest.mark.current  # older releases take a domain for its base type
 def test_alembic_sees_no_difference_and_a_host_no_table_of_ours(partitioned):
     with partitioned.engine.connect() as connection:
         options = {"include_name": migrations.ours, "version_table": migrations.VERSION_TABLE, "compare_type": True}

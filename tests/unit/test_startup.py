@@ -71,13 +71,6 @@ def test_every_public_name_is_there_and_is_that_of_its_module():
     assert set(outboxq.__all__) <= set(dir(outboxq))
 
 
-def test_a_walk_over_all_modules_while_time_is_frozen_imports_nothing():
-    """freezegun puts a class of its own in the place of datetime, and then looks at each attribute of each module."""
-    freeze = "datetime.datetime = type('FakeDatetime', (datetime.datetime,), {'__module__': 'freezegun.api'})"
-    found = modules_after(f"import datetime, outboxq\n{freeze}\n[getattr(outboxq, name) for name in dir(outboxq)]")
-    assert not any(name.startswith(("outboxq.", "sqlalchemy")) for name in found)
-
-
 def test_type_checkers_are_told_of_the_same_names_in_the_same_modules():
     (block,) = [
         one
@@ -132,7 +125,7 @@ def groups(group: click.Group) -> list[click.Group]:
 def test_no_sentence_of_a_list_is_cut(group):
     said = " ".join(CliRunner().invoke(group, ["--help"]).output.split())
     for name, command in group.commands.items():
-        assert command.hidden or f"{name} {sentence_of(command)}" in said
+        assert (f"{name} {sentence_of(command)}" in said) is not command.hidden
     assert "..." not in said.partition("Commands:")[2]
     assert len(groups(main)) == 4
 
