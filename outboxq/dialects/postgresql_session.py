@@ -76,7 +76,7 @@ BEGIN: Final[Mapping[Begin, str]] = {
     Begin.ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.SINGLE_ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
     Begin.HANDLER: _said(_WRITE, "SET LOCAL", f"{_MARK} = on", _PATIENT),
-    Begin.MIGRATION: _said(_WRITE, "SET LOCAL", _UNHURRIED, *_READABLE),
+    Begin.MIGRATION: _said(_WRITE, "SET LOCAL", "jit = off", _UNHURRIED, *_READABLE),
 }
 """On a connection of which nothing is known."""
 # Times come back in UTC, which psycopg reads in half the time of any other zone.

@@ -221,7 +221,7 @@ def test_an_address_in_place_of_the_application_is_told_and_not_printed():
 LOOKING = [one for one in [*TAKING_APP, *TAKING_IDS] if one[0] != "grants"]
 
 
-@pytest.mark.parametrize("command", [*LOOKING, ("grants", "x", "--role", "viewer")], ids=" ".join)
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_a_file_that_is_not_there_is_told_with_its_whole_path_and_is_not_made(directory, command):
     assert sentence(outboxq(*command, "--url", "sqlite:///nosuch.db"), 4) == (
         f"there is no SQLite file {directory}/nosuch.db, and none was made; run: outboxq upgrade --url sqlite:///nosuch.db"

@@ -45,7 +45,7 @@ from outboxq import ConfigurationError, InvalidArgument, Outbox, SchemaOutOfDate
 class Recording(Outbox):
     given = []
     error = None
-    has_stopped = True
+    has_stopped = may_start_again = True
 
     def worker(self, **options):
         self.given.append(options)
@@ -267,11 +267,11 @@ def test_the_processes_are_given_the_same_options_and_a_lifeline(supervised, opt
 
 
 def test_the_help_says_what_each_exit_code_means():
-    from outboxq.cli.console import EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
+    from outboxq.cli.console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 
     told = outboxq("--help").stdout.split("Exit codes:\n")[1]
     codes = {int(line.split()[0]): line.split(maxsplit=1)[1] for line in told.splitlines()}
-    assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_PERMISSION}
+    assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_FILE, EXIT_UNREACHABLE, EXIT_PERMISSION}
     assert codes[0].startswith("a clean stop")
     assert codes[1].startswith("tasks had to be given back, or a thread")
     assert codes[EXIT_USAGE].startswith("wrong usage")

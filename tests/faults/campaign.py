@@ -34,6 +34,8 @@ FROZEN = 3 * LEASE
 """Seconds: its tasks have run out by then, and were taken back."""
 RECOVER_EVERY = 1.0
 _LEAVING = 90.0
+_UNSEEN = 15.0
+"""Seconds after which slow tasks are enqueued anew that nobody was seen to run at the same time."""
 
 
 class Campaign:
@@ -199,21 +201,36 @@ class Campaign:
     def _run_into(self, seconds: float, *, quick: int = 0) -> list[Run]:
         """Have slow handlers run in living workers, so that there is something to lose; and so many quick ones a second later."""
         self.until(lambda: all(map(self._is_up, range(len(self.workers)))))  # one that starts without a database ends
+        ids = self._enqueue_slow(seconds, quick)
+        again = time.monotonic() + _UNSEEN
+
+        def running() -> list[Run]:
+            nonlocal again
+            pids = {worker.pid for worker in self.workers}
+            runs = [run for run in self.runs.under_way("faults.slow") if run.task_id in ids and run.pid in pids]
+            if len(runs) < 2 and time.monotonic() > again:  # they may have run while this process was kept waiting
+                ids.update(self._enqueue_slow(seconds))
+                again = time.monotonic() + _UNSEEN
+            return runs if len(runs) >= 2 else []
+
+        try:
+            return self.until(running)
+        except AssertionError as error:
+            error.add_note(
+                f"workers: {[(worker.pid, worker.poll(), worker.text()[-1500:]) for worker in self.workers]}"
+            )
+            raise
+
+    def _enqueue_slow(self, seconds: float, quick: int = 0) -> set[UUID]:
+        """Four slow tasks before all others, and so many quick ones in a second. Returns the ids of the slow ones."""
         rows = [
             self._new("slow", {"seconds": round(seconds * self.chance.uniform(0.8, 1.0), 3)}, priority=100)
             for _ in range(4)
         ]
         later = [self._new("flaky", {"number": number}, delay=timedelta(seconds=1)) for number in range(quick)]
-        ids = {row.id for row in rows}
         self._patiently(lambda: self._enqueue([*rows, *later]))
         self.own |= {row.id for row in (*rows, *later)}
-
-        def running() -> list[Run]:
-            pids = {worker.pid for worker in self.workers}
-            runs = [run for run in self.runs.under_way("faults.slow") if run.task_id in ids and run.pid in pids]
-            return runs if len(runs) >= 2 else []
-
-        return self.until(running)
+        return {row.id for row in rows}
 
     def _new(self, kind: str, args: dict[str, float], **fields: Any) -> NewTask:
         lease = timedelta(seconds=LEASE)

@@ -23,7 +23,7 @@ class Listed:
         self.going_on.wait(60)
         self.workers.add(worker_id)
 
-    def unregister(self, worker_id):
+    def unregister(self, worker_id, *, met_unknown=False):
         self.workers.discard(worker_id)
 
 
