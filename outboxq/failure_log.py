@@ -30,7 +30,7 @@ class FailureLog:
         self._said: dict[str, float] = {}
         """When each kind of error was said last."""
         self._unsaid: Counter[str] = Counter()
-        """Of each kind, the failures before the present one that no line has counted."""
+        """For each kind, the failures before the present one that no line has counted."""
         self._unsaid_now: Counter[str] = Counter()
         """The same, since it last worked."""
         self._failures = 0

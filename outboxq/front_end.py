@@ -17,7 +17,7 @@ class FrontEnd:
     app: str | None = None
     """The application (``module:outbox``) that a command has to be given; None: the program knows its database."""
     options: str = ""
-    """What else says the database, as a shell reads it: ``--url sqlite:///shop.db``. `program`'s own worker takes none of it."""
+    """The options that say the database, as a shell reads it: ``--url sqlite:///shop.db``. `program`'s own worker takes none of it."""
 
     def typed(self, command: Sequence[str]) -> str:
         """Return the line for a command given by its words, without the program's: ``("queue", "resume", "mail")``."""

@@ -55,7 +55,7 @@ class Codec(ABC):
 
 
 class Plain(Codec):
-    """What is JSON already. Types are not compared, as a plain call would not compare them; only None is. `Typed` compares."""
+    """A value that is JSON already. Types are not compared, as a plain call would not compare them; only None is. `Typed` compares."""
 
     plain = True
 

@@ -103,7 +103,7 @@ def follow(engine: Engine) -> None:
     had open when it is disposed of.
     """
     last: dict[str, OpenFile] = {}
-    """What this engine opened last, by its path. A file can go between two connections, so they alone do not remember it."""
+    """The file that this engine opened last, by its path. A file can go between two connections, so they alone do not remember it."""
 
     def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
         path = _path(str(arguments[0]), is_uri=bool(options.get("uri")))

@@ -82,7 +82,7 @@ class Explanation:
     due_at: datetime | None = None
     """When its outbox entry is due; None: it is not Ready."""
     cures: tuple[Cure, ...] = ()
-    """What may be done about it, where a command does it."""
+    """The commands that help, where one does."""
 
 
 class Explaining(Transactions):

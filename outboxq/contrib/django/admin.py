@@ -108,7 +108,7 @@ class TaskExecutionAdmin(ActingAdmin):
         return whole_id(task.pk)
 
     def due(self, task: Any) -> str:
-        """In the list alone, as are the next two."""
+        """Shown in the list alone, as are the next two."""
         return local_time(task.glance.due)
 
     def now(self, task: Any) -> str:

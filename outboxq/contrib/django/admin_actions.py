@@ -152,7 +152,7 @@ class ActingAdmin(admin.ModelAdmin):
         return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))
 
     def offered(self, request: Any, task: Any, *, is_delayed: bool = True) -> list[TaskAction]:
-        """What the user may do to a task as it is. `is_delayed` False: it is due, and to have it due now would change nothing."""
+        """Return the actions that the user may take on a task as it is. `is_delayed` False: it is due, and to have it due now would change nothing."""
         allowed = [one for one in ACTIONS if task.status in one.statuses and self.may(request, one.permission)]
         return [one for one in allowed if is_delayed or not one.is_for_delayed]
 

@@ -65,7 +65,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     actions = ("pause", "resume")
 
     def paused(self, settings: Any) -> str:
-        """In words: of a tick and a cross nobody knows which one is well."""
+        """Say it in words: of a tick and a cross nobody knows which one is well."""
         at = settings.paused_at
         return "open" if at is None else f"paused since {local_time(at, with_zone=True)}"
 
@@ -81,7 +81,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     paused.short_description = "state"  # type: ignore[attr-defined]  # how Django is told, its decorator being untyped
 
     def get_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:
-        """Those of the form, or the same in words for who may only look."""
+        """Return the fields of the form, or the same in words for who may only look."""
         if self.has_change_permission(request, obj):
             return self.fields
         return ("queue", "paused", "concurrency_limit", "rate", "order")

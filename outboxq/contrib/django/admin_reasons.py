@@ -24,7 +24,7 @@ from .models import LiveWorker, OutboxEntry, PartitionClaim, QueueSettings, Task
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Glance:
-    """What the list says of one task besides its row."""
+    """The words of the list about one task, besides its row."""
 
     reason: str = ""
     due: datetime | None = None
@@ -33,13 +33,13 @@ class Glance:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Around:
-    """What the reasons of a page's tasks depend on."""
+    """The facts that the reasons of a page's tasks depend on."""
 
     now: datetime
     settings: Mapping[str, Any] = field(default_factory=dict)
     """By queue."""
     running: Mapping[str, int] = field(default_factory=dict)
-    """How many tasks run, by queue: of queues with a limit."""
+    """The number of tasks that run, by queue with a limit."""
     workers: tuple[_Worker, ...] = ()
     given_back: Collection[UUID] = ()
     """The tasks that a worker gave back since it did not know them, and that are due later for that."""
@@ -113,7 +113,7 @@ def _worker(row: Any) -> _Worker:
 
 
 def _waiting(task: Any, entry: Mapping[str, Any], around: _Around) -> str:
-    """In the order of `explain`."""
+    """Return the reason, in the order of `explain`."""
     if task.expires_at is not None and task.expires_at <= around.now:
         return "expired"
     unmanned = _unmanned(task, around.workers)
