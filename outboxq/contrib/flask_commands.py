@@ -28,7 +28,7 @@ ELSEWHERE = {
 
 
 def commands() -> FramedGroup:
-    """Those of `outboxq`, and `worker` and `upgrade` of their own; all run in the application's context."""
+    """The commands of `outboxq`, and `worker` and `upgrade` of their own; all run in the application's context."""
     frame = Frame(program=PROGRAM, store=_store, own=_own, elsewhere=ELSEWHERE)
     return FramedGroup(
         _source,

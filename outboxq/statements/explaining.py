@@ -45,7 +45,7 @@ WAITING = {"id": Uuid()}
 
 
 def waiting(g: Grammar) -> Select[Any]:
-    """Of each of :tasks that waits: when it is due, which task of its key comes first, and whether its key is taken, or held.
+    """For each of :tasks that waits, read when it is due, which task of its key comes first, and whether its key is taken, or held.
 
     Sub-selects, so that each task costs three look-ups, however many wait.
     """

@@ -94,7 +94,7 @@ def _waiting(g: Grammar, *, by_task: bool) -> Select[Any]:
 
 
 def _retrying(g: Grammar, *, by_task: bool) -> Select[Any]:
-    """Those that are due later for another attempt, which their executions know.
+    """The entries that are due later for another attempt, which their executions know.
 
     A scalar sub-select: each is looked up by its key. As a join, the planner might begin with the executions, all of them.
     """

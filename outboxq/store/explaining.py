@@ -66,7 +66,7 @@ class Cure:
     """A command that does something about it."""
 
     purpose: str
-    """In words: ``resume it``."""
+    """The aim in words: ``resume it``."""
     command: tuple[str, ...]
     """Its words behind the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
 

@@ -69,9 +69,9 @@ class Statistics:
     paused: bool = False
     """Its queue is."""
     concurrency: int | None = None
-    """How many tasks of its queue may run at once; None: no limit."""
+    """The number of tasks of its queue that may run at once; None: no limit."""
     rate: tuple[int, timedelta] | None = None
-    """How many tasks of its queue may start in such a time; None: no limit."""
+    """The number of tasks of its queue that may start in such a time; None: no limit."""
     live_workers: int = 0
     """Those that work on the queue; for one task, those that know it too."""
     unknown: tuple[UnknownName, ...] = ()

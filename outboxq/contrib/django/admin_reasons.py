@@ -37,7 +37,7 @@ class _Around:
 
     now: datetime
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """By queue."""
+    """The settings of each queue."""
     running: Mapping[str, int] = field(default_factory=dict)
     """The number of tasks that run, by queue with a limit."""
     workers: tuple[_Worker, ...] = ()

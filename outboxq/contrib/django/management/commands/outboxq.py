@@ -91,7 +91,7 @@ class Command(BaseCommand):
 
 
 def _options(alias: str) -> list[click.Option]:
-    """Of each command. Django has read the hidden ones by then: it takes them in any place."""
+    """The options of each command. Django has read the hidden ones by then: it takes them in any place."""
     hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
     return [
         click.Option(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),
