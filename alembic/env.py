@@ -13,10 +13,10 @@ from alembic.util import CommandError
 from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 
-from outboxq.dialects import dialect_for
-from outboxq.engine import make_engine
+from outboxq.database.dialects import dialect_for
+from outboxq.database.engine import make_engine
+from outboxq.database.tables import metadata
 from outboxq.migrations import LOCK, VERSION_TABLE, begin_on, ours
-from outboxq.tables import metadata
 
 config = context.config
 schema: str | None = config.attributes.get("schema", context.get_x_argument(as_dictionary=True).get("schema"))

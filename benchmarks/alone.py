@@ -13,7 +13,7 @@ from benchmarks.past import Past, tidy
 from benchmarks.queues import OUTBOXQ
 from benchmarks.results import COUNT, MEGABYTES, RATE, SHARE
 from benchmarks.running import Running, SqliteBase
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.store import Store
 
 

@@ -19,7 +19,7 @@ from benchmarks.queues import OUTBOXQ, QUEUES, RAW, Environments, Queue
 from benchmarks.results import Results
 from benchmarks.running import Base, PostgresqlBase, Running, SqliteBase
 from outboxq import migrations
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.store import Store
 from tests import postgres
 

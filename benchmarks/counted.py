@@ -12,7 +12,7 @@ from typing import Any, Self
 from sqlalchemy import Connection
 
 from benchmarks.place import Place
-from outboxq.dialects import Begin
+from outboxq.database.dialects import Begin
 
 # What this transaction has fetched of our tables and their indexes, from the cache or not; the catalogue is not among them.
 FETCHED = """

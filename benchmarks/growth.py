@@ -30,7 +30,7 @@ from benchmarks.results import BYTES, COUNT, MICROSECONDS, MILLISECONDS, Results
 from benchmarks.running import PostgresqlBase, Running, SqliteBase
 from benchmarks.waiting import Waiting
 from outboxq import migrations
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.periods import Every, periods
 from outboxq.store import Store
 from tests import postgres

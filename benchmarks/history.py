@@ -28,8 +28,8 @@ from benchmarks.past import Past, tidy
 from benchmarks.place import Place, completed, libpq, new, said, timed
 from benchmarks.raw_sqlite import Hand
 from outboxq import migrations
-from outboxq.dialects import Begin, dialect_for
-from outboxq.engine import make_engine
+from outboxq.database.dialects import Begin, dialect_for
+from outboxq.database.engine import make_engine
 from outboxq.model import Claim
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -17,7 +17,7 @@ from uuid import uuid4
 from sqlalchemy import Engine
 
 from outboxq import migrations
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.model import EventType, Outcome
 from outboxq.store import Store
 from tests import postgres

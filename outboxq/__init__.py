@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .context import TaskContext
+    from .database.engine import configure_sqlite
     from .distributor import PostgresDistributor, SqliteDistributor, WorkDistributor, create_work_distributor
-    from .engine import configure_sqlite
     from .errors import (
         ConfigurationError,
         DuplicateTask,
@@ -118,7 +118,7 @@ _HOMES = {
     "SqliteDistributor": "distributor",
     "WorkDistributor": "distributor",
     "create_work_distributor": "distributor",
-    "configure_sqlite": "engine",
+    "configure_sqlite": "database.engine",
     "ConfigurationError": "errors",
     "DuplicateTask": "errors",
     "FileUnusable": "errors",

@@ -19,16 +19,35 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
 
-from .column_types import Xid8
-from .dialects import Begin, Dialect, check_schema_name, dialect_for
-from .dialects.partitioning import PARTITION_NAME
-from .drivers import is_psycopg
-from .engine import is_autocommit, make_engine, parse_url
+from .database.column_types import Xid8
+from .database.dialects import (
+    Begin,
+    Dialect,
+    check_schema_name,
+    dialect_for,
+)
+from .database.dialects.partitioning import PARTITION_NAME
+from .database.drivers import is_psycopg
+from .database.engine import (
+    is_autocommit,
+    make_engine,
+    parse_url,
+)
+from .database.revisions import (
+    UPGRADE,
+    ensure_fit,
+    ensure_ours,
+    is_newer,
+    left_alone,
+)
+from .database.tables import (
+    VERSION_TABLE,
+    metadata,
+    version_table,
+)
+from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .periods import Every, periods
-from .revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
-from .tables import VERSION_TABLE, metadata, version_table
-from .target import SqlalchemyTarget
 
 if TYPE_CHECKING:
     from alembic.config import Config

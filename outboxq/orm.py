@@ -42,11 +42,11 @@ from sqlalchemy.sql import operators
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from . import tables
-from .dialects import check_schema_name
+from .database import tables
+from .database.dialects import check_schema_name
+from .database.statements.grammar import word
 from .errors import InvalidArgument, ReadOnly
 from .model import EventType, TaskStatus
-from .statements.grammar import word
 
 __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for"]
 

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session, scoped_session
 
 from . import migrations
 from .context import TaskContext
-from .dialects import check_schema_name, dialect_for
-from .engine import make_engine, parse_url
+from .database.dialects import check_schema_name, dialect_for
+from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
 from .host import Host
 from .model import NewTask, OnDeadLetter, duration

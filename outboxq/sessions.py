@@ -12,12 +12,12 @@ from sqlalchemy.exc import ArgumentError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from .context import TaskContext, Unit
-from .dialects import dialect_for
+from .database.dialects import dialect_for
+from .database.tables import task_executions
 from .errors import ConfigurationError, InvalidTarget
 from .host import Host
 from .store import Store
 from .store.units import Unit as OwnUnit
-from .tables import task_executions
 
 
 class SessionHost(Host):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
-from .column_types import iso
+from .database.column_types import iso
 from .failure_log import say
 from .model import UNKNOWN_TASK, Claim, EventType, Outcome
 from .store import Store, UnknownRun

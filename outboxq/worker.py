@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 from .claimer import Claimer
 from .completer import Completer
 from .crew import Crew
+from .database.privileges import Role
 from .distributor import Health, create_work_distributor
 from .end_log import EndLog
 from .errors import ConfigurationError, FileUnusable, OutcomesRefused
@@ -29,7 +30,6 @@ from .host import Host
 from .introduction import Introduction
 from .maintenance import Held, Leases, Loop, Presence, partitions_pause
 from .model import duration
-from .privileges import Role
 from .recovery import Recovery
 from .signals import obeyed
 from .store import Store, queue_names

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from outboxq import migrations
-from outboxq.engine import configure_sqlite, make_engine
+from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.model import Claim, Handle, NewTask
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -51,7 +51,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence does not check the token",
-        "outboxq/statements/ends.py",
+        "outboxq/database/statements/ends.py",
         (
             ("            lease.lease_token == given.lease_token,\n", ""),
             ("            execution.lease_token == given.lease_token,\n", ""),
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         "the fence does not check the worker",
-        "outboxq/statements/ends.py",
+        "outboxq/database/statements/ends.py",
         (
             ("            lease.worker_id == worker_id,\n", ""),
             ("            execution.worker_id == worker_id,\n", ""),
@@ -93,19 +93,19 @@ MUTANTS = (
     ),
     Mutant(
         "an instant that psycopg cannot read costs the whole claim",
-        "outboxq/dialects/psycopg_driver.py",
+        "outboxq/database/dialects/psycopg_driver.py",
         (("            except psycopg.DataError:\n", "            except ZeroDivisionError:\n"),),
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
         "SQLite needs psycopg",
-        "outboxq/target.py",
+        "outboxq/database/target.py",
         (("import sqlite3\n", "import sqlite3\n\nimport psycopg\n"),),
         ("tests/unit/test_without_psycopg.py",),
     ),
     Mutant(
         "a psycopg that loses notifications is taken",
-        "outboxq/drivers.py",
+        "outboxq/database/drivers.py",
         (("OLDEST_PSYCOPG = (3, 2, 5)", "OLDEST_PSYCOPG = (3, 2, 0)"),),
         ("tests/unit/test_without_psycopg.py",),
     ),
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "IN (… LIMIT) instead of a list evaluated once",
-        "outboxq/dialects/postgresql.py",
+        "outboxq/database/dialects/postgresql.py",
         (
             (
                 '        .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))\n',
@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deferred transaction instead of BEGIN IMMEDIATE",
-        "outboxq/dialects/sqlite.py",
+        "outboxq/database/dialects/sqlite.py",
         (('Begin.WRITE: "BEGIN IMMEDIATE"', 'Begin.WRITE: "BEGIN DEFERRED"'),),
         ("tests/dialects/test_claim_locks.py", "tests/contract/test_host_engine.py"),
     ),
@@ -154,7 +154,7 @@ MUTANTS = (
     ),
     Mutant(
         "a transition in two transactions: what a claim took is committed before it is recorded",
-        "outboxq/dialects/script.py",
+        "outboxq/database/dialects/script.py",
         (
             (
                 "            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()\n",
@@ -170,25 +170,25 @@ MUTANTS = (
     ),
     Mutant(
         "a batch on SQLite is taken for one of alike rows: all of them end as the first one does",
-        "outboxq/dialects/script.py",
+        "outboxq/database/dialects/script.py",
         (("== 1\n        found: dict", ">= 1\n        found: dict"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
         "a batch on PostgreSQL is taken for one of alike rows: all of them end as the first one does",
-        "outboxq/dialects/one_statement.py",
+        "outboxq/database/dialects/one_statement.py",
         (("len(set(map(self._alike, rows))) != 1", "len(set(map(self._alike, rows))) < 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
         "recovery forgets the outbox entry",
-        "outboxq/statements/recovery.py",
+        "outboxq/database/statements/recovery.py",
         (('            "entry": lambda r: _entry(g, r),\n', ""),),
         ("tests/contract/test_leases.py",),
     ),
     Mutant(
         "recovery acts on the leases it picked instead of those it deleted",
-        "outboxq/statements/recovery.py",
+        "outboxq/database/statements/recovery.py",
         (
             (
                 (
@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task moved by hand is taken for granted instead of proved by what was deleted",
-        "outboxq/statements/by_hand.py",
+        "outboxq/database/statements/by_hand.py",
         (
             (
                 'and_(execution.status == word(TaskStatus.READY), g.among(execution.id, r["gone"].c.id)),',
@@ -219,13 +219,13 @@ MUTANTS = (
     ),
     Mutant(
         "a claim runs stale entries too",
-        "outboxq/statements/claim.py",
+        "outboxq/database/statements/claim.py",
         ((", execution.status == word(TaskStatus.READY))", ")"),),
         ("tests/contract/test_claim.py",),
     ),
     Mutant(
         "no savepoint around the statements of one enqueue on SQLite",
-        "outboxq/target.py",
+        "outboxq/database/target.py",
         (
             (
                 "return nullcontext() if needs_none else self._savepoint()",
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "the time bound is a bare volatile function, so no index condition",
-        "outboxq/dialects/postgresql.py",
+        "outboxq/database/dialects/postgresql.py",
         (
             (
                 "        return select(self.clock.c.now).scalar_subquery()\n",
@@ -247,7 +247,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper's horizon is the latest id completed, plus one",
-        "outboxq/statements/sleeping.py",
+        "outboxq/database/statements/sleeping.py",
         (("func.pg_current_xact_id()", "func.pg_snapshot_xmax(func.pg_current_snapshot())"),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -271,7 +271,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper does not look for what is due once it has announced itself",
-        "outboxq/statements/sleeping.py",
+        "outboxq/database/statements/sleeping.py",
         (('may_claim(g, plain, with_keys).label("due")', 'literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -289,7 +289,7 @@ MUTANTS = (
     ),
     Mutant(
         "a producer may read every column of a task",
-        "outboxq/privileges.py",
+        "outboxq/database/privileges.py",
         (('"INSERT; SELECT (id, position)"', '"INSERT; SELECT"'),),
         ("tests/roles/test_grants_command.py",),
     ),
@@ -315,7 +315,7 @@ MUTANTS = (
     ),
     Mutant(
         "a connection that was not made in time counts as an error for good",
-        "outboxq/dialects/postgresql_errors.py",
+        "outboxq/database/dialects/postgresql_errors.py",
         (("for kind in type(cause).__mro__", "for kind in type(cause).__mro__[:1]"),),
         ("tests/unit/test_postgresql_errors.py",),
     ),
@@ -345,7 +345,7 @@ MUTANTS = (
     ),
     Mutant(
         "what frees work notifies another channel than the trigger",
-        "outboxq/statements/sleeping.py",
+        "outboxq/database/statements/sleeping.py",
         (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
         ("tests/dialects/test_channel.py",),
     ),
@@ -427,7 +427,7 @@ MUTANTS = (
     ),
     Mutant(
         "a fresh key waits behind a wall of blocked ones",
-        "outboxq/statements/keyed.py",
+        "outboxq/database/statements/keyed.py",
         (("available_at.desc(), entry.c.id.desc()", "available_at, entry.c.id"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
@@ -439,7 +439,7 @@ MUTANTS = (
     ),
     Mutant(
         "prune waits for a caller who took over a key",
-        "outboxq/statements/retention.py",
+        "outboxq/database/statements/retention.py",
         ((".where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))", ""),),
         ("tests/dialects/test_what_waits.py",),
     ),
@@ -457,7 +457,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify takes a lease of a clock that was set back for one that never ends",
-        "outboxq/statements/checks/limits.py",
+        "outboxq/database/statements/checks/limits.py",
         (
             (
                 "g.later(_latest(g), lease_length(g) + _seconds(_GRACE))",
@@ -468,7 +468,7 @@ MUTANTS = (
     ),
     Mutant(
         "verify repairs the task's worker and forgets its lease's",
-        "outboxq/statements/checks/restore.py",
+        "outboxq/database/statements/checks/restore.py",
         (('steps={"moved": moved, "lease": lease}', 'steps={"moved": moved}'),),
         ("tests/contract/test_corruptions.py",),
     ),
@@ -491,7 +491,7 @@ MUTANTS = (
     ),
     Mutant(
         "a suspect is counted though it had not begun",
-        "outboxq/statements/recovery.py",
+        "outboxq/database/statements/recovery.py",
         (("    counts = freed.begun.is_not(false())\n", "    counts = freed.id.is_not(None)\n"),),
         ("tests/contract/test_recovery.py",),
     ),
@@ -503,7 +503,7 @@ MUTANTS = (
     ),
     Mutant(
         "a recovery is never forgiven",
-        "outboxq/statements/ends.py",
+        "outboxq/database/statements/ends.py",
         (
             (
                 "(given.event_type == word(EventType.RELEASED), execution.recovery_attempts)",
@@ -544,19 +544,19 @@ MUTANTS = (
     ),
     Mutant(
         "one locked lease stops the heartbeat of all",
-        "outboxq/statements/ends.py",
+        "outboxq/database/statements/ends.py",
         (("with_for_update(of=task_leases, skip_locked=True)", "with_for_update(of=task_leases)"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "one locked task stops the recovery of all",
-        "outboxq/statements/ends.py",
+        "outboxq/database/statements/ends.py",
         ((".order_by(execution.id).with_for_update(skip_locked=True)", ".order_by(execution.id).with_for_update()"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "a stale outbox entry stops the recovery of all",
-        "outboxq/statements/recovery.py",
+        "outboxq/database/statements/recovery.py",
         (("    return new.on_conflict_do_nothing()  # type: ignore[no-any-return]\n", "    return new\n"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
@@ -591,43 +591,43 @@ MUTANTS = (
     ),
     Mutant(
         "an error of PostgreSQL that passes is taken for one that stays",
-        "outboxq/dialects/postgresql_errors.py",
+        "outboxq/database/dialects/postgresql_errors.py",
         (('_OUTSIDE | {"55P03", "57014", "53300"}', '_OUTSIDE - {"57P02", "57P03"}'),),
         ("tests/dialects/test_patience.py",),
     ),
     Mutant(
         "a server that is silent is waited for for hours",
-        "outboxq/dialects/postgresql_session.py",
+        "outboxq/database/dialects/postgresql_session.py",
         (("{**_PATIENCE, **url.query, **_UNICODE}", "{**url.query, **_UNICODE}"),),
         ("tests/dialects/test_patience.py",),
     ),
     Mutant(
         "our own engines show parameters in their errors",
-        "outboxq/engine.py",
+        "outboxq/database/engine.py",
         (("hide_parameters=True", "hide_parameters=False"),),
         ("tests/contract/test_hidden_values.py",),
     ),
     Mutant(
         "errors of our statements on a caller's connection show parameters",
-        "outboxq/target.py",
+        "outboxq/database/target.py",
         (("hide_parameters=True", "hide_parameters=False"), ("error.hide_parameters = True", "pass")),
         ("tests/contract/test_hidden_values.py",),
     ),
     Mutant(
         "PostgreSQL's DETAIL shows the row that it refused",
-        "outboxq/dialects/postgresql_errors.py",
+        "outboxq/database/dialects/postgresql_errors.py",
         (('_OF_VALUES = ("22", "23")', '_OF_VALUES = ("22",)'),),
         ("tests/contract/test_hidden_values.py",),
     ),
     Mutant(
         "a percentile is the next task's where it falls on one",
-        "outboxq/statements/statistics.py",
+        "outboxq/database/statements/statistics.py",
         (("(tasks * percent + 99) // 100", "tasks * percent // 100 + 1"),),
         ("tests/contract/test_statistics.py",),
     ),
     Mutant(
         "prune counts a task's age from its enqueueing",
-        "outboxq/statements/retention.py",
+        "outboxq/database/statements/retention.py",
         (("and_(execution.completed_at < _before", "and_(execution.created_at < _before"),),
         ("tests/contract/test_retention.py",),
     ),
@@ -639,13 +639,13 @@ MUTANTS = (
     ),
     Mutant(
         "a task is enqueued into an SQLite file that another has replaced",
-        "outboxq/dialects/sqlite_file.py",
+        "outboxq/database/dialects/sqlite_file.py",
         (("if file is not None and not file.is_there:", "if False:"),),
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
         "a new SQLite file may be read by everybody",
-        "outboxq/dialects/sqlite_file.py",
+        "outboxq/database/dialects/sqlite_file.py",
         (
             (
                 "        with suppress(OSError):  # SQLite says it better\n            _make(target)\n            known.add(target)\n",
@@ -682,7 +682,7 @@ MUTANTS = (
     ),
     Mutant(
         "code runs on a later schema that does not admit it",
-        "outboxq/revisions.py",
+        "outboxq/database/revisions.py",
         (("oldest_code is None or oldest_code > REVISION", "oldest_code is None"),),
         ("tests/contract/test_migrations.py::test_another_schema_is_told_in_a_sentence",),
     ),
@@ -716,19 +716,19 @@ MUTANTS = (
     ),
     Mutant(
         "statements are prepared behind a pooler",
-        "outboxq/dialects/postgresql_session.py",
+        "outboxq/database/dialects/postgresql_session.py",
         (("        if not direct:\n            raw.prepare_threshold = None\n", ""),),
         ("tests/dialects/test_own_settings.py",),
     ),
     Mutant(
         "times come in the style of the role",
-        "outboxq/dialects/postgresql_session.py",
+        "outboxq/database/dialects/postgresql_session.py",
         (("_READABLE: Final = (_PATIENT, \"datestyle = 'ISO'\", ", "_READABLE: Final = (_PATIENT, "),),
         ("tests/dialects/test_server_settings.py",),
     ),
     Mutant(
         "an enqueue with a key reads times on the caller's connection",
-        "outboxq/statements/idempotency.py",
+        "outboxq/database/statements/idempotency.py",
         (
             (
                 '        tells=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
@@ -739,7 +739,7 @@ MUTANTS = (
     ),
     Mutant(
         "a database of any encoding will do",
-        "outboxq/dialects/postgresql_encoding.py",
+        "outboxq/database/dialects/postgresql_encoding.py",
         (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
         ("tests/dialects/test_encodings.py",),
     ),
@@ -751,7 +751,7 @@ MUTANTS = (
     ),
     Mutant(
         "an error from outside on another connection interrupts the task's transaction",
-        "outboxq/dialects/base.py",
+        "outboxq/database/dialects/base.py",
         (
             (
                 "self.comes_from_outside(one) and (spoilt or any(one is each for each in known))",
@@ -821,7 +821,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker that met an unknown task counts as live after its end",
-        "outboxq/statements/registry.py",
+        "outboxq/database/statements/registry.py",
         (('    seen_at = g.later(g.now, bindparam("long_ago", -3600.0, type_=Double))\n', "    seen_at = g.now\n"),),
         ("tests/contract/test_registry.py",),
     ),
@@ -863,7 +863,7 @@ MUTANTS = (
     ),
     Mutant(
         "the newest events of a task are its oldest",
-        "outboxq/statements/reading.py",
+        "outboxq/database/statements/reading.py",
         (("ends.order_by(event.lease_token.desc())", "ends.order_by(event.lease_token)"),),
         ("tests/contract/test_events.py",),
     ),
@@ -919,7 +919,7 @@ MUTANTS = (
     ),
     Mutant(
         "a file that was put beside the log of another is opened",
-        "outboxq/dialects/sqlite_file.py",
+        "outboxq/database/dialects/sqlite_file.py",
         (
             ("not file.is_there and file.has_left_its_log:", "not file.is_there and False:"),
             ("            if file.has_left_its_log:\n                raise replaced(file.path)\n", ""),
@@ -928,7 +928,7 @@ MUTANTS = (
     ),
     Mutant(
         "a deleted SQLite file is made anew, and empty",
-        "outboxq/dialects/sqlite_file.py",
+        "outboxq/database/dialects/sqlite_file.py",
         (
             (
                 "if file is not None and not file.is_there and file.has_left_its_log:",

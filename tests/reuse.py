@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from outboxq.tables import metadata
+from outboxq.database.tables import metadata
 from tests import postgres
 
 _SHAPE = """

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..dialects import damaged, dialect_for, is_damaged
+from ..database.dialects import (
+    damaged,
+    dialect_for,
+    is_damaged,
+)
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..store import Store
 

@@ -12,8 +12,8 @@ from click.core import ParameterSource
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
-from ..dialects import dialect_for
-from ..engine import make_engine, parse_url
+from ..database.dialects import dialect_for
+from ..database.engine import make_engine, parse_url
 from ..errors import ConfigurationError
 from ..outbox import Outbox
 from ..store import Store

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from ..database.privileges import Feature, Role
 from ..errors import NotPermitted
-from ..privileges import Feature, Role
 from ..store import Permissions
 from .console import speaking_plainly
 from .database import given, open_store, where_options

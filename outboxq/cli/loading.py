@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from ..drivers import ensure_psycopg
+from ..database.drivers import ensure_psycopg
 from ..outbox import Outbox
 from .console import EXIT_USAGE, fail
 

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, 
 from sqlalchemy.orm import Session
 
 from ..context import TaskContext
-from ..engine import configure_sqlite
+from ..database.engine import configure_sqlite
 from ..errors import ConfigurationError
 from ..model import Handle
 from ..outbox import Outbox

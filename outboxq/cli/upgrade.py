@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import migrations
-from ..engine import make_engine
-from ..revisions import is_newer, left_alone
+from ..database.engine import make_engine
+from ..database.revisions import is_newer, left_alone
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import Given, app_option, given, is_said, open_outbox, place_of, schema_option, url_option
 from .loading import names_module

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import click
 from sqlalchemy.engine import URL
 
-from ..engine import parse_url
+from ..database.engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..forks import CAN_FORK
 from ..front_end import FrontEnd

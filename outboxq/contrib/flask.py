@@ -18,14 +18,14 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import scoped_session
 
 from ..context import TaskContext, Unit
-from ..engine import configure_sqlite, make_engine
+from ..database.engine import configure_sqlite, make_engine
+from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
 from ..front_end import FrontEnd
 from ..host import Host
 from ..outbox import Outbox
 from ..sessions import Scope, scope_of
 from ..store import Store
-from ..target import Target
 from .upgrading import upgraded_by
 
 if TYPE_CHECKING:

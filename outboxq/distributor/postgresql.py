@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from ..engine import detached, make_engine
+from ..database.engine import detached, make_engine
 from ..store import Sleeping, Store
 from ..within import within
 from .base import Bell, Health

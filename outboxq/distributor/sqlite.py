@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from ..engine import detached
+from ..database.engine import detached
 from ..store import Store
 from ..store.reading import Look
 from .base import Bell, Health

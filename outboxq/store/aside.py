@@ -15,12 +15,12 @@ from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
 
-from ..column_types import UnreadableInstant
-from ..dialects import Begin, Row
+from ..database.column_types import UnreadableInstant
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from ..failure_log import say
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload import sanitize
-from ..target import Target
 from .claims import Claims
 
 log = logging.getLogger("outboxq.store")

@@ -17,16 +17,26 @@ import tenacity
 from sqlalchemy import Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ..column_types import iso
 from ..context import current
-from ..dialects import Begin, Dialect, OpenFile, damaged, dialect_for
-from ..engine import reserve, taking
+from ..database.column_types import iso
+from ..database.dialects import (
+    Begin,
+    Dialect,
+    OpenFile,
+    damaged,
+    dialect_for,
+)
+from ..database.engine import reserve, taking
+from ..database.privileges import Feature
+from ..database.revisions import ensure_fit, no_file
+from ..database.target import (
+    SqlalchemyTarget,
+    Target,
+    target_of,
+)
 from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
 from ..failure_log import say, sentence
 from ..payload import sanitize
-from ..privileges import Feature
-from ..revisions import ensure_fit, no_file
-from ..target import SqlalchemyTarget, Target, target_of
 from .rights import Permitted
 from .undefined import explain_undefined, in_a_transaction_that_goes_on
 

@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..failure_log import say
 from ..model import Claim, duration
-from ..target import Target
 from .aside import Aside
 from .base import identifier, positive, queue_names
 from .keys import Keys, started

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ..dialects import Begin, Plan
+from ..database.dialects import Begin, Plan
+from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..payload import sanitize
-from ..target import Target
 from .base import Transactions
 from .event_data import event_data
 

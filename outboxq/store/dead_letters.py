@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from ..dialects import Begin
+from ..database.dialects import Begin
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
-from ..target import Target
 from ..uuid7 import uuid7
 from .base import aware, identifier, positive, storable
 from .event_data import event_data

@@ -8,11 +8,11 @@ from types import NoneType
 from typing import TypeGuard
 from uuid import UUID
 
-from ..dialects import Begin
+from ..database.dialects import Begin
+from ..database.privileges import Feature
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, LONGEST, MAX_ATTEMPT, Handle, NewTask, OnConflict, OnDeadLetter
-from ..privileges import Feature
-from ..target import Target
 from .base import aware
 from .idempotency import Idempotency
 from .rows import row

@@ -9,12 +9,12 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from ..column_types import UnreadableInstant
-from ..dialects import Begin, Row
+from ..database.column_types import UnreadableInstant
+from ..database.dialects import Begin, Row
+from ..database.statements.explaining import MOST
+from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
-from ..statements.explaining import MOST
-from ..target import Target
 from .base import Transactions, identifier
 from .reading import event_of, execution_of
 from .registry import LiveWorker, live_workers, worker

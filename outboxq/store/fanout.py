@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.privileges import Feature
+from ..database.statements.fanout import SUBSCRIBERS
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter
-from ..privileges import Feature
-from ..statements.fanout import SUBSCRIBERS
 from ..subscriptions import Emitted, NewEvent, Subscription, check_event_type, check_pattern
-from ..target import Target
 from ..uuid7 import FAMILY, uuid7
 from .enqueue import check
 from .idempotency import Idempotency

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
-from ..dialects import Begin
+from ..database.dialects import Begin
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from .base import Transactions
 

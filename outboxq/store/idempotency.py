@@ -9,10 +9,10 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-from ..dialects import Row
+from ..database.dialects import Row
+from ..database.target import Target
 from ..errors import DuplicateTask
 from ..model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
-from ..target import Target
 from .base import Transactions
 from .rows import keyed_row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ..dialects import Begin
+from ..database.dialects import Begin
 from ..model import INTERRUPTED, Claim, EventType
 from .base import Transactions
 

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dialects import Row
-from ..target import Target
+from ..database.dialects import Row
+from ..database.target import Target
 from .base import Transactions
 
 log = logging.getLogger("outboxq.store")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dialects import Begin
+from ..database.dialects import Begin
 from ..errors import InvalidArgument
 from ..model import TaskExecution, TaskStatus
 from .base import Transactions, positive, storable

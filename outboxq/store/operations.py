@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, NoReturn
 from uuid import UUID
 
-from ..dialects import Row
+from ..database.dialects import Row
+from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, EventType, TaskStatus
-from ..target import Target
 from ..uuid7 import uuid7
 from .base import aware, identifier
 from .event_data import event_data

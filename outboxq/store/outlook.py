@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.statements.explaining import WAITING
+from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
-from ..statements.explaining import WAITING
-from ..target import Target
 from .base import Transactions
 from .explaining import (
     Reason,

@@ -10,11 +10,15 @@ from typing import Any, TypeVar
 import tenacity
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import Begin, Row
-from ..dialects.partitioning import Layout, Partition, Partitioning
+from ..database.dialects import Begin, Row
+from ..database.dialects.partitioning import (
+    Layout,
+    Partition,
+    Partitioning,
+)
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..periods import periods
-from ..target import Target
 from .base import Transactions
 
 T = TypeVar("T")

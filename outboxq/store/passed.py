@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ..dialects import Row
+from ..database.dialects import Row
 
 
 class Passed:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 
-from ..dialects import Begin
-from ..dialects.granting import grant, pack
+from ..database.dialects import Begin
+from ..database.dialects.granting import grant, pack
+from ..database.privileges import (
+    Feature,
+    Kind,
+    Right,
+    Role,
+    rights,
+)
+from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
-from ..privileges import Feature, Kind, Right, Role, rights
-from ..target import Target
 from .base import Transactions
 from .rights import lacks, listed
 

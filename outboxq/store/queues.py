@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import Any
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from ..target import Target
 from .base import Transactions, storable
 
 _LONGEST = timedelta(days=3650)

@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from ..dialects import Begin
+from ..database.dialects import Begin
+from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import ExecutionEvent, TaskExecution, TaskStatus, event_type_of
-from ..target import Target
 from .base import Transactions, identifier, positive
 
 

@@ -8,10 +8,10 @@ from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import MAX_RECOVERIES, TaskStatus
-from ..target import Target
 from .base import Transactions, positive
 
 _DUE_AT_ONCE = 500

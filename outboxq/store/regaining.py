@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
+from ..database.target import Target
 from ..errors import DuplicateTask
-from ..target import Target
 from .base import Transactions
 from .idempotency import Key, holders_of
 

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from ..target import Target
 from .base import Transactions, identifier, positive
 
 LIVE_WITHIN = timedelta(seconds=90)

@@ -9,11 +9,11 @@ from itertools import takewhile
 from typing import Self
 from uuid import UUID
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from ..errors import InvalidArgument, TaskNotFound
 from ..folding import Fold, fold
 from ..model import EventType, ExecutionEvent
-from ..target import Target
 from .base import aware, positive
 from .reading import Reading, event_of
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..periods import first_id
-from ..target import Target
 from .base import positive
 from .partitions import Partitions
 

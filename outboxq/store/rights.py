@@ -7,11 +7,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from ..dialects import Begin, Dialect, Row
-from ..dialects.granting import pack
+from ..database.dialects import (
+    Begin,
+    Dialect,
+    Row,
+)
+from ..database.dialects.granting import pack
+from ..database.privileges import (
+    Feature,
+    Kind,
+    Privilege,
+    Right,
+    Role,
+    rights,
+)
+from ..database.target import Target
 from ..errors import ConfigurationError, NotPermitted
-from ..privileges import Feature, Kind, Privilege, Right, Role, rights
-from ..target import Target
 
 _MOST = 3
 """So many rights are named in a sentence."""

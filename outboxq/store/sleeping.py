@@ -24,8 +24,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from ..dialects import Begin, Row
-from ..target import Target
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from .base import Transactions
 from .reading import Look
 

@@ -9,11 +9,11 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import Text
 
-from ..dialects import Begin, Row
+from ..database.dialects import Begin, Row
+from ..database.statements.statistics import PERCENTILES
+from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from ..statements.statistics import PERCENTILES
-from ..target import Target
 from .base import Transactions, queue_names
 from .queues import QueueSettings, settings_of
 from .registry import LiveWorker, live_workers

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..database.target import Target
 from ..errors import SchemaOutOfDate
-from ..target import Target
 
 log = logging.getLogger("outboxq.store")
 

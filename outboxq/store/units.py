@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from ..dialects import Begin
-from ..engine_events import listen
+from ..database.dialects import Begin
+from ..database.engine_events import listen
+from ..database.target import SqlalchemyTarget
 from ..errors import InvalidTarget
-from ..target import SqlalchemyTarget
 from .base import Transactions
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from ..dialects import Begin
+from ..database.dialects import Begin
+from ..database.statements.unknown import HOLDING
+from ..database.target import Target
 from ..model import Claim
-from ..statements.unknown import HOLDING
-from ..target import Target
 from .base import Transactions
 from .operations import freed
 from .reading import data_of

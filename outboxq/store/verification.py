@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from ..dialects import Begin, Row
-from ..target import Target
+from ..database.dialects import Begin, Row
+from ..database.target import Target
 from .base import Transactions
 
 log = logging.getLogger("outboxq.store")

@@ -10,10 +10,15 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
-from ..dialects import Begin
+from ..database.dialects import Begin
+from ..database.target import (
+    DjangoTarget,
+    SqlalchemyTarget,
+    Target,
+    target_of,
+)
 from ..host import Host
 from ..sessions import SessionHost
-from ..target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from .errors import TransactionEnded
 
 

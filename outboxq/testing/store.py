@@ -11,14 +11,14 @@ from uuid import UUID
 import tenacity
 from sqlalchemy import Engine
 
-from ..dialects import Begin, Dialect
+from ..database.dialects import Begin, Dialect
+from ..database.privileges import Feature
+from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
 from ..model import Handle, NewTask, Outcome
-from ..privileges import Feature
 from ..store import Store
 from ..store.units import Unit
 from ..subscriptions import Emitted, NewEvent
-from ..target import Target
 from .clock import Clock
 from .room import Room
 

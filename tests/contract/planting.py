@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy.exc import IntegrityError
 
-from outboxq.bounds import of
-from outboxq.tables import metadata
+from outboxq.database.bounds import of
+from outboxq.database.tables import metadata
 
 DOMAINS = {
     "outboxq_instant": "from_1970_to_9000",

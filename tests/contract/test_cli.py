@@ -16,10 +16,10 @@ from click.testing import CliRunner, Result
 
 from outboxq import migrations
 from outboxq.cli import main
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
+from outboxq.database.tables import VERSION_TABLE
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
-from outboxq.tables import VERSION_TABLE
 from tests.contract.helpers import called, everything, types
 from tests.reuse import OTHERS
 from tests.terminal import shown

@@ -17,7 +17,7 @@ from outboxq import Outbox, SchemaOutOfDate, migrations
 from outboxq.cli import main
 from outboxq.cli.console import on_store
 from outboxq.cli.database import Given
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.store import Store
 
 NOBODY = "01900000-0000-7000-8000-000000000000"

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from outboxq.cli import main
 from outboxq.cli.supervisor import Environment
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.migrations import upgrade
 from outboxq.model import NewTask, TaskStatus
 from outboxq.store import Store

@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import delete, update
 
 from outboxq.cli import demo, shop
-from outboxq.tables import task_executions, task_outbox
+from outboxq.database.tables import task_executions, task_outbox
 from tests.terminal import shown
 
 SMALL = ("--orders", "20", "--workers", "2")

@@ -545,7 +545,7 @@ def test_batches_with_the_same_keys_in_opposite_orders_do_not_deadlock(database:
 def test_of_fifty_threads_with_one_key_exactly_one_task_remains_if_any_commits(database: Database) -> None:
     engine = database.own(create_engine(database.url, pool_size=10, max_overflow=0))
     if database.name == "sqlite":
-        from outboxq.engine import configure_sqlite
+        from outboxq.database.engine import configure_sqlite
 
         configure_sqlite(engine)
     chance = random.Random(1)

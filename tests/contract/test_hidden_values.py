@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from outboxq.engine import make_engine, reserve
+from outboxq.database.engine import make_engine, reserve
 from outboxq.model import NewTask
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

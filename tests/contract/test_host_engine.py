@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
-from outboxq.engine import configure_sqlite
+from outboxq.database.engine import configure_sqlite
 from outboxq.model import NewTask, TaskStatus
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 
-from outboxq.engine import configure_sqlite
+from outboxq.database.engine import configure_sqlite
 from outboxq.errors import DuplicateTask, InvalidArgument
 from outboxq.folding import fold
 from outboxq.model import EventType, Handle, NewTask, OnConflict, OnDeadLetter, TaskStatus

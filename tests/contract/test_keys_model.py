@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
+from outboxq.database.tables import metadata
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.store import Store
-from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 
 WORKERS = 4

@@ -25,12 +25,12 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from outboxq import migrations
-from outboxq.engine import configure_sqlite, make_engine
+from outboxq.database.engine import configure_sqlite, make_engine
+from outboxq.database.revisions import REVISION, UPGRADE
+from outboxq.database.tables import metadata
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
-from outboxq.revisions import REVISION, UPGRADE
 from outboxq.store import Store
-from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 from tests.contract.helpers import called
 from tests.contract.test_schema import ear

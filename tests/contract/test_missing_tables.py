@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from outboxq import Outbox, SchemaOutOfDate
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.subscriptions import NewEvent, Subscription

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 from outboxq import InvalidTarget, Outbox, RetryPolicy, TaskContext, TaskStatus, migrations
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.subscriptions import NewEvent, Subscription
 from outboxq.uuid7 import family
 from tests.contract import helpers

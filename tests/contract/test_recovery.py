@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from outboxq import EventType, Outbox, RetryPolicy, TaskStatus
-from outboxq.dialects import sqlite as sqlite_dialect
-from outboxq.engine import make_engine
+from outboxq.database.dialects import sqlite as sqlite_dialect
+from outboxq.database.engine import make_engine
 from outboxq.model import MAX_RECOVERIES, SUSPECT, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -14,10 +14,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 
 from outboxq import migrations
+from outboxq.database.privileges import Role
+from outboxq.database.tables import metadata
 from outboxq.model import EventType, NewTask, Outcome
-from outboxq.privileges import Role
 from outboxq.store import Permissions
-from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 
 COLUMNS = {

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from outboxq.tables import metadata
-from outboxq.typed_table import storage_of
+from outboxq.database.tables import metadata
+from outboxq.database.typed_table import storage_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schema"
 

@@ -20,11 +20,11 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
+from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import NewTask
 from outboxq.store import Store
-from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from outboxq.database.statements.checks import repairs
 from outboxq.errors import LeaseLost
 from outboxq.model import EventType, Outcome, TaskStatus
-from outboxq.statements.checks import repairs
 from tests.contract import helpers
 from tests.contract.corrupting import (
     LATER,

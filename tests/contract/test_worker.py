@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.failpoints import Failpoint
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -13,11 +13,11 @@ from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from outboxq import migrations
+from outboxq.database.engine import make_engine
+from outboxq.database.tables import VERSION_TABLE, metadata
 from outboxq.distributor import create_work_distributor
-from outboxq.engine import make_engine
 from outboxq.model import NewTask
 from outboxq.store import Sleeping, Store
-from outboxq.tables import VERSION_TABLE, metadata
 from outboxq.uuid7 import uuid7
 from tests.sleeper import Claimer, Sleeper
 from tests.waiting import PROMPTLY, until

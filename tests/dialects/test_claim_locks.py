@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import event
 
-from outboxq.dialects import Begin
+from outboxq.database.dialects import Begin
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.dialects import Statements, dialect_for
-from outboxq.statements.ends import ALIKE as ENDS_ALIKE
-from outboxq.statements.ends import END
-from outboxq.statements.enqueue import ALIKE, NEW_TASK
-from outboxq.statements.idempotency import KEYED
+from outboxq.database.dialects import Statements, dialect_for
+from outboxq.database.statements.ends import ALIKE as ENDS_ALIKE
+from outboxq.database.statements.ends import END
+from outboxq.database.statements.enqueue import ALIKE, NEW_TASK
+from outboxq.database.statements.idempotency import KEYED
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))

@@ -17,10 +17,10 @@ import psycopg
 import pytest
 from sqlalchemy import Connection
 
-from outboxq.dialects import Begin, dialect_for
+from outboxq.database.dialects import Begin, dialect_for
+from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store
-from outboxq.target import target_of
 from tests import postgres
 from tests.conftest import Database
 from tests.dialects.test_plans import ANALYZE, ROWS, Big, Explained, address, explain, generic, scans

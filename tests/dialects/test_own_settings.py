@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from outboxq.dialects import Begin, postgresql_session
-from outboxq.engine import make_engine
+from outboxq.database.dialects import Begin, postgresql_session
+from outboxq.database.engine import make_engine
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -18,12 +18,12 @@ from sqlalchemy.exc import IntegrityError
 
 from outboxq import migrations
 from outboxq.cli.main import main
-from outboxq.dialects.partitioning import Partition
+from outboxq.database.dialects.partitioning import Partition
+from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
 from outboxq.periods import Every, Period, first_id, moment_of, periods
 from outboxq.store import Store
-from outboxq.tables import metadata
 from outboxq.uuid7 import uuid7
 from tests.conftest import Clock, Database
 from tests.contract import helpers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 
 PASSES = {
     "40001": "serialization failure",

@@ -19,9 +19,9 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, event
 
-from outboxq.dialects import Begin, dialect_for
+from outboxq.database.dialects import Begin, dialect_for
+from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome
-from outboxq.target import target_of
 from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.conftest import Database

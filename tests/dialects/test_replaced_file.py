@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine
 
 from outboxq import Outbox, configure_sqlite
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.errors import FileUnusable
 from tests.waiting import until
 

@@ -15,12 +15,12 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from outboxq import migrations
+from outboxq.database.privileges import Role
+from outboxq.database.target import target_of
 from outboxq.distributor import create_work_distributor
 from outboxq.distributor.listener import Listener
 from outboxq.model import EventType, NewTask, Outcome
-from outboxq.privileges import Role
 from outboxq.store import Permissions, Sleeping, Store
-from outboxq.target import target_of
 from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 from tests.reuse import OTHERS

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq import Outbox, configure_sqlite, migrations
 from outboxq.cli import main
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.errors import ConfigurationError, FileUnusable
 from outboxq.store import Store, base
 from tests.waiting import PROMPTLY

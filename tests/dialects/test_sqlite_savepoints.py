@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 import outboxq
-from outboxq.engine import configure_sqlite, make_engine
+from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.errors import InvalidTarget, UnsupportedDatabase
 from outboxq.model import NewTask
 from outboxq.uuid7 import uuid7

@@ -13,12 +13,12 @@ from psycopg.pq import Trace
 from sqlalchemy import event
 from sqlalchemy.dialects.postgresql import psycopg
 
-from outboxq.dialects import dialect_for
-from outboxq.dialects.postgresql import PostgresDialect
+from outboxq.database.dialects import dialect_for
+from outboxq.database.dialects.postgresql import PostgresDialect
+from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.store.claims import _row
-from outboxq.target import target_of
 from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 
@@ -225,7 +225,7 @@ def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, mo
     monkeypatch.setattr(Store, "dialect", dialect)
     postgresql.store.compile_ends()
     claims = claimed(postgresql, n)
-    monkeypatch.setattr("outboxq.dialects.base.Prepared", None)  # from now on nothing can be compiled
+    monkeypatch.setattr("outboxq.database.dialects.base.Prepared", None)  # from now on nothing can be compiled
     with postgresql.host_engine().connect() as connection:
         run = target_of(connection).execute
         values = {"worker_id": postgresql.worker}

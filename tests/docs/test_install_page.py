@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from outboxq.dialects import SQLITE_MINIMUM
+from outboxq.database.dialects import SQLITE_MINIMUM
 from tests.docs.tables import between, put_between
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ import click
 import pytest
 
 from outboxq.cli import main
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.model import TaskStatus
 from outboxq.store import Store
 from tests.conftest import DATABASES

@@ -23,7 +23,7 @@ import sqlalchemy.dialects.sqlite.pysqlite  # noqa: F401 - imported for the chil
 import outboxq.cli.worker
 import outboxq.distributor.listener
 import outboxq.worker  # noqa: F401
-from outboxq.dialects import catalogue, dialect_for
+from outboxq.database.dialects import catalogue, dialect_for
 from tests.faults import run_worker
 
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from sqlalchemy import Connection, create_engine, text
 
-from outboxq.engine import configure_sqlite
+from outboxq.database.engine import configure_sqlite
 from outboxq.failpoints import Failpoint, Reach, unarmed
 from outboxq.uuid7 import uuid7
 from tests.faults import app

@@ -14,8 +14,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import make_url
 
 from outboxq import migrations
+from outboxq.database.privileges import Role
 from outboxq.model import MAX_RECOVERIES, EventType
-from outboxq.privileges import Role
 from outboxq.store import Permissions
 from tests import postgres
 from tests.conftest import DATABASES, Database

@@ -17,11 +17,11 @@ from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
 from outboxq import migrations
-from outboxq.dialects import dialect_for
+from outboxq.database.dialects import dialect_for
+from outboxq.database.engine import make_engine
 from outboxq.distributor import create_work_distributor
 from outboxq.distributor import listener as module
 from outboxq.distributor.listener import Listener
-from outboxq.engine import make_engine
 from outboxq.errors import ConfigurationError, UnsupportedDatabase
 from outboxq.model import NewTask
 from outboxq.store import Store

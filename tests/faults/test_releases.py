@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.store import Store
 from tests.contract.helpers import called
 from tests.releases import Producer, Release, make

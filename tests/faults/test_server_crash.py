@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outboxq import LeaseLost, migrations
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7

@@ -15,11 +15,11 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from outboxq import Outbox
-from outboxq.dialects import Begin
-from outboxq.engine import make_engine
+from outboxq.database.dialects import Begin
+from outboxq.database.engine import make_engine
+from outboxq.database.privileges import Feature, Role
 from outboxq.errors import DuplicateTask
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
-from outboxq.privileges import Feature, Role
 from outboxq.retry import RetryPolicy
 from outboxq.store import Sleeping, Store
 from outboxq.subscriptions import NewEvent, Subscription

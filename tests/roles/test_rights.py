@@ -15,11 +15,17 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import migrations
-from outboxq.dialects.granting import grant
-from outboxq.engine import make_engine
+from outboxq.database.dialects.granting import grant
+from outboxq.database.engine import make_engine
+from outboxq.database.privileges import (
+    Feature,
+    Kind,
+    Right,
+    Role,
+    rights,
+)
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
-from outboxq.privileges import Feature, Kind, Right, Role, rights
 from outboxq.store import Permissions, Store
 from outboxq.uuid7 import uuid7
 from tests.roles.acts import ACTS, Stage

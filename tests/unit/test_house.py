@@ -149,7 +149,7 @@ def sleeps(name: str) -> list[str]:
 
 RULES = {
     # A rule, and where it does not hold.
-    asks_for_the_dialect: ("outboxq/dialects/",),
+    asks_for_the_dialect: ("outboxq/database/dialects/",),
     reads_the_environment: ("outboxq/cli/", "outboxq/outbox.py"),
     runs_stored_code: (),
     formats_sql: (),

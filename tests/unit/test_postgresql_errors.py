@@ -7,7 +7,7 @@ import pytest
 from psycopg.errors import ConfigurationLimitExceeded, ConnectionTimeout, DiskFull
 from sqlalchemy.exc import DBAPIError
 
-from outboxq.dialects import postgresql_errors
+from outboxq.database.dialects import postgresql_errors
 
 
 def wrapped(error):

@@ -219,7 +219,7 @@ def test_a_database_that_cannot_be_ours_is_refused(url, words):
 
 
 def test_an_sqlite_too_old_is_refused(monkeypatch):
-    from outboxq.dialects import dialect_for
+    from outboxq.database.dialects import dialect_for
 
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(ConfigurationError, match="SQLite 3.35"):

@@ -91,7 +91,7 @@ GUARDED = {
     ("cli/supervisor.py", "pass_fds"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "start_new_session"): "the command looks at CAN_FORK",
     ("cli/worker.py", "pthread_kill"): "only a supervisor gives the order that calls it",
-    ("dialects/sqlite_file.py", "mknod"): "AttributeError is caught there",
+    ("database/dialects/sqlite_file.py", "mknod"): "AttributeError is caught there",
     ("forks.py", "register_at_fork"): "hasattr is asked there",
 }
 """Each name of ours that Windows lacks, with the reason why nothing there comes to it."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from outboxq import ConfigurationError, drivers
-from outboxq.drivers import ensure_psycopg
+from outboxq import ConfigurationError
+from outboxq.database import drivers
+from outboxq.database.drivers import ensure_psycopg
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.utils import timezone
 from django.utils.html import format_html
 
-from ...column_types import UnreadableInstant
+from ...database.column_types import UnreadableInstant
 
 _UTC = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b")
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import Pool
 
-from ...engine import make_engine
+from ...database.engine import make_engine
 from ...errors import ConfigurationError, UnsupportedDatabase
 
 

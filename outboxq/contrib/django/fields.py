@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import models
 
-from ...column_types import iso
+from ...database.column_types import iso
 
 
 class InstantField(models.DateTimeField):

@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries, transaction
 
 from ...context import TaskContext
+from ...database.target import DjangoTarget, target_of
 from ...errors import InvalidTarget
 from ...front_end import FrontEnd
 from ...host import Host
 from ...model import Outcome
 from ...store import Store
 from ...store.units import ended
-from ...target import DjangoTarget, target_of
 from .registry import DjangoRegistry
 
 log = logging.getLogger("outboxq.worker")

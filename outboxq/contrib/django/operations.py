@@ -13,7 +13,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from ... import migrations
-from ...dialects import dialect_for
+from ...database.dialects import dialect_for
 from ...errors import ConfigurationError, SchemaOutOfDate
 from .aliases import setting
 

@@ -10,12 +10,16 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from ...drivers import is_unreached
-from ...engine import reserve
+from ...database.drivers import is_unreached
+from ...database.engine import reserve
+from ...database.privileges import Feature
+from ...database.target import (
+    DjangoTarget,
+    Target,
+    target_of,
+)
 from ...errors import InvalidTarget
-from ...privileges import Feature
 from ...store import Store
-from ...target import DjangoTarget, Target, target_of
 from ..upgrading import upgraded_by
 from .engine import engine_of
 

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, Text, Uuid, func, select
 
+from outboxq.database.tables import execution_events, task_executions
 from outboxq.model import EventType, TaskStatus
 from outboxq.store import Store
-from outboxq.tables import execution_events, task_executions
 from tests.integrations.examples.customers import Wanted
 
 _metadata = MetaData()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, text
 
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.model import MAX_RECOVERIES
 from tests import postgres
 from tests.integrations.examples import audit

@@ -27,8 +27,14 @@ from sqlalchemy.orm import (
     undefer,
 )
 
-from outboxq import Outbox, ReadOnly, migrations, orm, tables
-from outboxq.column_types import UtcDateTime
+from outboxq import (
+    Outbox,
+    ReadOnly,
+    migrations,
+    orm,
+)
+from outboxq.database import tables
+from outboxq.database.column_types import UtcDateTime
 from outboxq.errors import ConfigurationError, InvalidArgument
 from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.orm import ExecutionEvent, OutboxEntry, TaskExecution, orm_for

@@ -8,7 +8,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 from sqlalchemy.pool import StaticPool
 
 from outboxq import ConfigurationError, InvalidTarget, Outbox, RetryPolicy, TaskContext, migrations
-from outboxq.tables import task_executions
+from outboxq.database.tables import task_executions
 from outboxq.testing import Harness
 
 ONCE = RetryPolicy.never()

@@ -23,8 +23,8 @@ from outboxq.contrib.django.engine import engine_of  # noqa: E402
 from outboxq.contrib.django.fields import table  # noqa: E402
 from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
-from outboxq.dialects import dialect_for  # noqa: E402
-from outboxq.tables import VERSION_TABLE, metadata  # noqa: E402
+from outboxq.database.dialects import dialect_for  # noqa: E402
+from outboxq.database.tables import VERSION_TABLE, metadata  # noqa: E402
 
 
 class Nowhere:

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from outboxq import ConfigurationError, DuplicateTask, InvalidCall, InvalidTarget, InvalidTransition
 from outboxq.contrib.django import outbox, outboxes
 from outboxq.contrib.django.models import ExecutionEvent, OutboxEntry, TaskExecution, TaskSubscription
-from outboxq.tables import metadata
+from outboxq.database.tables import metadata
 from outboxq.uuid7 import uuid7
 from shop import rounds, tasks
 from shop.models import Booking, Order

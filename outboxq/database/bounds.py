@@ -1,0 +1,91 @@
+"""The CHECKs of the tables: a row that a claim, a recovery, an end or a wait cannot compute with is refused when it is written.
+
+On PostgreSQL most of it is said by the types of the columns (`column_types.py`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint
+
+from ..model import (
+    EARLIEST,
+    LATEST,
+    MAX_ATTEMPT,
+    MAX_NUMBER,
+)
+
+_ATTEMPT, _NUMBER = str(MAX_ATTEMPT), str(MAX_NUMBER)
+
+
+def of(table: str) -> list[CheckConstraint]:
+    """Return the CHECKs of one table, named as the metadata's convention wants it; some are SQLite's only."""
+    both = [CheckConstraint(text, name=name) for name, text in _CHECKS.get(table, {}).items()]
+    sqlite = [
+        CheckConstraint(text, name=name).ddl_if(dialect="sqlite")
+        for name, text in _SQLITE_CHECKS.get(table, {}).items()
+    ]
+    return both + sqlite
+
+
+def _sqlite_instants(*columns: str) -> dict[str, str]:
+    # A class such as [0-9] in the pattern would take twenty times as long.
+    return {
+        column: f"{column} GLOB '????-??-??T??:??:??.??????+00:00' AND {column} >= '{EARLIEST.year}' AND {column} < '{LATEST.year + 1}'"
+        for column in columns
+    }
+
+
+def _sqlite_numbers(least: str, most: str, *columns: str) -> dict[str, str]:
+    return {column: f"{column} {least} AND {column} <= {most}" for column in columns}
+
+
+def _sqlite_ids(*columns: str) -> dict[str, str]:
+    return {column: f"length({column}) = 32 AND lower({column}) = {column} AND {column} < 'g'" for column in columns}
+
+
+def _sqlite_texts(*columns: str) -> dict[str, str]:
+    return {column: f"typeof({column}) <> 'blob'" for column in columns}  # everything else becomes text
+
+
+_CHECKS = {
+    "task_executions": {
+        "status": (
+            "CASE WHEN completed_at IS NOT NULL THEN worker_id IS NULL AND status IN ('Completed', 'Failed', 'Cancelled') "
+            "WHEN worker_id IS NULL THEN status = 'Ready' ELSE status = 'Running' END"
+        ),
+        "priority": "priority BETWEEN -100 AND 100",
+        "names": "task_name <> '' AND queue <> '' AND partition_key <> ''",
+        "on_dead_letter": "on_dead_letter = 'release' OR on_dead_letter = 'hold'",
+    },
+    "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
+    "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
+}
+"""On both databases."""
+_SQLITE_CHECKS = {
+    "task_executions": {
+        **_sqlite_ids("id", "pipeline_execution_id"),
+        **_sqlite_texts("task_name", "queue", "partition_key", "event_type", "args", "headers"),
+        **_sqlite_instants(
+            "created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at"
+        ),
+        **_sqlite_numbers("> 0", "3200000000", "lease_seconds", "timeout_seconds"),
+        **_sqlite_numbers(">= 1", _ATTEMPT, "attempt", "max_attempts"),
+        **_sqlite_numbers(">= 0", _ATTEMPT, "recovery_attempts"),
+        **_sqlite_numbers(">= 0", _NUMBER, "lease_token", "position"),
+    },
+    "task_outbox": {
+        **_sqlite_ids("task_execution_id"),
+        **_sqlite_texts("queue", "partition_key", "event_type"),
+        **_sqlite_instants("available_at", "expires_at"),
+        **_sqlite_numbers(">= 0", _NUMBER, "position"),
+    },
+    "task_leases": {
+        **_sqlite_instants("lease_expires_at"),
+        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
+    },
+    "queue_settings": {
+        **_sqlite_instants("rate_full_at", "paused_at"),
+        **_sqlite_numbers("> 0", "3200000000", "rate_seconds"),
+    },
+}
+"""What PostgreSQL's types say; one for each column, since SQLite looks at those of changed columns only."""

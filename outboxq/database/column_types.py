@@ -1,0 +1,203 @@
+"""Column types that mean the same on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
+from typing import Any, Self
+from uuid import UUID
+
+from sqlalchemy import ARRAY, BigInteger, DateTime, Dialect, Double, Enum, Integer, Text
+from sqlalchemy.dialects.postgresql import DOMAIN
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
+
+from ..errors import InvalidArgument
+from ..model import TaskStatus
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """`timestamptz`, read back in UTC whatever the session's time zone is."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002 - without the stock one's detours
+        return _in_utc
+
+
+class BoundedUtcDateTime(TypeDecorator[datetime]):
+    """`timestamptz` from 1970 to 9000, bounded by a domain, so that Python can read every value."""
+
+    impl = DOMAIN("outboxq_instant", DateTime(timezone=True), create_type=False)
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002
+        return _in_utc
+
+
+class IsoDateTime(TypeDecorator[datetime]):
+    """ISO text in UTC, always to the microsecond, so that text order is time order.
+
+    SQLite's own DateTime type silently drops the offset of what it is given.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else iso(value)
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002
+        return _from_iso
+
+
+class Xid8(UserDefinedType[int]):
+    """PostgreSQL's 64-bit transaction id."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid8"
+
+
+class Xid(UserDefinedType[int]):
+    """The lower half of a transaction id, as which PostgreSQL counts its age."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid"
+
+
+class Name(UserDefinedType[str]):
+    """PostgreSQL's type of identifiers: what is longer than one may be is cut off."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "name"
+
+
+class Packed(TypeDecorator[Sequence[Any]]):
+    """PostgreSQL's array of scalars, as the text that the server reads.
+
+    psycopg looks at each element to find the array's type and whether it needs quotes: ten times what this takes.
+    """
+
+    impl = ARRAY
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Any:  # noqa: ARG002
+        return _packed
+
+
+def _packed(values: Sequence[Any] | None) -> str | None:
+    return None if values is None else "{" + ",".join([_element(value) for value in values]) + "}"
+
+
+def _element(value: Any) -> str:
+    """Any kind in quotes, but for those that cannot be mistaken."""
+    if value is None:
+        return "NULL"
+    kind = type(value)
+    if kind is UUID:
+        return value.hex  # type: ignore[no-any-return]
+    if kind is int or kind is float or kind is bool:
+        return str(value)
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+class UnreadableInstant(datetime):
+    """A stored instant that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite no instant at all.
+
+    It stands before or behind all others, and is written as it was read.
+    """
+
+    stored: str
+
+    @classmethod
+    def of(cls, stored: object, *, is_late: bool) -> Self:
+        self = cls(9999, 12, 31, tzinfo=UTC) if is_late else cls(1, 1, 1, tzinfo=UTC)
+        self.stored = str(stored)
+        return self
+
+    def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:
+        return _unreadable, (self.stored, self.year > 1)
+
+    def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:  # noqa: ARG002
+        return self.stored
+
+    def astimezone(self, tz: tzinfo | None = None) -> Self:  # noqa: ARG002
+        return self
+
+    def __str__(self) -> str:
+        return self.stored
+
+
+def _unreadable(stored: str, is_late: bool) -> UnreadableInstant:
+    return UnreadableInstant.of(stored, is_late=is_late)
+
+
+class UnreadableId(str):
+    """A stored id that is none, which SQLite keeps all the same. It is written as it was read."""
+
+    __slots__ = ()
+
+    @property
+    def hex(self) -> str:
+        return str(self)
+
+
+def _in_utc(value: datetime | None) -> datetime | None:
+    return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
+
+
+@lru_cache(maxsize=1024)  # a batch has one moment in many places
+def _from_iso(value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except (ValueError, TypeError):
+        return UnreadableInstant.of(value, is_late=str(value) > "1970")
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)  # as SQLite's own functions mean it
+
+
+def iso(moment: datetime) -> str:
+    """The one text form of an instant, on SQLite and in event data. Raises InvalidArgument for a naive datetime."""
+    if moment.utcoffset() is None:
+        raise InvalidArgument(f"{moment!r} is naive, so it names no instant; add a time zone, e.g. datetime.now(UTC)")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+Instant: TypeEngine[datetime] = UtcDateTime().with_variant(IsoDateTime(), "sqlite")
+"""Of what is bound, and of what the database only compares."""
+
+
+def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEngine[Any]:
+    """Return the type of a column that is bounded: on PostgreSQL a domain, on SQLite by a CHECK of its table.
+
+    A CHECK costs an enqueue on PostgreSQL two to twenty microseconds, since it is parsed for each statement; a domain's is kept.
+    """
+    return kind.with_variant(DOMAIN(name, base, create_type=False), "postgresql")
+
+
+BoundedInstant: TypeEngine[datetime] = Instant.with_variant(BoundedUtcDateTime(), "postgresql")
+"""Of a column: from 1970 to 9000, and no infinity."""
+Seconds: TypeEngine[Any] = _bounded(Double(), "outboxq_seconds", Double())
+"""More than nothing, and at most a hundred years and a bit."""
+Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts", Integer())
+"""At least 1, and one more is an integer too."""
+Recoveries: TypeEngine[Any] = _bounded(Integer(), "outboxq_recoveries", Integer())
+Number: TypeEngine[Any] = _bounded(BigInteger(), "outboxq_number", BigInteger())
+"""A position or a lease token: at most 10 to the 18, so that there is always a next one."""
+BigId = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
+Status: TypeEngine[Any] = Enum(
+    TaskStatus,
+    name="status",
+    native_enum=False,
+    length=16,
+    values_callable=lambda members: [member.value for member in members],
+)

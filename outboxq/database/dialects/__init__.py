@@ -1,0 +1,73 @@
+"""What PostgreSQL and SQLite do differently: claim, begin, clock, transient errors, wake-up; nothing else."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from functools import lru_cache
+
+from ...errors import ConfigurationError, UnsupportedDatabase
+from ..drivers import ensure_psycopg
+from .base import Begin, Dialect
+from .catalogue import Statements
+from .plan import Plan
+from .prepared import Execute, Prepared, Row
+from .sqlite_engine import real_path
+from .sqlite_file import OpenFile, damaged, is_damaged
+
+__all__ = [
+    "Begin",
+    "Dialect",
+    "Execute",
+    "OpenFile",
+    "Plan",
+    "Prepared",
+    "Row",
+    "Statements",
+    "check_schema_name",
+    "damaged",
+    "dialect_for",
+    "is_damaged",
+    "real_path",
+]
+
+SQLITE_MINIMUM = (3, 35)
+
+
+def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None = None) -> Dialect:
+    """The dialect of a database, its statements compiled once per schema and parameter style (PostgreSQL has one).
+
+    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, ConfigurationError for want of psycopg.
+    """
+    return _dialect_for(name, schema, None if name == "postgresql" else paramstyle)
+
+
+@lru_cache(maxsize=64)  # by position: the cache takes an argument that is left out for another one than its default
+def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Dialect:
+    check_schema_name(schema)
+    if name == "postgresql":
+        ensure_psycopg()
+        from sqlalchemy.dialects.postgresql import psycopg
+
+        from .postgresql import PostgresDialect
+
+        return PostgresDialect(psycopg.dialect(), schema)  # type: ignore[no-untyped-call]
+    if name == "sqlite":
+        from sqlalchemy.dialects.sqlite import pysqlite
+
+        from .sqlite import SqliteDialect
+
+        if schema is not None:
+            raise ConfigurationError("SQLite has no schemas; give outboxq a file of its own, or leave schema= out")
+        if sqlite3.sqlite_version_info < SQLITE_MINIMUM:
+            raise UnsupportedDatabase(
+                f"outboxq needs SQLite 3.35 or later for RETURNING; this Python was built with {sqlite3.sqlite_version}"
+            )
+        return SqliteDialect(pysqlite.dialect(paramstyle=paramstyle or "named"), None)
+    raise UnsupportedDatabase(f"outboxq runs on PostgreSQL and SQLite, not on {name!r}")
+
+
+def check_schema_name(schema: str | None) -> None:
+    """Raises ConfigurationError for a schema that would need quoting; it becomes part of SQL and of a channel's name."""
+    if schema is not None and not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema):
+        raise ConfigurationError(f"schema {schema!r} is not a plain lower-case name of at most 48 letters, digits or _")

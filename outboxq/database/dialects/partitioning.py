@@ -1,0 +1,366 @@
+"""PostgreSQL's history in partitions: the words that make, fill and drop them.
+
+`task_executions` and `execution_events` are divided by RANGE on the task's id, which is a time. Each pair of partitions holds
+the tasks of one period with all their events; what was there before is the partition `first`; what belongs to no period (an
+event without a task, an id from a clock that is wrong, a task that outlived its period) is in `default`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Table, TableClause, Text, func
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex, DDLElement
+from sqlalchemy.sql.compiler import DDLCompiler
+
+from ...errors import InvalidArgument
+from ...periods import (
+    Every,
+    Period,
+    first_id,
+    moment_of,
+)
+from ..statements import partitions
+from ..statements.grammar import Statement
+from ..statements.partitions import HELPERS, PARTITIONED
+from ..tables import execution_events, task_executions
+from ..typed_table import in_words, storage_of
+from .prepared import Execute, Prepared
+
+if TYPE_CHECKING:
+    from .base import Dialect
+
+FIRST, DEFAULT = "first", "default"
+SEQUENCE = "execution_events_sequence_num_seq"
+PARTITION_NAME = re.compile(rf"({'|'.join(table.name for table in PARTITIONED)})_({FIRST}|{DEFAULT}|p\d{{8}})")
+"""Of the tables that are partitions of ours."""
+
+_BOUND = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'(.+)')\) TO \('(.+)'\)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Partition:
+    """A pair of them: the tasks with ids from `lower` until before `upper`, and their events."""
+
+    name: str
+    """What their tables' names end in."""
+    schema: str
+    lower: UUID
+    upper: UUID
+
+    @property
+    def end(self) -> datetime:
+        return moment_of(self.upper)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """How the history of a database is partitioned now."""
+
+    schema: str
+    owner: str
+    owned: bool
+    """By a role that this session's role may act as: it can make and drop partitions."""
+    partitions: Sequence[Partition]
+    """In the order of time; without `default`."""
+
+    @property
+    def every(self) -> Every:
+        """How long the last one is; one that is left alone as `first` is no measure."""
+        last = self.partitions[-1] if self.partitions else None
+        if last is None or last.name == FIRST:
+            return Every.MONTH
+        return Period(begin=moment_of(last.lower), end=last.end).every
+
+    def missing(self, wanted: Iterable[Period]) -> list[Period]:
+        """Those that no partition reaches into."""
+        return [period for period in wanted if not any(_meet(period, one) for one in self.partitions)]
+
+
+class Partitioning:
+    """The statements for partitions, whose names come from the database."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    @cached_property
+    def statements(self) -> Mapping[str, Prepared]:
+        """Those that name no partition."""
+        statements: dict[str, Statement] = {
+            "found": partitions.found(self._oid(table.name) for table in PARTITIONED),
+            "patience": partitions.patience(),
+            "scanning": partitions.scanning(),
+            "wait": partitions.wait(),
+            "next_number": partitions.next_number(),
+            "set_number": partitions.set_number(),
+            **{f"forget_{table.name}": partitions.forget(table) for table in HELPERS},
+        }
+        return {name: self._dialect.prepare(statement) for name, statement in statements.items()}
+
+    @property
+    def forget(self) -> list[Prepared]:
+        """What a dropped partition's tasks leave in other tables."""
+        return [self.statements[f"forget_{table.name}"] for table in HELPERS]
+
+    def layout(self, execute: Execute) -> Layout | None:
+        """None while the tables are ordinary ones."""
+        rows = self.statements["found"].run(execute, {})
+        if not rows:
+            return None
+        pairs: dict[str, Partition] = {}
+        for row in rows:
+            name = row["name"].removeprefix(f"{row['parent']}_")
+            # No bound: it is being dropped by somebody just now.
+            if (bound := _BOUND.fullmatch(row["bound"] or "")) is not None:
+                lower, upper = UUID(bound[1]) if bound[1] else UUID(int=0), UUID(bound[2])
+                pairs[name] = Partition(name=name, schema=row["schema"], lower=lower, upper=upper)
+        return Layout(
+            schema=rows[0]["schema"],
+            owner=rows[0]["owner"],
+            owned=rows[0]["owned"],
+            partitions=sorted(pairs.values(), key=lambda one: one.lower),
+        )
+
+    def keep(self, one: Partition) -> Prepared:
+        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
+        return self._dialect.prepare(partitions.keep(*leaves))
+
+    def kept_since(self, one: Partition) -> Prepared:
+        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
+        return self._dialect.prepare(partitions.kept_since(self._dialect.grammar, *leaves))
+
+    def keys_ahead(self, one: Partition) -> Prepared:
+        leaf = _leaf(task_executions, one.schema, one.name)
+        return self._dialect.prepare(partitions.keys_ahead(self._dialect.grammar, leaf))
+
+    def bring(self, one: Partition) -> list[Prepared]:
+        """Tasks that are kept, then their events."""
+        statements = (
+            partitions.bring_executions(_leaf(task_executions, one.schema, one.name)),
+            partitions.bring_events(_leaf(execution_events, one.schema, one.name)),
+        )
+        return [self._dialect.prepare(statement) for statement in statements]
+
+    def alone_in_making(self, execute: Execute, schema: str) -> None:
+        """Only one transaction adds partitions at a time; the tables stay in use."""
+        one, other = (_Name(schema, table.name) for table in PARTITIONED)
+        self._do(execute, "LOCK TABLE ONLY ", one, ", ONLY ", other, " IN SHARE UPDATE EXCLUSIVE MODE")
+
+    def alone(self, execute: Execute, schema: str) -> None:
+        """Nobody else is in either table until the transaction ends. Both at once: see `partitions.patience`."""
+        parents = [_Name(schema, table.name) for table in PARTITIONED]
+        self._do(execute, "LOCK TABLE ", parents[0], ", ", parents[1], " IN ACCESS EXCLUSIVE MODE")
+
+    def detach(self, execute: Execute, one: Partition) -> None:
+        for table in PARTITIONED:
+            leaf = _Name(one.schema, _called(table, one.name))
+            self._do(execute, "ALTER TABLE ", _Name(one.schema, table.name), " DETACH PARTITION ", leaf)
+
+    def drop(self, execute: Execute, one: Partition) -> None:
+        for table in PARTITIONED:
+            self._do(execute, "DROP TABLE ", _Name(one.schema, _called(table, one.name)))
+
+    def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
+        """Add these partitions. What `default` has of theirs is moved there.
+
+        The tables stay in use meanwhile, but for `default`, which no task of today is in. Where one is (the partitions had run
+        out), everybody waits: an insert that has chosen `default` just now would be refused.
+        """
+        schema = layout.schema
+        if missing[0].begin <= now:
+            self.alone(execute, schema)
+        else:
+            one, other = (_Name(schema, _called(table, DEFAULT)) for table in PARTITIONED)
+            self._do(execute, "LOCK TABLE ", one, ", ", other, " IN ACCESS EXCLUSIVE MODE")
+        for period in missing:
+            bounds = {"lower": first_id(period.begin), "upper": first_id(period.end)}
+            for table in PARTITIONED:
+                parent, leaf = _Name(schema, table.name), _Name(schema, _called(table, _name(period)))
+                like = " INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)"
+                self._do(execute, "CREATE TABLE ", leaf, " (LIKE ", parent, like, *_storage(table))
+                self._settle(execute, table, leaf, layout.owner)
+                source, target = _leaf(table, schema, DEFAULT), _leaf(table, schema, _name(period))
+                self._dialect.prepare(partitions.take_over(table, source, target)).run(execute, bounds)
+                values = (" FOR VALUES FROM (", bounds["lower"], ") TO (", bounds["upper"], ")")
+                self._do(execute, "ALTER TABLE ", parent, " ATTACH PARTITION ", leaf, *values)
+
+    def bring_up_to_date(
+        self, execute: Execute, periods: Sequence[Period], now: datetime, *, dry_run: bool
+    ) -> list[str]:
+        """Convert the tables, or make what is missing of these periods; returns the names of the tables made.
+
+        Raises InvalidArgument where the partitions there are have another length.
+        """
+        layout = self.layout(execute)
+        if layout is None:
+            made = [DEFAULT, FIRST, *(_name(period) for period in periods[1:])]
+            if not dry_run:
+                self.convert(execute, periods)
+        else:
+            if periods[0].every is not layout.every:
+                raise InvalidArgument(f"the history is already partitioned by {layout.every}, and stays so")
+            missing = layout.missing(periods)
+            made = [_name(period) for period in missing]
+            if missing and not dry_run:
+                self.alone_in_making(execute, layout.schema)
+                self.make(execute, layout, missing, now)
+        return [_called(table, name) for name in made for table in PARTITIONED]
+
+    def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
+        """Make partitioned tables of the two ordinary ones, which become `first`: what is older than the second period.
+
+        Their rows stay where they are; PostgreSQL reads both tables once to see that they fit, while everybody waits.
+        """
+        found = self._dialect.prepare(partitions.owner(self._oid(task_executions.name))).run(execute, {})[0]
+        schema, owner = found["schema"], found["owner"]
+        before = self.statements["wait"].run(execute, {"lock_timeout": "10s"})[0]["before"]
+        self.alone(execute, schema)
+        for table in PARTITIONED:
+            self._convert(execute, table, schema, owner, periods)
+        self.statements["wait"].run(execute, {"lock_timeout": before})
+
+    def _convert(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
+        parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))
+        granted = self._dialect.prepare(partitions.privileges(self._oid(table.name))).run(execute, {})
+        number = self._end_identity(execute, parent) if table is execution_events else 0
+        self._do(execute, "ALTER TABLE ", parent, " RENAME TO ", first.last)
+        indexes = [str(index.name) for index in table.indexes]
+        for name in (f"pk_{table.name}", *indexes):
+            renamed = _Name(None, f"{name}_{FIRST}")
+            self._do(execute, "ALTER INDEX ", _Name(schema, name), " RENAME TO ", renamed)
+        like = " INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING COMMENTS INCLUDING STORAGE) PARTITION BY RANGE ("
+        key = _Name(None, PARTITIONED[table])
+        self._do(execute, "CREATE TABLE ", parent, " (LIKE ", first, like, key, ")")
+        if table is execution_events:
+            self._count_from(execute, parent, number)
+        else:
+            primary = _Name(None, f"pk_{table.name}")
+            self._do(execute, "ALTER TABLE ", parent, " ADD CONSTRAINT ", primary, " PRIMARY KEY (", key, ")")
+        for index in sorted(table.indexes, key=lambda one: str(one.name)):
+            create = CreateIndex(index).compile(
+                dialect=self._dialect.compiler, schema_translate_map={None: schema}, render_schema_translate=True
+            )
+            execute(str(create), {})
+        self._attach(execute, table, schema, owner, periods)
+        self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
+        for grant in granted:
+            self._grant(execute, grant["privilege_type"], "TABLE ", parent, grant)
+            if table is execution_events and grant["privilege_type"] == "INSERT":
+                self._grant(execute, "USAGE", "SEQUENCE ", _Name(schema, SEQUENCE), grant)
+
+    def _attach(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
+        """`default` and the later periods, then what was there before."""
+        parent, boundary = _Name(schema, table.name), first_id(periods[0].end)
+        bounds: Iterator[tuple[str, tuple[Any, ...]]] = (
+            (_name(one), (" FOR VALUES FROM (", first_id(one.begin), ") TO (", first_id(one.end), ")"))
+            for one in periods[1:]
+        )
+        for name, values in ((DEFAULT, (" DEFAULT",)), *bounds):
+            leaf = _Name(schema, _called(table, name))
+            self._do(execute, "CREATE TABLE ", leaf, " PARTITION OF ", parent, *values, *_storage(table))
+            self._settle(execute, table, leaf, owner)
+        first = _leaf(table, schema, FIRST)
+        self._dialect.prepare(partitions.give_up(table, first)).run(execute, {"upper": boundary})
+        leaf, values = _Name(schema, first.name), (" FOR VALUES FROM (MINVALUE) TO (", boundary, ")")
+        self._do(execute, "ALTER TABLE ", parent, " ATTACH PARTITION ", leaf, *values)
+
+    def _settle(self, execute: Execute, table: Table, leaf: _Name, owner: str) -> None:
+        """What a partition does not get from its parent. (A unique number needs one index over all of them: there is none.)"""
+        if table is execution_events:
+            self._do(execute, "ALTER TABLE ", leaf, " ADD PRIMARY KEY (sequence_num)")
+        self._do(execute, "ALTER TABLE ", leaf, " OWNER TO ", _Name(None, owner))
+
+    def _end_identity(self, execute: Execute, parent: _Name) -> int:
+        """A partition may not have one (PostgreSQL 17). The next number."""
+        number = self.statements["next_number"].run(execute, {"table": f"{parent.schema}.{parent.last}"})[0]["number"]
+        self._do(execute, "ALTER TABLE ", parent, " ALTER COLUMN sequence_num DROP IDENTITY")
+        return int(number)
+
+    def _count_from(self, execute: Execute, parent: _Name, number: int) -> None:
+        sequence = _Name(parent.schema, SEQUENCE)
+        text = f"{sequence.schema}.{sequence.last}"
+        self._do(execute, "CREATE SEQUENCE ", sequence, " OWNED BY ", parent, ".sequence_num")
+        self.statements["set_number"].run(execute, {"sequence": text, "number": number})
+        default = " ALTER COLUMN sequence_num SET DEFAULT nextval("
+        self._do(execute, "ALTER TABLE ", parent, default, _Literal(text), ")")
+
+    def _grant(self, execute: Execute, privilege: str, kind: str, on: _Name, given: Mapping[str, Any]) -> None:
+        to = "PUBLIC" if given["grantee"] is None else _Name(None, given["grantee"])
+        option = " WITH GRANT OPTION" if given["is_grantable"] else ""
+        self._do(execute, "GRANT ", privilege, " ON ", kind, on, " TO ", to, option)
+
+    def _do(self, execute: Execute, *parts: _Part) -> None:
+        execute(str(_Words(*parts).compile(dialect=self._dialect.compiler)), {})
+
+    def _oid(self, name: str) -> ColumnElement[Any]:
+        return func.to_regclass(f"{self._dialect.schema}.{name}" if self._dialect.schema else name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """Of a table or the like, to be quoted where it needs to be."""
+
+    schema: str | None
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Literal:
+    text: str
+
+
+_Part = str | _Name | _Literal | UUID
+
+
+class _Words(DDLElement):
+    """A statement that SQLAlchemy has no construct for: its words, and the names and values between them."""
+
+    def __init__(self, *parts: _Part) -> None:
+        self.parts = parts
+
+
+@compiles(_Words)
+def _speak(element: _Words, compiler: DDLCompiler, **_: object) -> str:
+    quote, literal = compiler.preparer.quote, compiler.sql_compiler.render_literal_value
+
+    def spoken(part: _Part) -> str:
+        match part:
+            case _Name(schema, last):
+                return ".".join(quote(name) for name in (schema, last) if name is not None)
+            case _Literal(text):
+                return str(literal(text, Text()))
+            case UUID():
+                return str(literal(str(part), Text()))
+            case _:
+                return part
+
+    return "".join(spoken(part) for part in element.parts)
+
+
+def _called(table: Table, name: str) -> str:
+    return f"{table.name}_{name}"
+
+
+def _leaf(table: Table, schema: str, name: str) -> TableClause:
+    return partitions.leaf(table, _called(table, name), schema)
+
+
+def _name(period: Period) -> str:
+    return f"p{period.begin:%Y%m%d}"
+
+
+def _meet(period: Period, one: Partition) -> bool:
+    return first_id(period.begin) < one.upper and one.lower < first_id(period.end)
+
+
+def _storage(table: Table) -> tuple[str, ...]:
+    """What its rows' tables are made with; the parent of partitions has none."""
+    storage = storage_of(table)
+    return (f" WITH ({in_words(storage)})",) if storage else ()

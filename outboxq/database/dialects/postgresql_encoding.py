@@ -1,0 +1,57 @@
+"""The encodings of PostgreSQL that keep every text: UTF-8 alone, in the database and on the connection.
+
+The server says both when a connection is made and when they change, so nothing is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...errors import InvalidTarget, UnsupportedDatabase
+
+_UTF8: Final = "UTF8"
+_UNKNOWN: Final = "SQL_ASCII"
+"""No encoding: bytes as they come, which psycopg hands out as bytes."""
+
+
+def ensure_server(raw: Any) -> None:
+    """Raise UnsupportedDatabase unless the database of a driver's connection is UTF-8."""
+    found = _told(raw, "server_encoding")
+    if found is not None and found != _UTF8:
+        raise UnsupportedDatabase(
+            f"the database {raw.info.dbname!r} has the encoding {found}, which cannot hold every text; outboxq needs UTF-8: "
+            "make a database with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and move the data there by pg_dump"
+        )
+
+
+def ensure_readable(raw: Any) -> None:
+    """Raise UnsupportedDatabase as `ensure_server` does, InvalidTarget where a caller's connection has no encoding at all."""
+    if not hasattr(raw, "info"):
+        return
+    ensure_server(raw)
+    if _told(raw, "client_encoding") == _UNKNOWN:
+        raise InvalidTarget(
+            f"this connection has the client encoding {_UNKNOWN}, by which text comes back as bytes; outboxq needs UTF-8: connect "
+            "with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+        )
+
+
+def explain(error: Exception, raw: Callable[[], Any]) -> None:
+    """Raise InvalidTarget for text that a caller's connection cannot say, or times that it says as psycopg cannot read them."""
+    if isinstance(error, UnicodeEncodeError) and (found := _told(raw(), "client_encoding")) not in (None, _UTF8):
+        raise InvalidTarget(
+            f"this connection has the client encoding {found}, which has no {error.object[error.start : error.end]!r}; nothing "
+            "was written: connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+        ) from error
+    if isinstance(error, NotImplementedError) and "DateStyle" in str(error):
+        style = _told(raw(), "DateStyle")
+        raise InvalidTarget(
+            f"this connection has the datestyle {style!r}, by which psycopg reads no times; connect with options='-c "
+            "datestyle=ISO', or ALTER ROLE … RESET datestyle"
+        ) from error
+
+
+def _told(raw: Any, name: str) -> str | None:
+    found: str | None = raw.info.parameter_status(name)
+    return found

@@ -1,0 +1,252 @@
+"""Taking due work: which (queue, priority) pairs there are, and what a claim does with the entries it took.
+
+How entries are picked is each dialect's own statement; everything behind the DELETE is shared and uses its RETURNING.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Double,
+    FromClause,
+    Integer,
+    Select,
+    SmallInteger,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    case,
+    cast,
+    false,
+    func,
+    literal_column,
+    not_,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from ...model import (
+    SUSPECT,
+    EventType,
+    TaskStatus,
+)
+from ..column_types import Instant
+from ..tables import task_executions, task_leases, task_outbox
+from . import follow, limits
+from .fanout import matches
+from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+
+limit = bindparam("limit", type_=BigInteger, required=True)
+worker_id = bindparam("worker_id", type_=Uuid, required=True)
+lease_seconds = bindparam("lease_seconds", None, type_=Double)
+"""A worker's own lease in place of the task's; None: the task's."""
+passed_priority = bindparam("passed_priority", None, type_=SmallInteger)
+passed_until = bindparam("passed_until", None, type_=Instant)
+"""Entries of this priority are looked for from this due time on; None: all. Before it there is next to nothing but dead rows."""
+says_begin = bindparam("says_begin", False, type_=Boolean)
+"""The claimer says by `begin` when a suspect's handler begins."""
+EVENT_TYPES: Columns = {"event_type": Text()}
+_any_event_type = bindparam("any_event_type", type_=Boolean, required=True)
+
+_LEASE = ("queue", "lease_token", "worker_id", "lease_expires_at", "begun")
+_CLAIM_COLUMNS = (
+    "id",
+    "pipeline_execution_id",
+    "task_name",
+    "queue",
+    "priority",
+    "event_type",
+    "partition_key",
+    "args",
+    "headers",
+    "attempt",
+    "max_attempts",
+    "recovery_attempts",
+    "timeout_seconds",
+    "created_at",
+    "first_started_at",
+    "started_at",
+)
+
+
+def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
+    """`take` deletes due entries and returns `taken()`; those whose execution is Ready begin to run, unless they expired.
+
+    A stale entry (its execution is finished, running or gone) was deleted by `take` and ends there; it is returned without
+    a lease token, as an expired one is, which is Cancelled.
+    """
+    return Transition(
+        name=name,
+        given=given or {},
+        steps={
+            "taken": take,
+            "claimed": lambda r: _claimed(g, r),
+            "lease": lambda r: _lease(g, r),
+            "event": lambda r: _event(g, r),
+        },
+        returns="taken",
+        completed_by=("claimed",),
+    )
+
+
+def taken(g: Grammar) -> tuple[Any, ...]:
+    """What `take` returns: the execution's id, by what the claim is ordered, whether there is work of another kind, and whether
+    dead rows lie in the way.
+    """
+    entry, keyed = task_outbox.c, task_outbox.alias("keyed")
+    with_key = select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
+    return (
+        entry.task_execution_id.label("id"),
+        entry.available_at,
+        entry.id.label("entry_id"),
+        or_(with_key, limits.any_limited()).label("besides"),
+        g.crowded.label("crowded"),
+    )
+
+
+def wanted(g: Grammar, event_type: ColumnElement[Any]) -> ColumnElement[bool]:
+    """The worker takes tasks of this event type."""
+    given = _event_types(g)
+    mine = select(given.c.event_type).where(matches(event_type, given.c.event_type)).correlate_except(given).exists()
+    return or_(_any_event_type, mine)
+
+
+def given_queues(g: Grammar) -> FromClause:
+    return g.rows("queues", {"queue": Text()})
+
+
+def every_queue() -> CTE:
+    """The queues that have entries, by hopping through the index: one probe a queue, whatever the backlog."""
+    first = select(func.min(task_outbox.c.queue).label("queue")).where(task_outbox.c.partition_key.is_(None))
+    queues = first.cte("queues", recursive=True)
+    entry = task_outbox.alias("entry")
+    following = (
+        select(func.min(entry.c.queue))
+        .where(entry.c.queue > queues.c.queue, entry.c.partition_key.is_(None))
+        .correlate(queues)
+        .scalar_subquery()
+    )
+    return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
+
+
+def pairs(
+    queues: FromClause, without: Callable[[Any], ColumnElement[bool]] | None = None, *, name: str = "pairs"
+) -> CTE:
+    """The (queue, priority) pairs that have entries, by hopping through the index; ends each queue with a NULL.
+
+    Only of queues that are not `without`.
+    """
+
+    def highest(queue: Any, below: Any = None) -> Any:
+        entry = task_outbox.alias("entry")
+        found = select(entry.c.priority).where(entry.c.queue == queue, entry.c.partition_key.is_(None))
+        if below is not None:
+            found = found.where(entry.c.priority < below)
+        return found.order_by(entry.c.priority.desc()).limit(1)
+
+    first = select(queues.c.queue, highest(queues.c.queue).correlate(queues).scalar_subquery().label("priority"))
+    first = first.where(queues.c.queue.is_not(None))
+    if without is not None:
+        first = first.where(not_(without(queues.c.queue)))
+    found = first.cte(name, recursive=True)
+    following = highest(found.c.queue, found.c.priority).correlate(found).scalar_subquery()
+    return found.union_all(select(found.c.queue, following).where(found.c.priority.is_not(None)))
+
+
+def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_outbox) -> Select[Any]:
+    """The due entries of one pair, oldest first: one contiguous range of `ix_task_outbox_due`."""
+    return (
+        select(*columns)
+        .where(
+            entry.c.partition_key.is_(None),
+            entry.c.queue == pair.c.queue,
+            entry.c.priority == pair.c.priority,
+            entry.c.available_at <= g.now,
+            wanted(g, entry.c.event_type),
+        )
+        .order_by(entry.c.available_at, entry.c.id)
+    )
+
+
+@cache
+def _event_types(g: Grammar) -> FromClause:
+    """One relation, however often a statement asks."""
+    return g.rows("event_types", EVENT_TYPES)
+
+
+def _claimed(g: Grammar, r: Relations) -> Statement:
+    """What is too late to start ends instead. One statement for both, which few tasks need and all would pay for."""
+    execution = task_executions.c
+    lease = func.coalesce(lease_seconds, execution.lease_seconds)
+    late = execution.expires_at <= g.now
+    runs = execution.status == word(TaskStatus.RUNNING)
+    return (
+        update(task_executions)
+        .where(g.among(execution.id, r["taken"].c.id), execution.status == word(TaskStatus.READY))
+        .values(
+            status=case((late, word(TaskStatus.CANCELLED)), else_=word(TaskStatus.RUNNING)),
+            worker_id=case((late, null()), else_=worker_id),
+            lease_token=execution.lease_token + case((late, literal_column("0")), else_=literal_column("1")),
+            retry_at=null(),
+            first_started_at=case(
+                (late, execution.first_started_at), else_=func.coalesce(execution.first_started_at, g.now)
+            ),
+            started_at=case((late, execution.started_at), else_=g.now),
+            completed_at=case((late, g.now), else_=null()),
+            updated_at=g.now,
+        )
+        .returning(
+            *(execution[name] for name in _CLAIM_COLUMNS),
+            case((runs, execution.lease_token), else_=null()).label("lease_token"),
+            lease.label("lease_seconds"),
+            g.later(g.now, lease).label("lease_expires_at"),
+            execution.expires_at,
+        )
+    )
+
+
+def _lease(g: Grammar, r: Relations) -> Statement:
+    claimed = r["claimed"].c
+    suspect = claimed.recovery_attempts >= literal_column(str(SUSPECT), Integer)
+    begun = case((and_(says_begin, suspect), false()), else_=null())
+    new = g.insert(task_leases).from_select(
+        ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at", "begun"],
+        select(claimed.id, claimed.queue, claimed.lease_token, worker_id, claimed.lease_expires_at, begun).where(
+            claimed.lease_token.is_not(None)
+        ),
+    )
+    # A Ready task has no lease. Should one have been left behind all the same, it must not make its task unclaimable.
+    return (  # type: ignore[no-any-return]
+        new.on_conflict_do_update(
+            index_elements=[task_leases.c.task_execution_id],
+            set_={name: new.excluded[name] for name in _LEASE},
+        )
+    )
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    claimed = r["claimed"].c
+    late = claimed.lease_token.is_(None)
+    return follow.event(
+        g,
+        claimed,
+        r["claimed"],
+        event_type=case((late, word(EventType.EXPIRED)), else_=word(EventType.CLAIMED)),
+        data=case(
+            (late, g.json(expires_at=claimed.expires_at)),
+            (lease_seconds.is_not(None), g.json(attempt=claimed.attempt, lease_seconds=cast(lease_seconds, Double))),
+            else_=g.json(attempt=claimed.attempt),
+        ),
+        worker_id=worker_id,
+        lease_token=claimed.lease_token,
+    )

@@ -1,0 +1,314 @@
+"""Fan-out: one emitted event becomes a task for each subscriber, and the table of who subscribes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Double,
+    Integer,
+    Select,
+    SmallInteger,
+    Text,
+    Uuid,
+    bindparam,
+    case,
+    delete,
+    exists,
+    false,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    tuple_,
+)
+from sqlalchemy.types import TypeEngine
+
+from ...model import (
+    EventType,
+    OnDeadLetter,
+    TaskStatus,
+)
+from ...subscriptions import EVERYTHING
+from ..column_types import Instant
+from ..tables import execution_events, idempotency_keys, task_executions, task_outbox, task_subscriptions
+from . import follow
+from .enqueue import birth, place
+from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+
+SUBSCRIPTION: Columns = {
+    "event_type": Text(),
+    "task_name": Text(),
+    "parameter": Text(),
+    "queue": Text(),
+    "priority": SmallInteger(),
+    "max_attempts": Integer(),
+    "lease_seconds": Double(),
+    "timeout_seconds": Double(),
+    "on_dead_letter": Text(),
+}
+SUBSCRIBERS: Columns = {"task_name": Text()}
+_KEY = ("event_type", "task_name")
+_FROM_SUBSCRIPTION = ("task_name", "queue", "priority", "max_attempts", "lease_seconds", "timeout_seconds")
+
+
+def _given(name: str, kind: TypeEngine[Any]) -> BindParameter[Any]:
+    return bindparam(name, type_=kind, required=True)
+
+
+_event_type, _payload, _partition_key = (_given(name, Text()) for name in ("event_type", "payload", "partition_key"))
+_idempotency_key, _quoted_event_type = (_given(name, Text()) for name in ("idempotency_key", "quoted_event_type"))
+_pipeline = _given("pipeline_execution_id", Uuid())
+_available_at, _expires_at = (_given(name, Instant) for name in ("available_at", "expires_at"))
+_most = _given("most_subscribers", Integer())
+_delay, _expires_in = (_given(name, Double()) for name in ("delay_seconds", "expires_seconds"))
+
+
+def matches(event_type: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether an event of this type is meant by the pattern: the type itself, or its beginning and a `*`.
+
+    Compared letter by letter (LIKE would ignore case on SQLite, and mind `_` and `%`). NULL where there is no event type.
+    """
+    one = literal_column("1", Integer)
+    rest = func.length(pattern) - one
+    ends = func.substr(pattern, func.length(pattern), one) == literal_column(f"'{EVERYTHING}'", Text)
+    begins = func.substr(event_type, one, rest) == func.substr(pattern, one, rest)
+    return or_(event_type == pattern, ends & begins)
+
+
+def emit(g: Grammar) -> Transition:
+    """A task for each subscriber of the event, or the record that it has none.
+
+    Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
+    """
+    return Transition(
+        name="emit",
+        steps={
+            "subscriber": lambda _: _subscribers(g),
+            "entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r)),
+            "execution": lambda r: _execution(g, r),
+            "event": lambda r: _event(g, r),
+            "unrouted": lambda r: _unrouted(g, r),
+        },
+        returns="subscriber",
+        completed_by=("entry",),
+        completing=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+    )
+
+
+def emit_keyed(g: Grammar) -> Transition:
+    """The same, for those subscribers only that have had no task by this key; the others come back without a position.
+
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. Keys are inserted in the order of
+    the tasks' names, as everywhere, so that two emits cannot wait for each other.
+    """
+    key = idempotency_keys.c
+
+    def taken(r: Relations) -> Statement:
+        names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
+        subscriber = r["subscriber"].c
+        keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
+            _has_room(r)  # (SQLite reads ON CONFLICT after a query without WHERE as the ON of a join)
+        )
+        return (  # type: ignore[no-any-return]
+            g.insert(idempotency_keys)
+            .from_select(names, keys.order_by(subscriber.task_name))
+            .on_conflict_do_nothing()
+            .returning(key.task_execution_id.label("id"))
+        )
+
+    return Transition(
+        name="emit_keyed",
+        steps={
+            "subscriber": lambda _: _subscribers(g),
+            "key": taken,
+            "entry": lambda r: _entry(g, r, r["subscriber"].join(r["key"], r["subscriber"].c.id == r["key"].c.id)),
+            "execution": lambda r: _execution(g, r),
+            "event": lambda r: _event(g, r, idempotency_key=_idempotency_key),
+            "unrouted": lambda r: _unrouted(g, r),
+        },
+        returns="subscriber",
+        completed_by=("entry",),
+        completing=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+    )
+
+
+def held_for_event(g: Grammar) -> Select[Any]:
+    """The tasks that subscribers of the event have by this key."""
+    held, subscription = idempotency_keys.c, task_subscriptions.c
+    names = select(subscription.task_name).where(matches(_event_type, subscription.event_type)).subquery("subscriber")
+    return select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
+        g.among(held.scope, names.c.task_name), held.key == _idempotency_key
+    )
+
+
+def emitted() -> Select[Any]:
+    """The tasks of an event, found by the event's id."""
+    task = task_executions.c
+    return select(task.task_name, task.id).where(
+        task.pipeline_execution_id == _pipeline, task.pipeline_execution_id != task.id
+    )
+
+
+def unrouted() -> Select[Any]:
+    """The record of an event without subscribers."""
+    event = execution_events.c
+    return select(event.sequence_num).where(
+        event.task_execution_id.is_(None),
+        event.lease_token.is_(None),
+        event.event_type == word(EventType.UNROUTED),
+        event.pipeline_execution_id == _pipeline,
+    )
+
+
+def subscriptions() -> Select[Any]:
+    return select(task_subscriptions).order_by(*(task_subscriptions.c[name] for name in _KEY))
+
+
+def lock_subscriptions(g: Grammar) -> Select[Any]:
+    """What the given `tasks` subscribe to; nobody else changes it until the transaction ends."""
+    names = g.rows("tasks", SUBSCRIBERS).c.task_name
+    return subscriptions().where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
+
+
+def subscribe(g: Grammar) -> Transition:
+    """Write subscriptions in their order; one that stands there as it is given is left alone."""
+
+    def written(r: Relations) -> Statement:
+        given = r["given"].c
+        rows = select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
+        query = g.insert(task_subscriptions).from_select(
+            list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY))
+        )
+        changes = {name: query.excluded[name] for name in SUBSCRIPTION if name not in _KEY}
+        differs = or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
+        return query.on_conflict_do_update(index_elements=_KEY, set_=changes, where=differs)  # type: ignore[no-any-return]
+
+    return Transition(name="subscribe", given=SUBSCRIPTION, steps={"written": written})
+
+
+def unsubscribe() -> Transition:
+    """Delete subscriptions that are locked."""
+
+    def gone(r: Relations) -> Statement:
+        key = tuple_(*(task_subscriptions.c[name] for name in _KEY))
+        return delete(task_subscriptions).where(key.in_(select(*(r["given"].c[name] for name in _KEY))))
+
+    return Transition(name="unsubscribe", given={name: Text() for name in _KEY}, steps={"gone": gone})
+
+
+def _subscribers(g: Grammar) -> Statement:
+    """Each task once, however many of its patterns match; numbered in the order of their names."""
+    subscription = task_subscriptions.c
+    nth = func.row_number().over(partition_by=subscription.task_name, order_by=subscription.event_type)
+    found = (
+        select(task_subscriptions, nth.label("nth"))
+        .where(matches(_event_type, subscription.event_type))
+        .subquery("found")
+    )
+    number = func.row_number().over(order_by=found.c.task_name)
+    return (
+        select(
+            g.numbered(_pipeline, number).label("id"),
+            _pipeline.label("pipeline_execution_id"),
+            *(found.c[name] for name in (*_FROM_SUBSCRIPTION, "parameter", "on_dead_letter")),
+        )
+        .where(found.c.nth == literal_column("1", Integer))
+        .order_by(found.c.task_name)
+    )
+
+
+def _has_room(r: Relations) -> ColumnElement[bool]:
+    """There is an id for each subscriber of the event."""
+    subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
+    return subscribers <= _most
+
+
+def _entry(g: Grammar, r: Relations, rows: Any, *conditions: ColumnElement[bool]) -> Statement:
+    subscriber, entry = r["subscriber"].c, task_outbox.c
+    values = {
+        "task_execution_id": subscriber.id,
+        "queue": subscriber.queue,
+        "priority": subscriber.priority,
+        "partition_key": _partition_key,
+        "position": g.position(r["subscriber"]),
+        "event_type": _event_type,
+        "available_at": func.coalesce(_available_at, g.later(g.now, _delay)),
+        "expires_at": func.coalesce(_expires_at, g.later(g.now, _expires_in)),
+        "created_at": g.now,
+    }
+    return (
+        insert(task_outbox)
+        .from_select(list(values), select(*values.values()).select_from(rows).where(*conditions))
+        .returning(
+            entry.task_execution_id.label("id"),
+            entry.position,
+            entry.available_at,
+            entry.expires_at,
+            place().label("place"),
+        )
+    )
+
+
+def _execution(g: Grammar, r: Relations) -> Statement:
+    subscriber, entry = r["subscriber"].c, r["entry"].c
+    values = {
+        "id": subscriber.id,
+        "pipeline_execution_id": subscriber.pipeline_execution_id,
+        **{name: subscriber[name] for name in _FROM_SUBSCRIPTION},
+        "event_type": _event_type,
+        "partition_key": _partition_key,
+        "position": entry.position,
+        # Put together as text, so that nobody reads the numbers in it anew. A parameter's name needs no escaping.
+        "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
+        "status": word(TaskStatus.READY),
+        "attempt": literal_column("1", Integer),
+        "recovery_attempts": literal_column("0", Integer),
+        "lease_token": literal_column("0", BigInteger),
+        "on_dead_letter": _on_dead_letter(subscriber),
+        "expires_at": entry.expires_at,
+        "created_at": g.now,
+        "updated_at": g.now,
+    }
+    return insert(task_executions).from_select(list(values), select(*values.values()).select_from(_written(r)))
+
+
+def _event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
+    return follow.event(
+        g,
+        r["subscriber"].c,
+        _written(r),
+        event_type=word(EventType.CREATED),
+        data=birth(g, r["entry"].c, **asked),
+        worker_id=null(),
+        lease_token=null(),
+    )
+
+
+def _unrouted(g: Grammar, r: Relations) -> Statement:
+    values = {
+        "pipeline_execution_id": _pipeline,
+        "event_type": word(EventType.UNROUTED),
+        "event_data": _text('{"event_type":') + _quoted_event_type + _text(',"payload":') + _payload + _text("}"),
+        "created_at": g.now,
+    }
+    nobody = ~exists(select(r["subscriber"].c.id))
+    return insert(execution_events).from_select(list(values), g.identified(select(*values.values()).where(nobody)))
+
+
+def _written(r: Relations) -> Any:
+    return r["subscriber"].join(r["entry"], r["subscriber"].c.id == r["entry"].c.id)
+
+
+def _on_dead_letter(subscriber: Any) -> ColumnElement[str]:
+    """There is no key to hold without one."""
+    return case((_partition_key.is_not(None), subscriber.on_dead_letter), else_=word(OnDeadLetter.RELEASE))
+
+
+def _text(constant: str) -> ColumnElement[str]:
+    return literal_column(f"'{constant}'", Text())

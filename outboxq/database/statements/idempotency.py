@@ -1,0 +1,328 @@
+"""Idempotency keys: new tasks that ask for one, and what becomes of the task that has it.
+
+Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is inserted, or locked
+before it or its task is changed, always in the order of the keys, so that two batches cannot wait for each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Double,
+    Integer,
+    Select,
+    Text,
+    Uuid,
+    and_,
+    case,
+    delete,
+    literal_column,
+    null,
+    or_,
+    select,
+    true,
+    update,
+)
+
+from ...model import (
+    TERMINAL,
+    EventType,
+    TaskStatus,
+)
+from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
+from . import enqueue, follow
+from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
+
+KEYED: Columns = {
+    **enqueue.NEW_TASK,
+    "idempotency_key": Text(),
+    "unique_seconds": Double(),
+    "until_finished": Boolean(),
+}
+CONTENDED: Columns = {**KEYED, "holder": Uuid()}
+"""A new task, and the task that has its key."""
+TAKING: Columns = {**CONTENDED, "lost_key": Text()}
+"""The same, and the key again where it is taken from a dead letter, which has to ask for it before it runs again."""
+
+
+def enqueue_keyed(g: Grammar) -> Transition:
+    """New tasks, some with an idempotency key. Returns the ids of those whose key had no row.
+
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at
+    READ COMMITTED.
+    """
+
+    def key(r: Relations) -> Statement:
+        given = r["given"].c
+        values = {
+            "scope": given.task_name,
+            "key": given.idempotency_key,
+            "task_execution_id": given.id,
+            "expires_at": g.later(g.now, given.unique_seconds),
+            "until_finished": given.until_finished,
+            "created_at": g.now,
+        }
+        rows = (
+            select(*values.values())
+            .where(given.idempotency_key.is_not(None))
+            .order_by(given.task_name, given.idempotency_key, given.ordinal)
+        )
+        new = g.insert(idempotency_keys).from_select(list(values), rows).on_conflict_do_nothing()
+        return new.returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
+
+    def entry(r: Relations) -> Statement:
+        given = r["given"].c
+        free = given.idempotency_key.is_(None) | given.id.in_(select(r["key"].c.id))
+        return enqueue.entry(g, r, enqueue.every(r).where(free))
+
+    return Transition(
+        name="enqueue_keyed",
+        given=KEYED,
+        alike=enqueue.ALIKE,
+        steps={
+            "key": key,
+            "entry": entry,
+            "execution": lambda r: enqueue.execution(g, r),
+            "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
+        },
+        returns="entry",
+        tells=("id",),  # no instant: a caller's connection may say them in a style that nobody reads
+    )
+
+
+def asked(g: Grammar, given: Any) -> dict[str, ColumnElement[Any]]:
+    """Return the members by which the births of these tasks name their idempotency keys."""
+    keyed = given.idempotency_key.is_not(None)
+    return {
+        "idempotency_key": given.idempotency_key,
+        "unique_until": case((keyed, g.later(g.now, given.unique_seconds))),
+        "unique_until_finished": case((and_(keyed, given.until_finished), true())),
+    }
+
+
+def key_holders(g: Grammar) -> Transition:
+    """Who has the given keys, whether its time is over, and where it stands (no status: it was pruned)."""
+    held = idempotency_keys.c
+
+    def found(r: Relations) -> Statement:
+        """One index look-up for each key, whatever the planner believes of the table."""
+        given = r["given"].c
+        mine = select(held.task_execution_id).where(held.scope == given.scope, held.key == given.key)
+        return select(mine.scalar_subquery().label("id")).select_from(r["given"])
+
+    def holder(r: Relations) -> Statement:
+        return select(
+            held.task_execution_id.label("id"),
+            held.scope,
+            held.key,
+            (held.expires_at <= g.now).label("expired"),
+            held.until_finished,
+        ).where(g.among(held.task_execution_id, r["found"].c.id))
+
+    def task(r: Relations) -> Statement:
+        execution = task_executions.c
+        return select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
+
+    return Transition(
+        name="key_holders",
+        given={"scope": Text(), "key": Text()},
+        steps={"found": found, "holder": holder, "task": task},
+        returns="holder",
+        completed_by=("task",),
+    )
+
+
+def lock_keys(g: Grammar) -> Transition:
+    """Lock the keys of these tasks, in the order of the keys; returns the tasks that still have theirs."""
+    held = idempotency_keys.c
+
+    def locked(r: Relations) -> Statement:
+        return (
+            select(held.task_execution_id.label("id"))
+            .where(g.among(held.task_execution_id, r["given"].c.id))
+            .order_by(held.scope, held.key)
+            .with_for_update()
+        )
+
+    return Transition(name="lock_keys", given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
+
+
+def take_over_keys(g: Grammar) -> Transition:
+    """New tasks for keys that are free again. Returns the ids of those whose key was still the one that was looked at.
+
+    The task that had the key may have been run again by hand since: whoever does that locks the key before.
+    """
+    held, letter = idempotency_keys.c, dead_letters.c
+
+    def alive(r: Relations) -> Statement:
+        execution = task_executions.c
+        statuses = [word(status) for status in TaskStatus if status not in TERMINAL]
+        return select(execution.id).where(g.among(execution.id, r["given"].c.holder), execution.status.in_(statuses))
+
+    def key(r: Relations) -> Statement:
+        given = r["given"].c
+        return (
+            update(idempotency_keys)
+            .where(
+                g.among(held.task_execution_id, given.holder),
+                held.task_execution_id == given.holder,
+                held.scope == given.task_name,
+                held.key == given.idempotency_key,
+                or_(held.expires_at <= g.now, held.task_execution_id.not_in(select(r["alive"].c.id))),
+            )
+            .values(
+                task_execution_id=given.id,
+                expires_at=g.later(g.now, given.unique_seconds),
+                until_finished=given.until_finished,
+                created_at=g.now,
+            )
+            .returning(held.task_execution_id.label("id"))
+        )
+
+    def entry(r: Relations) -> Statement:
+        return enqueue.entry(g, r, enqueue.every(r).where(r["given"].c.id.in_(select(r["key"].c.id))))
+
+    def lost(r: Relations) -> Statement:
+        given = r["given"].c
+        return (
+            update(dead_letters)
+            .where(
+                g.among(letter.task_execution_id, given.holder),
+                letter.task_execution_id == given.holder,
+                given.lost_key.is_not(None),
+                given.id.in_(select(r["key"].c.id)),
+            )
+            .values(lost_key=given.lost_key)
+        )
+
+    return Transition(
+        name="take_over_keys",
+        given=TAKING,
+        when={"lost": When(rows="given", column="lost_key")},
+        steps={
+            "alive": alive,
+            "key": key,
+            "lost": lost,
+            "entry": entry,
+            "execution": lambda r: enqueue.execution(g, r),
+            "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
+        },
+        returns="entry",
+        tells=("id",),
+    )
+
+
+def replace(g: Grammar) -> Transition:
+    """Waiting tasks take over what the new tasks say; each holder once in a batch. Returns the holders that did.
+
+    That they still wait is proved by the outbox entries that were deleted: a task that is claimed meanwhile is not changed.
+    """
+    return Transition(
+        name="replace",
+        given=CONTENDED,
+        steps={
+            "waiting": lambda r: _waiting(g, r),
+            "gone": lambda r: _gone(g, r),
+            "replaced": lambda r: _replaced(g, r),
+            "entry": lambda r: _new_entry(g, r),
+            "event": lambda r: _event(g, r),
+        },
+        returns="replaced",
+        tells=("id",),
+        completed_by=("gone",),
+    )
+
+
+def written(g: Grammar) -> Transition:
+    """Which of these tasks exist."""
+
+    def found(r: Relations) -> Statement:
+        return select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
+
+    return Transition(name="written", given={"id": Uuid()}, steps={"found": found}, returns="found")
+
+
+def _waiting(g: Grammar, r: Relations) -> Select[Any]:
+    entry = task_outbox.c
+    return (
+        select(entry.task_execution_id.label("id"))
+        .where(g.among(entry.task_execution_id, r["given"].c.holder))
+        .order_by(entry.task_execution_id)
+        .with_for_update()
+    )
+
+
+def _gone(g: Grammar, r: Relations) -> Statement:
+    entry = task_outbox.c
+    return (
+        delete(task_outbox)
+        .where(g.among(entry.task_execution_id, r["waiting"].c.id))
+        .returning(
+            entry.task_execution_id.label("id"),
+            entry.queue.label("left_queue"),
+            entry.partition_key.label("left_key"),
+        )
+    )
+
+
+def _replaced(g: Grammar, r: Relations) -> Statement:
+    execution, given = task_executions.c, r["given"].c
+    return (
+        update(task_executions)
+        .where(
+            g.among(execution.id, r["gone"].c.id),
+            execution.id == given.holder,
+            execution.status == word(TaskStatus.READY),
+        )
+        .values(
+            **{name: given[name] for name in _TAKEN_OVER},
+            attempt=literal_column("1", Integer),
+            recovery_attempts=literal_column("0", Integer),
+            retry_at=null(),
+            expires_at=enqueue.expiry(g, given),
+            updated_at=g.now,
+        )
+        .returning(*(execution[name] for name in follow.CARRIED), execution.attempt, execution.recovery_attempts)
+    )
+
+
+_TAKEN_OVER = (
+    "queue",
+    "event_type",
+    "partition_key",
+    "priority",
+    "args",
+    "headers",
+    "max_attempts",
+    "lease_seconds",
+    "timeout_seconds",
+    "on_dead_letter",
+)
+
+
+def _new_entry(g: Grammar, r: Relations) -> Statement:
+    replaced, given = r["replaced"].c, r["given"].c
+    rows = r["replaced"].join(r["given"], replaced.id == given.holder)
+    return follow.entry(g, replaced, rows, ready=replaced.status == word(TaskStatus.READY), due=enqueue.due(g, given))
+
+
+def _event(g: Grammar, r: Relations) -> Statement:
+    replaced, given = r["replaced"].c, r["given"].c
+    return follow.event(
+        g,
+        replaced,
+        r["replaced"].join(r["given"], replaced.id == given.holder),
+        event_type=word(EventType.REPLACED),
+        data=g.json(
+            available_at=enqueue.due(g, given),
+            attempt=replaced.attempt,
+            recovery_attempts=replaced.recovery_attempts,
+            request=given.id,
+            position=case((replaced.partition_key.is_not(None), replaced.position)),
+        ),
+        worker_id=null(),
+        lease_token=null(),
+    )

@@ -1,0 +1,265 @@
+"""The history in partitions (PostgreSQL): which there are, what a dropped one must not take along, and moving that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Delete,
+    FromClause,
+    Insert,
+    Select,
+    Table,
+    TableClause,
+    Text,
+    Uuid,
+    bindparam,
+    cast,
+    column,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    table,
+    true,
+    union_all,
+)
+from sqlalchemy.dialects.postgresql import REGCLASS
+
+from ...model import TaskStatus
+from ..tables import (
+    dead_letters,
+    execution_events,
+    idempotency_keys,
+    partition_claims,
+    task_executions,
+    task_leases,
+    task_outbox,
+)
+from . import retention
+from .claim import limit
+from .grammar import Grammar, Statement, word
+
+PARTITIONED: Mapping[Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
+"""The tables, in the order in which they are locked, and the column by which each is divided."""
+
+HELPERS = (idempotency_keys, dead_letters, partition_claims)
+"""Tables with rows of a task that go when it goes."""
+
+_lower = bindparam("lower", type_=Uuid, required=True)
+_upper = bindparam("upper", type_=Uuid, required=True)
+_last_event = bindparam("last_event", type_=BigInteger, required=True)
+_kept, _failed = (bindparam(name, type_=ARRAY(Uuid), required=True) for name in ("kept", "failed"))
+
+
+def leaf(parent: Table, name: str, schema: str) -> TableClause:
+    """The table that is a partition of ours."""
+    return table(name, *(column(c.name, c.type) for c in parent.columns), schema=schema)
+
+
+def found(parents: Iterable[ColumnElement[Any]]) -> Select[Any]:
+    """Each partition of our tables; no row where they are ordinary tables. `parents`: their oids."""
+    inherits, parent, child, namespace = _inherits.alias(), _class.alias("parent"), _class.alias("leaf"), _namespace
+    return (
+        select(
+            parent.c.relname.label("parent"),
+            child.c.relname.label("name"),
+            namespace.c.nspname.label("schema"),
+            func.pg_get_expr(child.c.relpartbound, child.c.oid).label("bound"),
+            func.pg_get_userbyid(parent.c.relowner).label("owner"),
+            func.pg_has_role(parent.c.relowner, literal_column("'USAGE'")).label("owned"),
+        )
+        .select_from(inherits)
+        .join(parent, parent.c.oid == inherits.c.inhparent)
+        .join(child, child.c.oid == inherits.c.inhrelid)
+        .join(namespace, namespace.c.oid == parent.c.relnamespace)
+        .where(or_(*(parent.c.oid == oid for oid in parents)), parent.c.relkind == literal_column("'p'"))
+    )
+
+
+def patience() -> Select[Any]:
+    """For a transaction that asks for the whole tables: give up soon, for everybody else waits behind it.
+
+    Shorter than the usual deadlock_timeout (1 s), so that a deadlock is always ours to give up. And a scan is a scan.
+    """
+    return _set(lock_timeout="700ms", enable_seqscan="on")
+
+
+def scanning() -> Select[Any]:
+    """For a look at a whole partition that nobody waits for."""
+    return _set(statement_timeout="0", enable_seqscan="on")
+
+
+def wait() -> Select[Any]:
+    """How long the transaction waits for a lock from now on; and how long before."""
+    setting: ColumnElement[str] = literal_column("'lock_timeout'")
+    value = bindparam("lock_timeout", type_=Text, required=True)
+    before = select(func.current_setting(setting).label("before")).cte("earlier").prefix_with("MATERIALIZED")
+    return select(before.c.before, func.set_config(setting, value, true()).label("now")).select_from(before)
+
+
+def keep(executions: FromClause, events: FromClause) -> Select[Any]:
+    """How many tasks of a partition may go, which of these are Failed, and which tasks are to be kept; and its last event."""
+    done, task = retention.done(executions.c), executions.c
+    columns: list[ColumnElement[Any]] = [
+        func.count().filter(done).label("tasks"),
+        _ids(task).filter(done, task.status == word(TaskStatus.FAILED)).label("failed"),
+        _ids(task).filter(done.is_not(true())).label("kept"),
+        select(func.coalesce(func.max(events.c.sequence_num), literal_column("0"), type_=BigInteger))
+        .scalar_subquery()
+        .label("last_event"),
+    ]
+    return select(*columns).select_from(executions)
+
+
+def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
+    """The ids of those that are to be kept although `keep` said that they may go, or did not see them.
+
+    Only a dead letter can leave its end, and a task that is new (its maker's clock is wrong) is in the outbox, or has a lease,
+    or was claimed since, by an event with a number that was drawn after `keep` had looked: so few are looked at.
+    """
+    new = [
+        select(table.c.task_execution_id).where(table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper)
+        for table in (task_outbox, task_leases)
+    ]
+    new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
+    looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
+    done, ids = retention.done(executions.c), select(looked_at.c[0].label("id")).subquery("ids")
+    return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
+
+
+def _ids(task: Any) -> Any:
+    return func.array_agg(task.id, type_=ARRAY(Uuid))
+
+
+def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
+    """Up to :limit idempotency keys of tasks that will go and can no longer change their minds.
+
+    One that somebody has locked is passed over; who took it over needs it no longer to be freed.
+    """
+    key, task = idempotency_keys.alias("key"), executions.c
+    final = task.status.in_([word(TaskStatus.COMPLETED), word(TaskStatus.CANCELLED)])
+    ids = (
+        select(key.c.task_execution_id)
+        .select_from(key)
+        .join(executions, task.id == key.c.task_execution_id)
+        .where(key.c.task_execution_id >= _lower, key.c.task_execution_id < _upper, final, retention.done(task))
+        .limit(limit)
+        .with_for_update(of=key, skip_locked=True)
+        .subquery("ids")
+    )
+    return (
+        delete(idempotency_keys)
+        .where(g.among(idempotency_keys.c.task_execution_id, ids.c.task_execution_id))
+        .returning(idempotency_keys.c.task_execution_id)
+    )
+
+
+def forget(helper: Table) -> Delete:
+    """The rows of every task between two ids that is not kept."""
+    task_id = helper.c.task_execution_id
+    return delete(helper).where(task_id >= _lower, task_id < _upper, task_id != func.all(_kept))
+
+
+def bring_executions(source: FromClause) -> Insert:
+    """Those kept, through the parent into the partition where they belong now."""
+    return _bring(task_executions, select(*source.c).where(source.c.id == func.any(_kept)))
+
+
+def bring_events(source: FromClause) -> Insert:
+    """Their events, numbers and all: one part for each of the three disjoint indexes."""
+    event = source.c
+    mine = select(*event).where(event.task_execution_id == func.any(_kept))
+    parts = union_all(*(mine.where(kind) for kind in retention.kinds(event).values())).subquery("parts")
+    return _bring(execution_events, select(*parts.c))
+
+
+def take_over(parent: Table, source: TableClause, target: TableClause) -> Insert:
+    """Move what another partition holds between :lower and :upper."""
+    key = source.c[PARTITIONED[parent]]
+    return _take(source, target, (key >= _lower) & (key < _upper))
+
+
+def give_up(parent: Table, source: TableClause) -> Insert:
+    """Move what lies from :upper on, or has no task, through the parent into where it belongs."""
+    key = source.c[PARTITIONED[parent]]
+    beyond = key >= _upper
+    return _take(source, parent, beyond | key.is_(None) if parent is execution_events else beyond)
+
+
+def next_number() -> Select[Any]:
+    """Draw the next sequence_num of a table that has it as an identity."""
+    sequence = func.pg_get_serial_sequence(
+        bindparam("table", type_=Text, required=True), literal_column("'sequence_num'")
+    )
+    return select(func.nextval(cast(sequence, REGCLASS)).label("number"))
+
+
+def set_number() -> Select[Any]:
+    """The next number that a sequence gives."""
+    sequence = cast(bindparam("sequence", type_=Text, required=True), REGCLASS)
+    number = bindparam("number", type_=BigInteger, required=True)
+    return select(func.setval(sequence, number, literal_column("false")).label("number"))
+
+
+def privileges(relation: ColumnElement[Any]) -> Select[Any]:
+    """What its owner has granted on a table, one row each; `grantee` is None for PUBLIC."""
+    owned = _class.alias("owned")
+    given = func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
+    return (
+        select(
+            func.nullif(func.pg_get_userbyid(given.c.grantee), func.pg_get_userbyid(literal_column("0"))).label(
+                "grantee"
+            ),
+            given.c.privilege_type,
+            given.c.is_grantable,
+        )
+        .select_from(owned)
+        .join(given, true())
+        .where(owned.c.oid == relation)
+    )
+
+
+def owner(relation: ColumnElement[Any]) -> Select[Any]:
+    """Who owns a table, and the schema it is in."""
+    return (
+        select(func.pg_get_userbyid(_class.c.relowner).label("owner"), _namespace.c.nspname.label("schema"))
+        .select_from(_class)
+        .join(_namespace, _namespace.c.oid == _class.c.relnamespace)
+        .where(_class.c.oid == relation)
+    )
+
+
+_class = table(
+    "pg_class",
+    *(column(name) for name in ("oid", "relname", "relowner", "relkind", "relpartbound", "relnamespace", "relacl")),
+    schema="pg_catalog",
+)
+_inherits = table("pg_inherits", column("inhrelid"), column("inhparent"), schema="pg_catalog")
+_namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_catalog")
+
+
+def _set(**settings: str) -> Select[Any]:
+    """Until the transaction ends."""
+    return select(
+        *(
+            func.set_config(literal_column(f"'{name}'"), literal_column(f"'{value}'"), true()).label(name)
+            for name, value in settings.items()
+        )
+    )
+
+
+def _bring(parent: Table, rows: Select[Any]) -> Insert:
+    return insert(parent).from_select([c.name for c in parent.columns], rows)
+
+
+def _take(source: TableClause, target: TableClause, which: ColumnElement[bool]) -> Insert:
+    names = [c.key for c in source.c]
+    taken = delete(source).where(which).returning(*source.c).cte("taken")
+    return insert(target).from_select(names, select(*(taken.c[name] for name in names)))

@@ -1,0 +1,107 @@
+"""Questions that change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Text, Uuid, bindparam, column, func, or_, select, table, union_all
+
+from ...model import (
+    ENDS_CLAIM,
+    EventType,
+    TaskStatus,
+)
+from ..tables import execution_events, task_executions, task_leases, task_outbox, version_table
+from .claim import limit
+from .grammar import Grammar, word
+
+_attribute = table("pg_attribute", column("attrelid"), column("attname", Text), schema="pg_catalog")
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+
+
+def version() -> Select[Any]:
+    """The revision of our schema, and the oldest code that it admits."""
+    return select(version_table.c.version_num, version_table.c.oldest_code)
+
+
+def column_in_postgresql(table_oid: ColumnElement[Any], name: str) -> Select[Any]:
+    """One row if the table of this oid, which may be NULL, has the column."""
+    return select(_attribute.c.attname).where(_attribute.c.attrelid == table_oid, _attribute.c.attname == name)
+
+
+def column_in_sqlite(table_name: str, name: str) -> Select[Any]:
+    """One row if there is such a table, and it has the column."""
+    columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
+    return select(columns.c.name).where(columns.c.name == name)
+
+
+def now(g: Grammar) -> Select[Any]:
+    return select(g.now.label("now"))
+
+
+def get() -> Select[Any]:
+    """One task execution, with its lease while it runs."""
+    return with_lease().where(task_executions.c.id == _task_id)
+
+
+def history() -> Select[Any]:
+    """The events of one task, oldest first."""
+    events = union_all(*_parts_of_history()).subquery("events")
+    return select(events).order_by(events.c.sequence_num)
+
+
+def recent_history() -> Select[Any]:
+    """The newest :limit events of one task, newest first. No index is read further: a task's tokens grow with its events."""
+    event = execution_events.c
+    claims, ends, others = _parts_of_history()
+    newest = (
+        claims.order_by(event.lease_token.desc()).limit(limit).subquery("claims"),
+        ends.order_by(event.lease_token.desc()).limit(limit).subquery("ends"),
+        others.order_by(event.sequence_num.desc()).limit(limit).subquery("others"),
+    )
+    events = union_all(*map(select, newest)).subquery("events")
+    return select(events).order_by(events.c.sequence_num.desc()).limit(limit)
+
+
+def _parts_of_history() -> list[Select[Any]]:
+    """One part for each of the three disjoint indexes."""
+    event = execution_events.c
+    mine = select(*(column for column in event if column.key != "xact_id")).where(event.task_execution_id == _task_id)
+    return [
+        mine.where(event.event_type == word(EventType.CLAIMED)),
+        mine.where(event.event_type != word(EventType.CLAIMED), event.lease_token.is_not(None)),
+        mine.where(event.lease_token.is_(None)),
+    ]
+
+
+def ended_by() -> Select[Any]:
+    """Which event ended this worker's claim of this token: the answer that a lost connection swallowed."""
+    event = execution_events.c
+    return select(event.event_type).where(
+        event.task_execution_id == _task_id,
+        event.lease_token == bindparam("lease_token", required=True),
+        event.worker_id == bindparam("worker_id", type_=Uuid, required=True),
+        event.event_type != word(EventType.CLAIMED),
+        event.event_type.in_([word(kind) for kind in sorted(ENDS_CLAIM)]),
+    )
+
+
+def ready_for_retry(g: Grammar) -> Select[Any]:
+    """Ready tasks whose time has come, oldest first; being due exactly now counts."""
+    return (
+        with_lease()
+        .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
+        .where(
+            task_executions.c.status == word(TaskStatus.READY),
+            or_(task_executions.c.retry_at.is_(None), task_executions.c.retry_at <= g.now),
+            task_outbox.c.available_at <= g.now,
+        )
+        .order_by(task_outbox.c.available_at, task_outbox.c.id)
+        .limit(limit)
+    )
+
+
+def with_lease() -> Select[Any]:
+    return select(task_executions, task_leases.c.lease_expires_at).outerjoin_from(
+        task_executions, task_leases, task_leases.c.task_execution_id == task_executions.c.id
+    )

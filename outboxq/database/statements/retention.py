@@ -1,0 +1,135 @@
+"""Deleting old finished tasks together with their events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Integer, Select, Uuid, and_, bindparam, delete, func, or_, select
+
+from ...model import EventType, TaskStatus
+from ..column_types import Instant
+from ..tables import execution_events, idempotency_keys, partition_claims, task_executions
+from . import follow
+from .claim import limit
+from .grammar import Grammar, Relations, Statement, Transition, word
+
+_before = bindparam("before", type_=Instant, required=True)
+_from_id = bindparam("from_id", type_=Uuid, required=True)
+_to_id = bindparam("to_id", type_=Uuid, required=True)
+_event = execution_events.c
+_statuses = {
+    status: bindparam(f"prune_{status.lower()}", type_=Integer, required=True)
+    for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
+}
+
+
+def prune(g: Grammar) -> Transition:
+    """Delete up to :limit finished tasks between two ids, with their events, idempotency keys and dead letters.
+
+    A partition key that a dead letter held is free then. Returns all that were looked at; a task is passed over, and comes back
+    without a status, where somebody has locked its idempotency key, as one does who takes it over.
+
+    Ids are times (uuid7), so the old ones are a range of the primary key; no index over `completed_at` is needed. Nothing is
+    waited for, so that those who lock keys in their order never wait for one who waits for them.
+    """
+    key = idempotency_keys.c.task_execution_id
+
+    def doomed(_: Relations) -> Statement:
+        return (
+            select(task_executions.c.id)
+            .where(_prunable())
+            .order_by(task_executions.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+
+    def with_key(r: Relations) -> Select[Any]:
+        return select(key.label("id")).where(g.among(key, r["doomed"].c.id))
+
+    def free(r: Relations) -> Statement:
+        doomed, keyed, locked = r["doomed"], r["keyed"], r["locked"]
+        return (
+            select(doomed.c.id)
+            .select_from(
+                doomed.outerjoin(keyed, keyed.c.id == doomed.c.id).outerjoin(locked, locked.c.id == doomed.c.id)
+            )
+            .where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
+        )
+
+    def executions(r: Relations) -> Statement:
+        return (
+            delete(task_executions)
+            .where(g.among(task_executions.c.id, r["free"].c.id))
+            .returning(*(task_executions.c[name] for name in ("id", "queue", "partition_key", "status")))
+        )
+
+    def events(kind: ColumnElement[bool]) -> Callable[[Relations], Statement]:
+        mine = execution_events.c.task_execution_id
+        return lambda r: delete(execution_events).where(g.among(mine, r["executions"].c.id), kind)
+
+    def keys(r: Relations) -> Statement:
+        return delete(idempotency_keys).where(g.among(key, r["executions"].c.id))
+
+    def claims(r: Relations) -> Statement:
+        return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, r["executions"].c.id))
+
+    return Transition(
+        name="prune",
+        steps={
+            "doomed": doomed,
+            "keyed": with_key,
+            "locked": lambda r: with_key(r).with_for_update(skip_locked=True),
+            "free": free,
+            "executions": executions,
+            **{f"{name}_events": events(kind) for name, kind in kinds(_event).items()},
+            "keys": keys,
+            "letters": lambda r: follow.letter_gone(g, r["executions"].c),
+            "claims": claims,
+        },
+        returns="doomed",
+        completed_by=("executions",),
+    )
+
+
+def prunable() -> Select[Any]:
+    """How many tasks `prune` would delete in all."""
+    return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
+
+
+def prune_unrouted(g: Grammar) -> Transition:
+    """Delete up to :limit events that belong to no task (an emit nobody subscribed to) and are older than :before.
+
+    In no order: with one, the planner would walk the whole log by its numbers instead of those without a task.
+    """
+    old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < _before)
+
+    def doomed(_: Relations) -> Statement:
+        return select(_event.sequence_num).where(*old).limit(limit)
+
+    def events(r: Relations) -> Statement:
+        return (
+            delete(execution_events)
+            .where(_event.task_execution_id.is_(None), g.among(_event.sequence_num, r["doomed"].c.sequence_num))
+            .returning(_event.sequence_num.label("id"))
+        )
+
+    return Transition(name="prune_unrouted", steps={"doomed": doomed, "events": events}, returns="events")
+
+
+def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
+    """Which events each of the three disjoint indexes has: the events of a task are looked up through all of them."""
+    claim = event.event_type == word(EventType.CLAIMED)
+    ended = and_(event.event_type != word(EventType.CLAIMED), event.lease_token.is_not(None))
+    return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
+
+
+def done(execution: Any) -> ColumnElement[bool]:
+    """The task ended before :before, in one of the statuses that are to go."""
+    wanted = [(execution.status == word(status)) & (flag == 1) for status, flag in _statuses.items()]
+    return and_(execution.completed_at < _before, or_(*wanted))
+
+
+def _prunable() -> ColumnElement[bool]:
+    execution = task_executions.c
+    return and_(execution.id > _from_id, execution.id < _to_id, done(execution))

@@ -1,0 +1,196 @@
+"""How the queues, or the tasks, fare: what waits, runs and has failed now, and what happened in a window of time.
+
+What is now is read from the small tables, and the window from the end of the log, so that ten million finished tasks cost
+nothing. A row of each statement is about a queue, or about one task name within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    FromClause,
+    Select,
+    Text,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+)
+
+from ...model import (
+    STATUS_AFTER,
+    EventType,
+    TaskStatus,
+)
+from ..column_types import BigId, Instant
+from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
+from .grammar import Grammar, word
+
+PERCENTILES = (50, 95, 99)
+
+COMPLETED, FAILED, CANCELLED = (
+    tuple(kind for kind, status in STATUS_AFTER.items() if status is wanted)
+    for wanted in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
+)
+
+_every_queue = bindparam("every_queue", type_=Boolean, required=True)
+_since = bindparam("since", type_=Instant, required=True)
+_search_from = bindparam("search_from", type_=Instant, required=True)
+_first = bindparam("first", type_=BigId, required=True)
+
+
+def statistics(g: Grammar, *, by_task: bool) -> Mapping[str, Select[Any]]:
+    """By name; each takes :queues unless :every_queue."""
+    parts: Mapping[str, Callable[..., Select[Any]]] = {
+        "waiting": _waiting,
+        "retrying": _retrying,
+        "running": _running,
+        "failed": _failed,
+        "window": _window,
+    }
+    return {name: build(g, by_task=by_task) for name, build in parts.items()}
+
+
+def first_of_window() -> Select[Any]:
+    """The number of the first event written since :search_from, or the one after the last; no row for an empty log.
+
+    There is no index over the events' time, but their numbers grow with it. So it is searched for by halves through the
+    primary key: thirty probes for a thousand million events. What deletions left out costs nothing.
+    """
+    event = execution_events.c
+    low = select(func.min(event.sequence_num)).scalar_subquery()
+    high = select(func.max(event.sequence_num) + 1).scalar_subquery()
+    search = select(low.label("low"), high.label("high")).cte("search", recursive=True)
+    middle = (search.c.low + search.c.high) // 2
+    probe = (
+        select(event.created_at)
+        .where(event.sequence_num >= middle)
+        .order_by(event.sequence_num)
+        .limit(1)
+        .correlate(search)
+        .scalar_subquery()
+    )
+    early = probe < _search_from
+    halved = select(case((early, middle + 1), else_=search.c.low), case((early, search.c.high), else_=middle)).where(
+        search.c.low < search.c.high
+    )
+    found = search.union_all(halved)
+    return select(found.c.low.label("first")).where(found.c.low == found.c.high)
+
+
+def _waiting(g: Grammar, *, by_task: bool) -> Select[Any]:
+    entry: Any = task_outbox.c
+    due = entry.available_at <= g.now
+    names, rows = _named(task_outbox, by_task=by_task)
+    counted: tuple[Any, ...] = (
+        func.count().filter(due).label("ready"),
+        func.count().filter(entry.available_at > g.now).label("delayed"),
+        func.min(entry.available_at, type_=Instant).filter(due).label("oldest_ready_at"),
+    )
+    return select(*names, *counted).select_from(rows).where(_wanted(g, entry.queue)).group_by(*names)
+
+
+def _retrying(g: Grammar, *, by_task: bool) -> Select[Any]:
+    """The entries that are due later for another attempt, which their executions know.
+
+    A scalar sub-select: each is looked up by its key. As a join, the planner might begin with the executions, all of them.
+    """
+    entry: Any = task_outbox.c
+    execution = task_executions.alias("execution")
+    again = select(execution.c.retry_at).where(execution.c.id == entry.task_execution_id).correlate(task_outbox)
+    names, rows = _named(task_outbox, by_task=by_task)
+    later = select(*names, func.count().label("retrying")).select_from(rows).where(entry.available_at > g.now)
+    return later.where(again.scalar_subquery().is_not(None), _wanted(g, entry.queue)).group_by(*names)
+
+
+def _running(g: Grammar, *, by_task: bool) -> Select[Any]:
+    names, rows = _named(task_leases, by_task=by_task)
+    counted = select(*names, func.count().label("running")).select_from(rows)
+    return counted.where(_wanted(g, task_leases.c.queue)).group_by(*names)
+
+
+def _failed(g: Grammar, *, by_task: bool) -> Select[Any]:
+    letter = dead_letters.c
+    names: list[Any] = [letter.queue, letter.task_name] if by_task else [letter.queue]
+    return select(*names, func.count().label("failed")).where(_wanted(g, letter.queue)).group_by(*names)
+
+
+def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
+    """What happened since :since, read from event :first on; the times of those that ended, by nearest rank."""
+    event, execution = execution_events.c, task_executions.c
+    names = ["queue", "task_name"] if by_task else ["queue"]
+    ended = _is(event, {*COMPLETED, *FAILED})
+    started_at = func.coalesce(execution.first_started_at, event.created_at)  # of one that was replaced since: unknown
+    nothing = literal_column("0", BigInteger)  # of one whose times cannot be subtracted
+    happened = (
+        select(
+            *(execution[name] for name in names),
+            event.event_type,
+            case((ended, 1), else_=0).label("ended"),
+            func.coalesce(g.between(execution.created_at, started_at), nothing).label("to_start"),
+            func.coalesce(g.between(execution.created_at, event.created_at), nothing).label("to_complete"),
+        )
+        .join_from(execution_events, task_executions, execution.id == event.task_execution_id)
+        .where(
+            event.sequence_num >= _first,
+            event.created_at >= _since,
+            _is(event, {*COMPLETED, *FAILED, *CANCELLED, EventType.RETRY_SCHEDULED}),
+            _wanted(g, execution.queue),
+        )
+        .subquery("happened")
+    )
+    alike = [*(happened.c[name] for name in names), happened.c.ended]
+    ranked = select(
+        happened,
+        func.count().over(partition_by=alike).label("tasks"),
+        func.row_number().over(partition_by=alike, order_by=happened.c.to_start).label("start_rank"),
+        func.row_number().over(partition_by=alike, order_by=happened.c.to_complete).label("complete_rank"),
+    ).subquery("ranked")
+    row = ranked.c
+    counts = {
+        "completed": COMPLETED,
+        "failures": FAILED,
+        "cancelled": CANCELLED,
+        "retries": (EventType.RETRY_SCHEDULED,),
+    }
+    grouped = [row[name] for name in names]
+    columns: list[Any] = [
+        *grouped,
+        *(func.count().filter(_is(row, kinds)).label(name) for name, kinds in counts.items()),
+        *(
+            func.max(row[f"to_{until}"])
+            .filter(row.ended == 1, row[f"{until}_rank"] == _rank(row.tasks, percent))
+            .label(f"{until}_p{percent}")
+            for until in ("start", "complete")
+            for percent in PERCENTILES
+        ),
+    ]
+    return select(*columns).group_by(*grouped)
+
+
+def _named(table: FromClause, *, by_task: bool) -> tuple[list[ColumnElement[Any]], FromClause]:
+    """By what the rows of a table are counted; the task's name is known to its execution."""
+    if not by_task:
+        return [table.c.queue], table
+    joined = table.join(task_executions, task_executions.c.id == table.c.task_execution_id)
+    return [table.c.queue, task_executions.c.task_name], joined
+
+
+def _wanted(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
+    return or_(_every_queue, g.among(queue, g.rows("queues", {"queue": Text()}).c.queue))
+
+
+def _is(row: Any, kinds: Collection[EventType]) -> ColumnElement[bool]:
+    return row.event_type.in_([word(kind) for kind in sorted(kinds)])  # type: ignore[no-any-return]
+
+
+def _rank(tasks: ColumnElement[int], percent: int) -> ColumnElement[int]:
+    """The nearest rank: the smallest of which at least `percent` in a hundred are no greater."""
+    return (tasks * percent + 99) // 100

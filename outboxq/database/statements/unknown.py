@@ -1,0 +1,78 @@
+"""Tasks that were given back because a worker did not know their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Select, Uuid, and_, bindparam, exists, select
+
+from ...model import UNKNOWN_TASK, EventType
+from ..column_types import BigId
+from ..tables import execution_events, task_executions, task_outbox
+from .claim import limit
+from .grammar import Columns, Grammar, word
+
+HOLDING: Columns = {"id": Uuid(), "lease_token": BigInteger()}
+_after = bindparam("after", type_=BigId, required=True)
+
+
+def releases(g: Grammar) -> Select[Any]:
+    """The events by which the claims of :holding ended, as far as they are releases as unknown, and nothing has happened
+    to their tasks since but further claims.
+    """
+    given, event = g.rows("holding", HOLDING), execution_events.c
+    return (
+        select(event.task_execution_id.label("id"), event.event_data, event.created_at)
+        .join_from(
+            given,
+            execution_events,
+            and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
+        )
+        .where(*_released_last(g, given.c.id))
+    )
+
+
+def delayed(g: Grammar) -> Select[Any]:
+    """A page of the outbox entries that are due later, by their ids, behind :after; and which wait because they were released
+    as unknown.
+    """
+    entry = task_outbox.c
+    page = (
+        select(entry.id, entry.task_execution_id, entry.queue, entry.event_type)
+        .where(entry.id > _after, entry.available_at > g.now)
+        .order_by(entry.id)
+        .limit(limit)
+        .cte("page")
+        .prefix_with("MATERIALIZED")
+    )
+    execution, event = task_executions.c, execution_events.c
+    released = exists().where(
+        event.task_execution_id == execution.id,
+        event.lease_token == execution.lease_token,
+        *_released_last(g, page.c.task_execution_id),
+    )
+    return (
+        select(page.c.id, page.c.queue, page.c.event_type, execution.task_name, released.label("released"))
+        .join_from(page, task_executions, execution.id == page.c.task_execution_id)
+        .where(g.among(execution.id, page.c.task_execution_id))
+        .order_by(page.c.id)
+    )
+
+
+def _released_last(g: Grammar, ids: ColumnElement[Any]) -> tuple[ColumnElement[bool], ...]:
+    """The event ended a claim of one of these tasks as a release as unknown, and nothing without a lease token came after it."""
+    event, other = execution_events.c, execution_events.alias("other").c
+    later = exists().where(
+        g.among(other.task_execution_id, ids),
+        other.task_execution_id == event.task_execution_id,
+        other.lease_token.is_(None),
+        other.sequence_num > event.sequence_num,
+    )
+    return (
+        g.among(event.task_execution_id, ids),
+        event.event_type != word(EventType.CLAIMED),  # as the index over the ends of claims says it
+        event.lease_token.is_not(None),
+        event.event_type == word(EventType.RELEASED),
+        g.text_in(event.event_data, "reason") == UNKNOWN_TASK,
+        ~later,
+    )

@@ -1,0 +1,351 @@
+"""The tables, as SQLAlchemy Core: what the migrations create and every statement names.
+
+Statements name them without a schema; the schema is put in when a statement is compiled (`dialects/prepared.py`).
+
+There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive it.
+`verify` is the guard. No index on `task_executions` mentions a column that a transition changes, so that PostgreSQL keeps
+those updates heap-only (HOT); what only a running task needs lies in the narrow `task_leases`.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Sequence,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+)
+
+from ..model import EventType
+from . import bounds
+from .column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
+from .typed_table import TypedColumns, typed_table
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+# Small tables whose rows come and go: vacuum early, by count and not by share of the table, at full speed.
+_RESTLESS = {
+    "autovacuum_vacuum_scale_factor": 0,
+    "autovacuum_vacuum_threshold": 5000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+
+task_position = Sequence("task_position", metadata=metadata)
+"""Draws `position` on PostgreSQL, so that the enqueue order of a key does not hang on the producers' clocks."""
+
+
+VERSION_TABLE = "outboxq_alembic_version"
+"""Where Alembic keeps our revision: our own table, beside the host application's."""
+
+version_table = Table(VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text))
+"""The schema that is there, and the oldest code that it admits; see `revisions.py`."""
+
+
+class TaskExecutionsColumns(TypedColumns):
+    id = Column(Uuid, primary_key=True)
+    pipeline_execution_id = Column(Uuid, nullable=False)
+    task_name = Column(Text, nullable=False)
+    queue = Column(Text, nullable=False)
+    event_type = Column(Text)
+    partition_key = Column(Text)
+    position = Column(Number, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    args = Column(Text, nullable=False)  # text, not jsonb: nobody queries it, and parsing it costs a fifth of a claim
+    headers = Column(Text)
+    status = Column(Status, nullable=False)
+    attempt = Column(Attempts, nullable=False)
+    max_attempts = Column(Attempts)
+    recovery_attempts = Column(Recoveries, nullable=False)
+    lease_seconds = Column(Seconds, nullable=False)
+    timeout_seconds = Column(Seconds)
+    lease_token = Column(Number, nullable=False)
+    worker_id = Column(Uuid)
+    cancel_requested_at = Column(BoundedInstant)
+    on_dead_letter = Column(Text, nullable=False)
+    expires_at = Column(BoundedInstant)
+    retry_at = Column(BoundedInstant)
+    first_started_at = Column(BoundedInstant)
+    started_at = Column(BoundedInstant)
+    completed_at = Column(BoundedInstant)
+    created_at = Column(BoundedInstant, nullable=False)
+    updated_at = Column(BoundedInstant, nullable=False)
+    last_error = Column(Text)
+    result = Column(Text)
+
+
+task_executions = typed_table(
+    "task_executions",
+    metadata,
+    TaskExecutionsColumns,
+    *bounds.of("task_executions"),
+    # Half a page of room for the versions that claim and completion leave behind: a batch updates whole pages at once, and at
+    # 70 only 49 % of the updates of a drain at batch 100 stay heap-only, at 50 it is 90 % (and 17 % less WAL).
+    storage={"fillfactor": 50},
+)
+
+# Tasks made together (one emitted event, one batch). A task alone is its own pipeline and costs no index entry.
+Index(
+    "ix_task_executions_pipeline",
+    task_executions.c.pipeline_execution_id,
+    postgresql_where=task_executions.c.pipeline_execution_id != task_executions.c.id,
+    sqlite_where=task_executions.c.pipeline_execution_id != task_executions.c.id,
+)
+
+
+class TaskOutboxColumns(TypedColumns):
+    id = Column(BigId, Identity(), primary_key=True)
+    task_execution_id = Column(Uuid, nullable=False, unique=True)
+    queue = Column(Text, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    partition_key = Column(Text)
+    position = Column(Number, nullable=False)
+    event_type = Column(Text)
+    available_at = Column(BoundedInstant, nullable=False)
+    expires_at = Column(BoundedInstant)
+    created_at = Column(BoundedInstant, nullable=False)
+
+
+task_outbox = typed_table(
+    "task_outbox",
+    metadata,
+    TaskOutboxColumns,
+    *bounds.of("task_outbox"),
+    sqlite_autoincrement=True,
+    storage=_RESTLESS,
+)
+
+_without_key, _with_key = task_outbox.c.partition_key.is_(None), task_outbox.c.partition_key.is_not(None)
+
+# Read by claims in this order: within one queue and priority, the due rows are a contiguous range.
+Index(
+    "ix_task_outbox_due",
+    *(task_outbox.c[name] for name in ("queue", "priority", "available_at", "id")),
+    postgresql_where=_without_key,
+    sqlite_where=_without_key,
+)
+# Tasks with a key stand apart, so that those without pay nothing for them: by key, each key's head first, to hop from key to
+# key; and by due time, to find what is due behind a wall of keys that are not.
+Index(
+    "ix_task_outbox_key",
+    task_outbox.c.queue,
+    task_outbox.c.partition_key,
+    task_outbox.c.priority.desc(),
+    task_outbox.c.position,
+    postgresql_where=_with_key,
+    sqlite_where=_with_key,
+)
+Index(
+    "ix_task_outbox_key_due",
+    *(task_outbox.c[name] for name in ("queue", "available_at", "id")),
+    postgresql_where=_with_key,
+    sqlite_where=_with_key,
+)
+
+
+class TaskLeasesColumns(TypedColumns):
+    """A row per running task: inserted by the claim, deleted by its end; a heartbeat touches only this.
+
+    Measured against the same columns in `task_executions` with an index for the recovery: an index over `lease_expires_at`
+    ends HOT for every update (claims, completions and heartbeats; 257 bytes of WAL a heartbeat against 81), and an old
+    snapshot bloats this small table instead of the large one. It needs no index over `lease_expires_at` either: the
+    recovery reads 1 000 running leases in 0.07 ms.
+    """
+
+    task_execution_id = Column(Uuid, primary_key=True)
+    queue = Column(Text, nullable=False)  # to count what runs against the queue's limit
+    lease_token = Column(Number, nullable=False)
+    worker_id = Column(Uuid, nullable=False)
+    lease_expires_at = Column(BoundedInstant, nullable=False)
+    begun = Column(Boolean)  # False: its handler has not begun, so a death of its worker says nothing of it
+
+
+task_leases = typed_table(
+    "task_leases",
+    metadata,
+    TaskLeasesColumns,
+    *bounds.of("task_leases"),
+    storage={"fillfactor": 50, **_RESTLESS},
+)
+
+
+class ExecutionEventsColumns(TypedColumns):
+    sequence_num = Column(BigId, Identity(), primary_key=True)
+    pipeline_execution_id = Column(Uuid, nullable=False)
+    task_execution_id = Column(Uuid)
+    event_type = Column(Text, nullable=False)  # no CHECK: a later release adds types while older workers run
+    event_data = Column(Text)
+    worker_id = Column(Uuid)
+    lease_token = Column(BigInteger)
+    created_at = Column(BoundedInstant, nullable=False)
+    # The writing transaction, so that a reader of the log can stop before the oldest one still open: identity order is
+    # not commit order. Filled by a default that the PostgreSQL migration sets; NULL on SQLite, whose commits are serial.
+    xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
+
+
+execution_events = typed_table("execution_events", metadata, ExecutionEventsColumns, sqlite_autoincrement=True)
+
+_event = execution_events.c
+_is_claim = _event.event_type == EventType.CLAIMED.value
+_is_end = (_event.event_type != EventType.CLAIMED.value) & _event.lease_token.is_not(None)
+_is_other = _event.lease_token.is_(None)
+
+# Three disjoint indexes, so that an event costs one entry: a task's history is read through all three, and the two unique
+# ones make the audit log itself refuse a second claim or a second end of one lease token.
+Index(
+    "uq_execution_events_claim",
+    _event.task_execution_id,
+    _event.lease_token,
+    unique=True,
+    postgresql_where=_is_claim,
+    sqlite_where=_is_claim,
+)
+Index(
+    "uq_execution_events_end",
+    _event.task_execution_id,
+    _event.lease_token,
+    unique=True,
+    postgresql_where=_is_end,
+    sqlite_where=_is_end,
+)
+Index(
+    "ix_execution_events_other",
+    _event.task_execution_id,
+    postgresql_where=_is_other,
+    sqlite_where=_is_other,
+)
+
+
+class DeadLettersColumns(TypedColumns):
+    """A row per Failed task, made and deleted with that status.
+
+    An index over `status` would end HOT updates for all tasks; so the few that failed are listed here.
+    """
+
+    task_execution_id = Column(Uuid, primary_key=True)
+    queue = Column(Text, nullable=False)
+    task_name = Column(Text, nullable=False)
+    event_type = Column(Text)
+    partition_key = Column(Text)
+    exception = Column(Text)  # module and name of its class; NULL: abandoned, or failed by hand
+    failed_at = Column(BoundedInstant, nullable=False)
+    lost_key = Column(Text)  # its idempotency key, which another task took over; NULL: it has it still, or had none
+
+
+dead_letters = typed_table(
+    "dead_letters",
+    metadata,
+    DeadLettersColumns,
+    Index("ix_dead_letters_failed_at", "failed_at", "task_execution_id"),
+)
+
+
+class IdempotencyKeysColumns(TypedColumns):
+    scope = Column(Text, primary_key=True)  # the task's name
+    key = Column(Text, primary_key=True)
+    task_execution_id = Column(Uuid, nullable=False)
+    expires_at = Column(BoundedInstant)  # from then on it is free
+    until_finished = Column(Boolean, nullable=False)  # it is free once the task has ended
+    created_at = Column(BoundedInstant, nullable=False)
+
+
+idempotency_keys = typed_table(
+    "idempotency_keys",
+    metadata,
+    IdempotencyKeysColumns,
+    Index("ix_idempotency_keys_task_execution_id", "task_execution_id"),
+)
+
+
+class PartitionClaimsColumns(TypedColumns):
+    queue = Column(Text, primary_key=True)
+    partition_key = Column(Text, primary_key=True)
+    task_execution_id = Column(Uuid, nullable=False)
+    held = Column(Boolean, nullable=False)  # kept by a failed head that is to be dealt with first
+
+
+partition_claims = typed_table(
+    "partition_claims",
+    metadata,
+    PartitionClaimsColumns,
+    UniqueConstraint("task_execution_id"),  # an end frees its key by this, and a task holds one key at most
+    storage=_RESTLESS,
+)
+
+
+class TaskSubscriptionsColumns(TypedColumns):
+    event_type = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
+    task_name = Column(Text, primary_key=True)
+    parameter = Column(Text, nullable=False)  # the name under which the task takes the payload
+    queue = Column(Text, nullable=False)
+    priority = Column(SmallInteger, nullable=False)
+    max_attempts = Column(Attempts)
+    lease_seconds = Column(Seconds, nullable=False)
+    timeout_seconds = Column(Seconds)
+    on_dead_letter = Column(Text, nullable=False)
+
+
+task_subscriptions = typed_table("task_subscriptions", metadata, TaskSubscriptionsColumns)
+
+
+class QueueSettingsColumns(TypedColumns):
+    queue = Column(Text, primary_key=True)
+    paused_at = Column(BoundedInstant)
+    concurrency_limit = Column(Integer)
+    rate_limit = Column(Integer)
+    rate_seconds = Column(Seconds)
+    rate_full_at = Column(BoundedInstant)  # when the bucket of starts is full again
+    fair = Column(Boolean, nullable=False)  # keys take turns; False: the one due the longest is next
+    updated_at = Column(BoundedInstant, nullable=False)
+
+
+queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *bounds.of("queue_settings"))
+
+
+class WorkersColumns(TypedColumns):
+    """For `explain` and statistics only: recovery never depends on it."""
+
+    id = Column(Uuid, primary_key=True)
+    label = Column(Text, nullable=False)
+    queues = Column(Text)  # JSON array; NULL: all
+    event_types = Column(Text)  # JSON array; NULL: all
+    concurrency = Column(Integer, nullable=False)
+    task_names = Column(Text, nullable=False)  # JSON array
+    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: met lately and not known; NULL: none
+    started_at = Column(BoundedInstant, nullable=False)
+    last_seen_at = Column(BoundedInstant, nullable=False)
+
+
+workers = typed_table("workers", metadata, WorkersColumns)
+
+
+class SleepingWorkersColumns(TypedColumns):
+    """Who is to be notified: read by the trigger, so it stays small and is updated in place (HOT)."""
+
+    worker_id = Column(Uuid, primary_key=True)
+    queue = Column(Text, primary_key=True)  # empty: all
+    wakes_at = Column(Instant, nullable=False)  # by itself, at the latest; past: it is at work, or gone
+
+
+sleeping_workers = typed_table(
+    "sleeping_workers",
+    metadata,
+    SleepingWorkersColumns,
+    Index("ix_sleeping_workers_queue", "queue"),
+    storage={"fillfactor": 50, **_RESTLESS},
+)

@@ -1,0 +1,366 @@
+"""Where a task is written: the connection whose transaction it belongs to, whatever library that comes from.
+
+A target runs compiled statements on the caller's connection. It never commits, never rolls back, never closes, and never
+catches an error of the database, which would leave an aborted transaction behind without its owner's knowledge.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+from sqlalchemy import Connection, TwoPhaseTransaction
+from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
+from sqlalchemy.orm import Session, scoped_session
+
+from ..context import TaskContext
+from ..errors import ConfigurationError, InvalidTarget
+from .dialects import Begin, Dialect, dialect_for
+from .drivers import advice, is_async_psycopg, is_psycopg
+from .refusals import refusal
+from .sqlite_connection import begins_by_itself, file_of
+from .tables import task_executions
+
+Rows = list[tuple[Any, ...]]
+
+_DATABASE = "outboxq.database"
+_OUR_WRITE = task_executions.update()
+
+
+class Target(ABC):
+    """One open transaction, ours or a caller's."""
+
+    own = False
+    """It is ours: an error is its end, so nothing inside it needs to be taken back by itself."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    @abstractmethod
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise InvalidTarget where what is written now would not be committed or rolled back together with the rest."""
+
+    @abstractmethod
+    def database(self) -> str | None:
+        """The database's name, or its file: to be told apart from another's. None: not known."""
+
+    def ensure_readable(self) -> None:
+        """Raise UnsupportedDatabase or InvalidTarget where text would not come back as it was given. Costs no round trip."""
+        self.dialect.ensure_readable(self._raw())
+
+    def explain(self, error: Exception) -> None:
+        """Say in an error of `execute`, or raise in its place, what is to be done about it, where that is known."""
+        self.dialect.explain(error, self._raw)
+
+    @abstractmethod
+    def _raw(self) -> object:
+        """The driver's connection."""
+
+    def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
+        """All statements inside or none, without touching the transaction around them.
+
+        Where a transition is one statement, or the transaction ours, only `savepoint` makes a savepoint: for several that may
+        end in an error of ours.
+        """
+        needs_none = (self.own or self.dialect.one_statement) and not savepoint
+        return nullcontext() if needs_none else self._savepoint()
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        self.execute("SAVEPOINT outboxq", {})
+        try:
+            yield
+        except BaseException as error:
+            try:
+                self.execute("ROLLBACK TO outboxq", {})
+                self.execute("RELEASE outboxq", {})
+            except Exception as gone:
+                raise error from gone  # SQLite has rolled everything back, as where the disk is full: say that, not this
+            raise
+        self.execute("RELEASE outboxq", {})
+
+
+def target_of(using: object, *, schema: str | None = None) -> Target:
+    """The target for what a caller passed to `using()`.
+
+    Takes a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias.
+    Raises InvalidTarget, in a sentence that says what to pass instead, for anything without an open transaction.
+    """
+    target = _wrap(using, schema)
+    target.check()
+    return target
+
+
+class SqlalchemyTarget(Target):
+    """A SQLAlchemy Connection. Ours are made with `check` already known to hold.
+
+    Statements go to the driver's cursor, past layers that cost more than a claim of one. SQLAlchemy is told what it must know:
+    its errors come out, a lost connection is seen, a transaction is begun by itself. And whoever listens to its cursors, as
+    tracing does, or has it echo, is to see our statements too: then they take the long way.
+    """
+
+    def __init__(self, connection: Connection, schema: str | None) -> None:
+        super().__init__(_dialect_of(connection, schema))
+        self.connection = connection
+        heard = connection.dispatch
+        self._takes_the_long_way = bool(
+            connection.engine.echo
+            or heard.before_cursor_execute
+            or heard.after_cursor_execute
+            or connection.dialect.dispatch.handle_error
+            or not self.dialect.is_drivers(self._raw())
+        )
+
+    def begin(self, begin: Begin) -> None:
+        """A transaction of our own, on a connection that is in none."""
+        raw: Any = self._raw()
+        execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
+        for text in self.dialect.opening(begin, self.connection.info):
+            try:
+                self.dialect.say(raw, text, execute)
+            except self.dialect.driver_error as error:
+                raise self._as_sqlalchemys(error, text, raw) from error
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        if self._takes_the_long_way or not self.connection.in_transaction():
+            try:
+                result = self.connection.exec_driver_sql(sql, dict(parameters))
+            except DBAPIError as error:
+                error.hide_parameters = True
+                self.dialect.hide_rows(error)
+                raise
+            if not result.returns_rows:
+                return []
+            cursor: Any = result.cursor
+            found = getattr(cursor, "pgresult", None)
+            try:
+                return result.all()  # type: ignore[return-value]  # a Row is a tuple
+            except DataError:
+                if found is None:
+                    raise
+                return self.dialect.read_again(cursor, found)
+        raw: Any = self._raw()
+        try:
+            return self.dialect.fetch(raw, sql, parameters)
+        except self.dialect.driver_error as error:
+            raise self._as_sqlalchemys(error, sql, raw) from error
+
+    def check(self) -> None:
+        raw = self._raw()
+        if isinstance(raw, sqlite3.Connection):
+            self._check_sqlite(raw)
+        elif is_psycopg(raw) or is_async_psycopg(
+            raw
+        ):  # as inside `AsyncSession.run_sync`, through a synchronous connection
+            _check_open(self.dialect, raw, "this SQLAlchemy connection is AUTOCOMMIT")
+            self._check_two_phase()
+        else:
+            raise InvalidTarget(advice(self.connection.dialect.driver))
+
+    def _check_sqlite(self, raw: sqlite3.Connection) -> None:
+        if not self.connection.in_transaction():
+            self.execute("SELECT 1", {})  # begins, as SQLAlchemy would with the caller's first statement
+        if begins_by_itself(raw):
+            ours = "outboxq_begins" in self.connection.get_execution_options()  # a transactional task's: begun by hand
+            if self.connection.in_nested_transaction() and not ours:
+                raise InvalidTarget(
+                    "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
+                    "survive your rollback; call outboxq.configure_sqlite(engine) once, where the engine is made"
+                )
+            if not raw.in_transaction:
+                # The driver would begin too, but only before an INSERT, and not before our savepoint.
+                self.execute("BEGIN IMMEDIATE", {})
+        elif not raw.in_transaction:
+            raise InvalidTarget(
+                "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled "
+                "back with your rows; begin one, or pass a connection of an engine that is not AUTOCOMMIT"
+            )
+
+    def _check_two_phase(self) -> None:
+        if isinstance(self.connection.get_transaction(), TwoPhaseTransaction):
+            notify = self.execute("SELECT current_setting('outboxq.notify', true)", {})
+            if notify[0][0] != "off":
+                raise InvalidTarget(
+                    "a two-phase transaction cannot be prepared once it has notified; execute SET LOCAL outboxq.notify = "
+                    "off in it before you enqueue (workers then find the task by polling)"
+                )
+
+    def database(self) -> str | None:
+        known = self.connection.info  # of the driver's connection, and gone with it
+        if _DATABASE not in known:
+            known[_DATABASE] = _database_of(self._raw())
+        return known[_DATABASE]  # type: ignore[no-any-return]
+
+    def _as_sqlalchemys(self, error: Exception, sql: str, raw: Any) -> BaseException:
+        lost = self.connection.dialect.is_disconnect(error, raw, None)  # type: ignore[arg-type]
+        if lost:
+            with suppress(DBAPIError):
+                self.connection.exec_driver_sql("SELECT 1")
+        self.dialect.hide_rows(error)
+        return DBAPIError.instance(
+            sql,
+            None,
+            error,
+            self.dialect.driver_error,
+            hide_parameters=True,
+            connection_invalidated=lost,
+            dialect=self.connection.dialect,
+        )
+
+    def _raw(self) -> object:
+        return self.connection.connection.driver_connection
+
+
+class PsycopgTarget(Target):
+    def __init__(self, connection: Any, schema: str | None) -> None:
+        super().__init__(dialect_for("postgresql", schema=schema))
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        try:
+            return self.dialect.fetch(self.connection, sql, parameters)
+        except self.dialect.driver_error as error:
+            self.dialect.hide_rows(error)
+            raise
+
+    def check(self) -> None:
+        _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
+
+    def database(self) -> str | None:
+        return self.connection.info.dbname  # type: ignore[no-any-return]
+
+    def _raw(self) -> object:
+        return self.connection
+
+
+class SqliteTarget(Target):
+    def __init__(self, connection: sqlite3.Connection, schema: str | None) -> None:
+        super().__init__(dialect_for("sqlite", schema=schema))
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        return self.dialect.fetch(self.connection, sql, parameters)
+
+    def check(self) -> None:
+        if self.connection.in_transaction:
+            return
+        if not begins_by_itself(self.connection):
+            raise InvalidTarget(
+                "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
+                'execute("BEGIN IMMEDIATE") first'
+            )
+        self.execute("BEGIN IMMEDIATE", {})
+
+    def database(self) -> str | None:
+        return file_of(self.connection)
+
+    def _raw(self) -> object:
+        return self.connection
+
+
+class DjangoTarget(Target):
+    """A Django connection, through its own cursor: SQLAlchemy over Django's raw connection would roll the user's work back."""
+
+    def __init__(self, connection: Any, schema: str | None) -> None:
+        super().__init__(dialect_for(connection.vendor, schema=schema, paramstyle="pyformat"))
+        self.connection = connection
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(sql, parameters or None)
+                return list(cursor.fetchall()) if cursor.description else []
+        except Exception as error:
+            self.dialect.hide_rows(error)
+            raise
+
+    def check(self) -> None:
+        if not self.connection.in_atomic_block and self.connection.get_autocommit():
+            raise InvalidTarget(
+                f"no transaction is open on the Django connection {self.connection.alias!r}, so the task could not be "
+                "rolled back with your rows; enqueue inside transaction.atomic()"
+            )
+        raw = self.connection.connection
+        if isinstance(raw, sqlite3.Connection) and not raw.in_transaction:
+            self.execute(
+                "BEGIN IMMEDIATE", {}
+            )  # set_autocommit(False): the driver would begin, but not before a savepoint
+
+    def database(self) -> str | None:
+        # By the connection and not by the settings, where a service may stand instead of a name.
+        return _database_of(self.connection.connection)
+
+    def _raw(self) -> object:
+        return self.connection.connection
+
+
+def _wrap(using: object, schema: str | None) -> Target:
+    if isinstance(using, TaskContext):
+        using = using.target
+    if isinstance(using, Connection):
+        return SqlalchemyTarget(using, schema)
+    if isinstance(using, Session | scoped_session):
+        return _of_session(using() if isinstance(using, scoped_session) else using, schema)
+    if is_psycopg(using):
+        return PsycopgTarget(using, schema)
+    if isinstance(using, sqlite3.Connection):
+        return SqliteTarget(using, schema)
+    if isinstance(using, str):
+        return DjangoTarget(_django_connection(using), schema)
+    if hasattr(using, "in_atomic_block") and hasattr(using, "settings_dict"):
+        return DjangoTarget(using, schema)
+    raise InvalidTarget(refusal(using))
+
+
+def _of_session(session: Session, schema: str | None) -> Target:
+    try:
+        # By a write to our table, since a Session may have an engine per table and none besides, and read elsewhere.
+        connection = session.connection(bind_arguments={"clause": _OUR_WRITE})
+    except UnboundExecutionError:
+        raise InvalidTarget(
+            "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
+        ) from None
+    return SqlalchemyTarget(connection, schema)
+
+
+def _dialect_of(connection: Connection, schema: str | None) -> Dialect:
+    try:
+        return dialect_for(connection.dialect.name, schema=schema)
+    except ConfigurationError:
+        if connection.dialect.driver in _OTHER_DRIVERS:  # which to change comes first
+            raise InvalidTarget(advice(connection.dialect.driver)) from None
+        raise
+
+
+_OTHER_DRIVERS = frozenset({"psycopg2", "psycopg2cffi", "asyncpg", "pg8000"})
+
+
+def _check_open(dialect: Dialect, raw: object, autocommit: str) -> None:
+    if not dialect.is_open(raw):
+        raise InvalidTarget(
+            f"{autocommit} and no transaction is open on it, so the task could not be rolled back with your rows; begin one"
+        )
+
+
+def _database_of(raw: object) -> str | None:
+    if isinstance(raw, sqlite3.Connection):
+        return file_of(raw)
+    return raw.info.dbname if is_psycopg(raw) or is_async_psycopg(raw) else None
+
+
+def _django_connection(alias: str) -> Any:
+    try:
+        from django.db import connections
+        from django.utils.connection import ConnectionDoesNotExist
+    except ImportError:
+        raise InvalidTarget(f"{alias!r} would be a Django database alias, but Django is not installed") from None
+    try:
+        return connections[alias]
+    except ConnectionDoesNotExist:
+        raise InvalidTarget(f"Django knows no database {alias!r}; see DATABASES in its settings") from None
