@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .context import TaskContext
     from .database.engine import configure_sqlite
-    from .distributor import PostgresDistributor, SqliteDistributor, WorkDistributor, create_work_distributor
     from .errors import (
         ConfigurationError,
         DuplicateTask,
@@ -59,7 +58,13 @@ if TYPE_CHECKING:
     )
     from .subscriptions import Emitted, Subscription
     from .task import Task
-    from .worker import Worker
+    from .worker.distributor import (
+        PostgresDistributor,
+        SqliteDistributor,
+        WorkDistributor,
+        create_work_distributor,
+    )
+    from .worker.worker import Worker
 
 __all__ = [
     "Attempt",  # what Store.attempts() returns
@@ -114,10 +119,10 @@ __all__ = [
 
 _HOMES = {
     "TaskContext": "context",
-    "PostgresDistributor": "distributor",
-    "SqliteDistributor": "distributor",
-    "WorkDistributor": "distributor",
-    "create_work_distributor": "distributor",
+    "PostgresDistributor": "worker.distributor",
+    "SqliteDistributor": "worker.distributor",
+    "WorkDistributor": "worker.distributor",
+    "create_work_distributor": "worker.distributor",
     "configure_sqlite": "database.engine",
     "ConfigurationError": "errors",
     "DuplicateTask": "errors",
@@ -160,7 +165,7 @@ _HOMES = {
     "Emitted": "subscriptions",
     "Subscription": "subscriptions",
     "Task": "task",
-    "Worker": "worker",
+    "Worker": "worker.worker",
 }
 """The module of each name."""
 

@@ -33,8 +33,8 @@ from .unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .uuid7 import family, uuid7
 
 if TYPE_CHECKING:
-    from .worker import Worker
-    from .worker_options import WorkerOptions
+    from .worker.options import WorkerOptions
+    from .worker.worker import Worker
 
 
 class Outbox:
@@ -246,7 +246,7 @@ class Outbox:
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker for this outbox's tasks; see `Worker` for the options."""
-        from .worker import Worker
+        from .worker.worker import Worker
 
         return Worker(self.store, self.tasks, host=self.host, **options)
 

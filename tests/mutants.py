@@ -253,7 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper's horizon is drawn before its row is committed",
-        "outboxq/distributor/postgresql.py",
+        "outboxq/worker/distributor/postgresql.py",
         (
             ("        self._horizon = self._sleeping.horizon()\n", ""),
             (
@@ -265,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper does not wait for producers that were open when it lay down",
-        "outboxq/distributor/postgresql.py",
+        "outboxq/worker/distributor/postgresql.py",
         (("            if seen.settled:\n", "            if True:\n"),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -277,13 +277,13 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper that is at work again stays announced",
-        "outboxq/distributor/postgresql.py",
+        "outboxq/worker/distributor/postgresql.py",
         (("self._withdraw()\n", "pass\n"),),
         ("tests/dialects/test_sleeping.py",),
     ),
     Mutant(
         "a listener that comes back wakes nobody",
-        "outboxq/distributor/listener.py",
+        "outboxq/worker/distributor/listener.py",
         (("        self._error = None\n        self._changed()\n", "        self._error = None\n"),),
         ("tests/faults/test_listener.py",),
     ),
@@ -327,13 +327,13 @@ MUTANTS = (
     ),
     Mutant(
         "a listener takes LISTEN for hearing",
-        "outboxq/distributor/listener.py",
+        "outboxq/worker/distributor/listener.py",
         (("if not self._hears(connection, word, self._patience / 2):", "if not connection:"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
         "a listener goes on where the outbox no longer is",
-        "outboxq/distributor/listener.py",
+        "outboxq/worker/distributor/listener.py",
         (('if still != [{"channel": self._channel}]:', "if not still:"),),
         ("tests/dialects/test_channel.py",),
     ),
@@ -351,7 +351,7 @@ MUTANTS = (
     ),
     Mutant(
         "a listener says that it listens before LISTEN is in force",
-        "outboxq/distributor/listener.py",
+        "outboxq/worker/distributor/listener.py",
         (
             ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
             (
@@ -386,7 +386,7 @@ MUTANTS = (
     ),
     Mutant(
         "the file's version is remembered after the look at what is due",
-        "outboxq/distributor/sqlite.py",
+        "outboxq/worker/distributor/sqlite.py",
         (
             (
                 "        while (left := end - time.monotonic())",
@@ -397,13 +397,13 @@ MUTANTS = (
     ),
     Mutant(
         "a task that no worker knows is claimed every 15 seconds for a day",
-        "outboxq/unknown.py",
+        "outboxq/worker/unknown_tasks.py",
         (("2.0 ** min(times - 1, _DOUBLINGS)", "1.0 ** min(times - 1, _DOUBLINGS)"),),
         ("tests/unit/test_unknown.py",),
     ),
     Mutant(
         "tasks of a live application are pushed away by workers that do not know them",
-        "outboxq/unknown.py",
+        "outboxq/worker/unknown_tasks.py",
         (("times = 1 if run.known_elsewhere else run.times + 1", "times = run.times + 1"),),
         ("tests/contract/test_unknown_tasks.py",),
     ),
@@ -474,13 +474,13 @@ MUTANTS = (
     ),
     Mutant(
         "suspects run beside each other",
-        "outboxq/claimer.py",
+        "outboxq/worker/claim_loop.py",
         (("        if self._suspect is None or not self._leases.holds(self._suspect):\n", "        if True:\n"),),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
     ),
     Mutant(
         "suspects that wait for their turn are held, so that a death counts for them too",
-        "outboxq/claimer.py",
+        "outboxq/worker/claim_loop.py",
         (
             (
                 '            self._put_back([held], "another task like it runs in this process", delay=delay)\n',
@@ -514,31 +514,31 @@ MUTANTS = (
     ),
     Mutant(
         "a worker takes back what it holds itself",
-        "outboxq/recovery.py",
+        "outboxq/worker/recovery.py",
         ((" if not self._leases.has(lease)]", "]"),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "a lease is taken back at first sight",
-        "outboxq/recovery.py",
+        "outboxq/worker/recovery.py",
         (("if since + self._watch <= now]", "if since <= now]"),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "nobody makes sure that heartbeats can be written before leases are taken back",
-        "outboxq/recovery.py",
+        "outboxq/worker/recovery.py",
         (("        if new:\n            self._writes()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "what was watched before an outage is taken back right after it",
-        "outboxq/recovery.py",
+        "outboxq/worker/recovery.py",
         (("        self._watched.clear()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
         "a set clock extends no lease",
-        "outboxq/recovery.py",
+        "outboxq/worker/recovery.py",
         (("            self._leases.beat_at_once()\n", ""),),
         ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
     ),
@@ -562,25 +562,25 @@ MUTANTS = (
     ),
     Mutant(
         "an outcome is thrown away while the database is away",
-        "outboxq/completer.py",
+        "outboxq/worker/completer.py",
         (("        if self._store.may_pass(error):\n", "        if False:\n"),),
         ("tests/unit/test_completer.py",),
     ),
     Mutant(
         "an outcome is thrown away when the disk is full",
-        "outboxq/completer.py",
+        "outboxq/worker/completer.py",
         (("        elif self._store.cannot_write_now(error):\n", "        elif False:\n"),),
         ("tests/unit/test_completer.py",),
     ),
     Mutant(
         "a worker claims on although no end can be written",
-        "outboxq/claimer.py",
+        "outboxq/worker/claim_loop.py",
         (("        while not self._completer.writes.is_set() and", "        while False and"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "a transactional task is completed in a second transaction",
-        "outboxq/handling.py",
+        "outboxq/worker/task_runner.py",
         (("self._store.finish([outcome], using=unit.target)", "self._store.finish([outcome])"),),
         (
             (
@@ -633,7 +633,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker goes on with an SQLite file that another has replaced",
-        "outboxq/recovery.py",
+        "outboxq/worker/recovery.py",
         (("        self._store.check_file()\n", ""),),
         ("tests/dialects/test_sqlite_file.py",),
     ),
@@ -656,13 +656,13 @@ MUTANTS = (
     ),
     Mutant(
         "a handler that snoozes for no time runs again without a pause",
-        "outboxq/executor.py",
+        "outboxq/worker/executor.py",
         (("timedelta(0) if isinstance(asked, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
         ("tests/unit/test_executor.py",),
     ),
     Mutant(
         "the heart stops beating when draining begins",
-        "outboxq/worker.py",
+        "outboxq/worker/worker.py",
         (
             (
                 "        self._crew.wake()\n        self._release_unstarted()\n",
@@ -676,7 +676,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was claimed ahead and not begun is not given back at stop",
-        "outboxq/worker.py",
+        "outboxq/worker/worker.py",
         (("        for held in self._crew.take_back():\n", "        for held in ():\n"),),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
     ),
@@ -745,7 +745,7 @@ MUTANTS = (
     ),
     Mutant(
         "interruptions are given back without a limit",
-        "outboxq/interruptions.py",
+        "outboxq/worker/interruptions.py",
         (("        if before >= MAX_INTERRUPTIONS:\n", "        if before < 0:\n"),),
         ("tests/contract/test_interruptions.py",),
     ),
@@ -762,7 +762,7 @@ MUTANTS = (
     ),
     Mutant(
         "Ctrl-Break ends a worker on Windows in the middle of a task",
-        "outboxq/signals.py",
+        "outboxq/worker/signals.py",
         ((', "SIGBREAK")', ")"),),
         ("tests/unit/test_without_fork.py",),
     ),
@@ -797,7 +797,7 @@ MUTANTS = (
     ),
     Mutant(
         "what fails again and again is said each time",
-        "outboxq/failure_log.py",
+        "outboxq/store/failure_log.py",
         (("            if now - self._said.get(kind, -math.inf) < SAY_EVERY:\n", "            if False:\n"),),
         ("tests/unit/test_failure_log.py",),
     ),
@@ -809,7 +809,7 @@ MUTANTS = (
     ),
     Mutant(
         "the record of a last failure goes without its exception",
-        "outboxq/end_log.py",
+        "outboxq/worker/end_log.py",
         (("            return kind is EventType.FAILED or ", "            return "),),
         ("tests/contract/test_worker_log.py",),
     ),
@@ -875,7 +875,7 @@ MUTANTS = (
     ),
     Mutant(
         "a worker drains for longer than the services of the pages wait",
-        "outboxq/worker.py",
+        "outboxq/worker/worker.py",
         (("DRAIN_TIMEOUT = timedelta(seconds=25)", "DRAIN_TIMEOUT = timedelta(seconds=35)"),),
         ("tests/docs/test_deploying_page.py",),
     ),
@@ -887,13 +887,13 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that fails for the 1024th time in a row kills the worker",
-        "outboxq/claimer.py",
+        "outboxq/worker/claim_loop.py",
         (("2 ** min(failures, 10)", "2**failures"),),
         ("tests/unit/test_claimer.py",),
     ),
     Mutant(
         "a worker that gave its tasks back at once ends with 0",
-        "outboxq/worker.py",
+        "outboxq/worker/worker.py",
         ((" and not self._abandoned else 1", " else 1"),),
         (
             "tests/contract/test_worker_life.py::test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first",
@@ -901,7 +901,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lock that the handler's own rows wait for in vain is an interruption",
-        "outboxq/handling.py",
+        "outboxq/worker/task_runner.py",
         (("interrupted = (ours and passes) or", "interrupted = passes or"),),
         ("tests/contract/test_interruptions.py",),
     ),

@@ -13,9 +13,9 @@ from uuid import UUID, uuid4
 import psycopg
 from sqlalchemy.engine import make_url
 
-from outboxq.distributor import PostgresDistributor
 from outboxq.model import EventType, Outcome
 from outboxq.store import Store
+from outboxq.worker.distributor import PostgresDistributor
 from tests.waiting import until
 
 SENTINEL = "sentinel "

@@ -1,7 +1,7 @@
 """The lifeline between a supervisor and one worker process: it carries orders to stop, and its end is one.
 
 The supervisor gives its orders here and not by signals, for its worker may have heard the same signal from whoever has told
-the supervisor. The rule is in `outboxq/signals.py`.
+the supervisor. The rule is in `outboxq/worker/signals.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Self
 
-from ..worker import Worker
+from ..worker.worker import Worker
 
 log = logging.getLogger("outboxq.worker")
 

@@ -106,7 +106,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _is_of_task(record: logging.LogRecord) -> bool:
-    """Return whether it tells of an attempt that failed (`outboxq/end_log.py`)."""
+    """Return whether it tells of an attempt that failed (`outboxq/worker/end_log.py`)."""
     return record.name == "outboxq.worker" and isinstance(getattr(record, "exception", None), dict)
 
 

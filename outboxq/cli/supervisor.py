@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ..signals import Heard, unignored
+from ..worker.signals import Heard, unignored
 from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .lifeline import Lifeline, Order
 

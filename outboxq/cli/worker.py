@@ -28,8 +28,8 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOu
 from ..forks import CAN_FORK
 from ..front_end import FrontEnd
 from ..outbox import Outbox
-from ..signals import unignored
-from ..worker import Worker
+from ..worker.signals import unignored
+from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
 from .lifeline import Orders

@@ -29,8 +29,8 @@ from ..store import Store
 from .upgrading import upgraded_by
 
 if TYPE_CHECKING:
-    from ..worker import Worker
-    from ..worker_options import WorkerOptions
+    from ..worker.options import WorkerOptions
+    from ..worker.worker import Worker
 
 
 DEFAULTS = {
@@ -112,7 +112,7 @@ class Outboxq(Outbox):
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """A worker for the tasks of the application whose context this is; its threads open contexts of their own."""
-        from ..worker import Worker
+        from ..worker.worker import Worker
 
         if self.application is None:
             raise ConfigurationError(f"a worker runs an application's tasks; {_PUSH}")

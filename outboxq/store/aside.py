@@ -18,10 +18,10 @@ from sqlalchemy.exc import IntegrityError
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
 from ..database.target import Target
-from ..failure_log import say
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload import sanitize
 from .claims import Claims
+from .failure_log import say
 
 log = logging.getLogger("outboxq.store")
 

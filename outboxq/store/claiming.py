@@ -12,10 +12,10 @@ from uuid import UUID
 from ..database.dialects import Begin, Row
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..failure_log import say
 from ..model import Claim, duration
 from .aside import Aside
 from .base import identifier, positive, queue_names
+from .failure_log import say
 from .keys import Keys, started
 from .passed import Passed
 

@@ -12,19 +12,23 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..completer import Completer
 from ..context import TaskContext, Unit
 from ..errors import PayloadError, UnknownTask
-from ..executor import context_of, execute, released
-from ..failpoints import unarmed
-from ..handling import Handling
 from ..host import Host
-from ..maintenance import Leases
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..outbox import Outbox
 from ..store import Store
 from ..task import Task
 from ..uuid7 import uuid7
+from ..worker.completer import Completer
+from ..worker.executor import (
+    context_of,
+    execute,
+    released,
+)
+from ..worker.failpoints import unarmed
+from ..worker.maintenance import Leases
+from ..worker.task_runner import Handling
 from .errors import TaskFailed
 from .room import Room
 

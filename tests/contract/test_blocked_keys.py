@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from outboxq.distributor import create_work_distributor
 from outboxq.model import NewTask
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
+from outboxq.worker.distributor import create_work_distributor
 from tests.contract.test_fairness import fill
 from tests.sleeper import Sleeper
 
@@ -134,8 +134,8 @@ def test_a_look_for_what_is_new_sees_that_and_no_wall(database, how):
 @pytest.fixture
 def resting(sqlite, monkeypatch):
     """One that has looked behind a wall in vain, and would rest for a minute."""
-    monkeypatch.setattr("outboxq.distributor.sqlite._REST", 1e9, raising=False)
-    monkeypatch.setattr("outboxq.distributor.sqlite._LONGEST_REST", MINUTE, raising=False)
+    monkeypatch.setattr("outboxq.worker.distributor.sqlite._REST", 1e9, raising=False)
+    monkeypatch.setattr("outboxq.worker.distributor.sqlite._LONGEST_REST", MINUTE, raising=False)
     build(sqlite, "its head waits for a retry")
     distributor = create_work_distributor(sqlite.store, poll=MINUTE)
     distributor.start()

@@ -18,17 +18,17 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import create_engine, event
 
-from outboxq.distributor import (
+from outboxq.errors import InvalidArgument, UnsupportedDatabase
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.store import Store
+from outboxq.uuid7 import uuid7
+from outboxq.worker.distributor import (
     Health,
     PostgresDistributor,
     SqliteDistributor,
     WorkDistributor,
     create_work_distributor,
 )
-from outboxq.errors import InvalidArgument, UnsupportedDatabase
-from outboxq.model import EventType, NewTask, Outcome
-from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 from tests.sleeper import Claimer, Sleeper
 from tests.waiting import PROMPTLY, until
@@ -222,7 +222,7 @@ def test_a_commit_by_another_process_wakes(database, sleeper):
 
 def test_a_commit_of_this_processs_engine_is_noticed_at_once_on_sqlite(sqlite, monkeypatch):
     """Also where the file itself is looked at so seldom that nothing else could have told."""
-    monkeypatch.setattr("outboxq.distributor.sqlite._WATCH", ((float("inf"), MINUTE),))
+    monkeypatch.setattr("outboxq.worker.distributor.sqlite._WATCH", ((float("inf"), MINUTE),))
     host, other = sqlite.host_engine(), sqlite.host_engine()
     distributor = create_work_distributor(sqlite.store, poll=MINUTE, commits_of=host)
     distributor.start()
@@ -481,7 +481,7 @@ def test_no_wake_up_is_lost_among_many_producers_that_stay_open(database, distri
 @pytest.mark.timeout(900)
 def test_no_wake_up_is_lost_in_1000_rounds_while_the_listener_is_killed(postgresql, monkeypatch):
     # It comes back at once, as if it had listened for long: else most rounds would find it polling.
-    monkeypatch.setattr("outboxq.distributor.listener._STEADY", 0.0, raising=False)
+    monkeypatch.setattr("outboxq.worker.distributor.listener._STEADY", 0.0, raising=False)
     distributor = create_work_distributor(postgresql.store, poll=MINUTE)
     distributor.start()
     until(lambda: distributor.health.listening)

@@ -12,10 +12,10 @@ from sqlalchemy.exc import IntegrityError
 
 from outboxq import Outbox
 from outboxq.cli.main import main
-from outboxq.maintenance import Leases
 from outboxq.model import EventType, Outcome, TaskStatus
-from outboxq.recovery import Recovery
 from outboxq.store import Store
+from outboxq.worker.maintenance import Leases
+from outboxq.worker.recovery import Recovery
 from tests.contract.planting import plant
 
 HEALTHY = 30

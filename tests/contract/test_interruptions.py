@@ -11,10 +11,19 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from outboxq import EventType, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus, interruptions
+from outboxq import (
+    EventType,
+    Outbox,
+    Retry,
+    RetryPolicy,
+    Snooze,
+    TaskContext,
+    TaskStatus,
+)
 from outboxq.model import INTERRUPTED, Claim, Outcome
 from outboxq.store import Store
 from outboxq.store.base import Transactions
+from outboxq.worker import interruptions
 from tests.contract import helpers
 from tests.waiting import until
 

@@ -24,11 +24,11 @@ from outboxq import (
     Snooze,
     TaskContext,
     TaskStatus,
-    interruptions,
 )
-from outboxq.failpoints import Failpoint
 from outboxq.store.base import Transactions
 from outboxq.uuid7 import uuid7
+from outboxq.worker import interruptions
+from outboxq.worker.failpoints import Failpoint
 from tests.contract import helpers
 from tests.waiting import until
 
@@ -903,7 +903,7 @@ def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbo
 
 
 def test_effects_are_exactly_once_among_random_failures(outbox, run, database, monkeypatch):
-    monkeypatch.setattr("outboxq.executor.SHORTEST_SNOOZE", timedelta(0))
+    monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
     chance = random.Random(20)
     moods = [chance.choice(["good", "raise", "cancel", "snooze", "flush", "commit", "result"]) for _ in range(100)]
 

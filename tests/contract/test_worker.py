@@ -12,9 +12,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
 from outboxq.database.engine import make_engine
-from outboxq.failpoints import Failpoint
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
+from outboxq.worker.failpoints import Failpoint
 from tests.waiting import until
 
 SOON = RetryPolicy(max_attempts=3, wait=0)
@@ -82,7 +82,7 @@ def test_a_failing_task_is_retried_and_then_a_dead_letter_with_every_error(outbo
 
 
 def test_snooze_uses_no_attempt_and_cancel_ends_it(outbox, work, monkeypatch):
-    monkeypatch.setattr("outboxq.executor.SHORTEST_SNOOZE", timedelta(0))
+    monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
     runs = []
 
     @outbox.task(name="moody")

@@ -29,11 +29,11 @@ from outboxq import (
     configure_sqlite,
 )
 from outboxq.errors import NotPermitted
-from outboxq.failpoints import Failpoint
-from outboxq.maintenance import Presence
 from outboxq.model import SUSPECT
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
+from outboxq.worker.failpoints import Failpoint
+from outboxq.worker.maintenance import Presence
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import until
@@ -68,7 +68,7 @@ def work(outbox):
 def exits(monkeypatch):
     """`run()` may end the process; here it only says so. The statuses it would have ended with."""
     asked = []
-    monkeypatch.setattr("outboxq.worker.os._exit", asked.append)
+    monkeypatch.setattr("outboxq.worker.worker.os._exit", asked.append)
     return asked
 
 
@@ -160,7 +160,7 @@ def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox
         going_on.wait(60)
 
     monkeypatch.setattr(Presence, "begin", slow_begin)
-    monkeypatch.setattr("outboxq.worker._LAST_WORDS", 30.0)  # this machine may be slow
+    monkeypatch.setattr("outboxq.worker.worker._LAST_WORDS", 30.0)  # this machine may be slow
     worker = outbox.worker(notifications=False)
     starting = threading.Thread(target=worker.start)
     starting.start()
@@ -267,8 +267,8 @@ def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(o
     """A process that is signalled every few milliseconds may not end between the first release and its COMMIT."""
     gate, found = threading.Event(), []
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
-    monkeypatch.setattr("outboxq.worker.end_process_after", lambda _: None)
-    monkeypatch.setattr("outboxq.worker.os._exit", lambda _: found.append(outbox.store.get(handle.id).status))
+    monkeypatch.setattr("outboxq.worker.worker.end_process_after", lambda _: None)
+    monkeypatch.setattr("outboxq.worker.worker.os._exit", lambda _: found.append(outbox.store.get(handle.id).status))
     worker = work()
     until(lambda: worker.running == 1)
     database.run(_SLOW_RELEASE)
@@ -401,7 +401,7 @@ def test_a_burst_runs_everything_claimable_and_returns_0(outbox, run):
 
 
 def test_a_burst_waits_for_what_retries_at_once_and_leaves_what_is_due_later(outbox, run, monkeypatch):
-    monkeypatch.setattr("outboxq.executor.SHORTEST_SNOOZE", timedelta(0))
+    monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
 
     @outbox.task(name="third.time", retry=RetryPolicy(max_attempts=3, wait=0))
     def third_time(ctx: TaskContext) -> int:
@@ -991,7 +991,7 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
 
 
 def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(outbox, work, database, monkeypatch):
-    monkeypatch.setattr("outboxq.recovery.RECOVERY_BATCH", 100)
+    monkeypatch.setattr("outboxq.worker.recovery.RECOVERY_BATCH", 100)
     ran, chunks = [], []
     left = outbox.task(name="left", queue="dead worker's", lease=0.05)(lambda: None)
     left.using(outbox).enqueue_many([()] * 350)

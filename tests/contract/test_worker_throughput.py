@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from outboxq import EventType, Outbox, Snooze, TaskStatus
-from outboxq.distributor import Health
-from outboxq.failpoints import Failpoint
 from outboxq.store import Store
+from outboxq.worker.distributor import Health
+from outboxq.worker.failpoints import Failpoint
 from tests.contract import helpers
 from tests.waiting import until
 
@@ -226,7 +226,7 @@ def away(database, methods, monkeypatch):
             return _real(*args, **options)
 
         monkeypatch.setattr(Store, name, call)
-    monkeypatch.setattr("outboxq.completer._AGAIN_AFTER", 0.01)
+    monkeypatch.setattr("outboxq.worker.completer._AGAIN_AFTER", 0.01)
     return back
 
 
@@ -335,7 +335,7 @@ def releases(database):
 def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
     outbox, work, database, monkeypatch, gate
 ):
-    monkeypatch.setattr("outboxq.claimer._STUCK_AFTER", 0.1)
+    monkeypatch.setattr("outboxq.worker.claim_loop._STUCK_AFTER", 0.1)
     ran = []
 
     @outbox.task(name="moody")
@@ -360,7 +360,7 @@ def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
 @pytest.mark.parametrize("options", [{"concurrency": 1, "prefetch": 5}, {"concurrency": 40}], ids=str)
 def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, monkeypatch, options, gate):
     """Each turn would be two events for each task, for as long as the slow handlers take."""
-    monkeypatch.setattr("outboxq.claimer._STUCK_AFTER", 0.05)
+    monkeypatch.setattr("outboxq.worker.claim_loop._STUCK_AFTER", 0.05)
     turns = []
     outbox.task(name="fast")(lambda: None).using(outbox, priority=1).enqueue_many([()] * 200)
 
@@ -423,7 +423,7 @@ def test_it_claims_first_and_waits_only_after_less_than_it_asked_for(outbox, mon
         return claims
 
     monkeypatch.setattr(Store, "claim_ready_task", claim)
-    monkeypatch.setattr("outboxq.worker.create_work_distributor", lambda *_, **__: Quiet(happened))
+    monkeypatch.setattr("outboxq.worker.worker.create_work_distributor", lambda *_, **__: Quiet(happened))
     outbox.task(name="nothing")(lambda: ran.append(1)).using(outbox).enqueue_many([()] * 41)
     worker = outbox.worker(concurrency=4, prefetch=0)
     worker.start()

@@ -14,10 +14,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import InvalidTarget, Outbox, UnsupportedDatabase, migrations
-from outboxq.executor import unwritable
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
+from outboxq.worker.executor import unwritable
 from tests import postgres
 from tests.contract.helpers import claimed
 from tests.faults.workers import ROOT

@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import event
 
-from outboxq.distributor import create_work_distributor
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.store import Sleeping, Store
 from outboxq.uuid7 import uuid7
+from outboxq.worker.distributor import create_work_distributor
 from tests.conftest import Database
 from tests.contract import helpers
 from tests.sleeper import Sleeper, ear

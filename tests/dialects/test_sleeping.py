@@ -17,11 +17,11 @@ from sqlalchemy.engine import make_url
 from outboxq import migrations
 from outboxq.database.privileges import Role
 from outboxq.database.target import target_of
-from outboxq.distributor import create_work_distributor
-from outboxq.distributor.listener import Listener
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.store import Permissions, Sleeping, Store
 from outboxq.uuid7 import uuid7
+from outboxq.worker.distributor import create_work_distributor
+from outboxq.worker.distributor.listener import Listener
 from tests.contract import helpers
 from tests.reuse import OTHERS
 from tests.sleeper import Claimer, Sleeper, ear
@@ -685,8 +685,8 @@ def test_who_works_now_and_then_keeps_its_row(postgresql, distributor, heard):
 
 def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql, distributor, heard, monkeypatch):
     # What counts as a flood on a slow machine too: two claims a second.
-    monkeypatch.setattr("outboxq.distributor.postgresql._BUSY", 2.0)
-    monkeypatch.setattr("outboxq.distributor.postgresql._MEMORY", 5.0)
+    monkeypatch.setattr("outboxq.worker.distributor.postgresql._BUSY", 2.0)
+    monkeypatch.setattr("outboxq.worker.distributor.postgresql._MEMORY", 5.0)
     with Claimer(postgresql.store, distributor) as claimer:
         for _ in range(30):
             claimer.lag(add(postgresql)[0], 0)

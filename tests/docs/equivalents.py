@@ -24,7 +24,7 @@ import outboxq
 from outboxq import Outbox, Task, TaskContext
 from outboxq.cli import main
 from outboxq.testing import Harness
-from outboxq.worker_options import WorkerOptions
+from outboxq.worker.options import WorkerOptions
 
 GIVEN = {"session", "connection", "moment", "payload", "id", "url", "host", "decide"}
 """What stands for something of the reader's."""

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from outboxq import Outbox, TaskContext
 from outboxq.cli import main
-from outboxq.worker import DRAIN_TIMEOUT, Worker
+from outboxq.worker.worker import DRAIN_TIMEOUT, Worker
 from tests.waiting import until
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -75,7 +75,7 @@ def test_the_options_that_it_names_are_those_of_the_worker():
 
 
 def test_its_limits_are_those_of_the_code():
-    from outboxq import end_log, executor
+    from outboxq.worker import end_log, executor
 
     assert f"{end_log._LONGEST} characters at most" in TEXT
     assert f"up to {executor._ERROR_BYTES} bytes" in TEXT

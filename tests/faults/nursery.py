@@ -21,8 +21,8 @@ import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite.pysqlite  # noqa: F401 - imported for the children
 
 import outboxq.cli.worker
-import outboxq.distributor.listener
-import outboxq.worker  # noqa: F401
+import outboxq.worker.distributor.listener
+import outboxq.worker.worker  # noqa: F401
 from outboxq.database.dialects import catalogue, dialect_for
 from tests.faults import run_worker
 

@@ -18,8 +18,12 @@ from typing import Any, NoReturn
 from sqlalchemy import Connection, create_engine, text
 
 from outboxq.database.engine import configure_sqlite
-from outboxq.failpoints import Failpoint, Reach, unarmed
 from outboxq.uuid7 import uuid7
+from outboxq.worker.failpoints import (
+    Failpoint,
+    Reach,
+    unarmed,
+)
 from tests.faults import app
 from tests.faults.runs import Pen
 

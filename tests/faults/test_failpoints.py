@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.failpoints import Failpoint
 from outboxq.model import EventType
+from outboxq.worker.failpoints import Failpoint
 from tests.faults.helpers import all_completed, finish, journal, left, started_by
 from tests.waiting import until
 

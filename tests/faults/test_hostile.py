@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from outboxq.failpoints import Failpoint
 from outboxq.model import TaskStatus
+from outboxq.worker.failpoints import Failpoint
 from tests.faults.helpers import all_completed, finish, left, started_by
 from tests.waiting import until
 

@@ -19,13 +19,13 @@ from sqlalchemy.engine import make_url
 from outboxq import migrations
 from outboxq.database.dialects import dialect_for
 from outboxq.database.engine import make_engine
-from outboxq.distributor import create_work_distributor
-from outboxq.distributor import listener as module
-from outboxq.distributor.listener import Listener
 from outboxq.errors import ConfigurationError, UnsupportedDatabase
 from outboxq.model import NewTask
 from outboxq.store import Store
 from outboxq.uuid7 import uuid7
+from outboxq.worker.distributor import create_work_distributor
+from outboxq.worker.distributor import listener as module
+from outboxq.worker.distributor.listener import Listener
 from tests import postgres
 from tests.poolers import KINDS, pooling
 from tests.proxy import Proxy

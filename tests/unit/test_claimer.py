@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from outboxq import claimer
-from outboxq.claimer import Claimer
-from outboxq.failpoints import unarmed
+from outboxq.worker import claim_loop as claimer
+from outboxq.worker.claim_loop import Claimer
+from outboxq.worker.failpoints import unarmed
 
 
 class AwayStore:

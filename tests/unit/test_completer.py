@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.completer import Completer
 from outboxq.context import TaskContext
 from outboxq.errors import FileUnusable, OutcomesRefused
-from outboxq.failpoints import Failpoint, unarmed
-from outboxq.maintenance import Leases
 from outboxq.model import Claim, EventType, Outcome
+from outboxq.worker.completer import Completer
+from outboxq.worker.failpoints import Failpoint, unarmed
+from outboxq.worker.maintenance import Leases
 from tests.waiting import until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ class FakeStore:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr("outboxq.completer._AGAIN_AFTER", 0.001)
+    monkeypatch.setattr("outboxq.worker.completer._AGAIN_AFTER", 0.001)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from outboxq.crew import Crew
+from outboxq.worker.thread_pool import Crew
 from tests.waiting import until
 
 

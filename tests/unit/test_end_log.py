@@ -13,10 +13,10 @@ import pytest
 
 from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze
 from outboxq.cli.logs import JsonFormatter, TextFormatter
-from outboxq.end_log import EndLog
-from outboxq.executor import context_of, execute
 from outboxq.front_end import FrontEnd
 from outboxq.model import Claim
+from outboxq.worker.end_log import EndLog
+from outboxq.worker.executor import context_of, execute
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 CLAIM = Claim(

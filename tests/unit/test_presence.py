@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from uuid import uuid4
 
-from outboxq.maintenance import Presence
+from outboxq.worker.maintenance import Presence
 from tests.waiting import until
 
 

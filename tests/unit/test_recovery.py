@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq import recovery
-from outboxq.failpoints import unarmed
 from outboxq.model import TaskStatus
-from outboxq.recovery import RECOVERY_BATCH, Recovery
 from outboxq.store import Lease, LeaseLook, Recovered
+from outboxq.worker import recovery
+from outboxq.worker.failpoints import unarmed
+from outboxq.worker.recovery import RECOVERY_BATCH, Recovery
 
 EVERY = 5.0
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

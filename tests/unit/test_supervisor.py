@@ -124,7 +124,7 @@ def test_a_second_signal_is_passed_on_too(supervise, monkeypatch):
         until(lambda: len(files("first")) == 2)
         tell(signal.SIGINT)
 
-    monkeypatch.setattr("outboxq.signals._ECHO", 0.0)
+    monkeypatch.setattr("outboxq.worker.signals._ECHO", 0.0)
     assert supervise(UNTIL_TOLD, meanwhile, traps="trap 'trap \"exit 1\" INT; touch first-$$' TERM") == 1
 
 
@@ -431,7 +431,7 @@ def test_a_second_signal_is_an_order_to_end_at_once(supervise, monkeypatch, capl
         stopping(2)
         tell(signal.SIGINT)
 
-    monkeypatch.setattr("outboxq.signals._ECHO", 0.0)
+    monkeypatch.setattr("outboxq.worker.signals._ECHO", 0.0)
     Path("hear").touch()
     assert supervise(listener(), meanwhile) == 1
     assert files("abandoning") == begun()
@@ -458,7 +458,7 @@ def test_signals_that_come_together_are_one_order_to_stop(supervise, monkeypatch
         until(lambda: one._signals == [signal.SIGTERM, signal.SIGHUP])
         Path("go").touch()
 
-    monkeypatch.setattr("outboxq.signals._ECHO", 3600.0)
+    monkeypatch.setattr("outboxq.worker.signals._ECHO", 3600.0)
     assert supervise(listener(), meanwhile) == 0
     assert caplog.text.count("passing on") == 1
     assert files("abandoning") == files("signalled") == []

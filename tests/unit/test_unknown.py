@@ -10,7 +10,7 @@ import pytest
 from outboxq import Outbox
 from outboxq.model import EventType
 from outboxq.store import UnknownRun
-from outboxq.unknown import KnownAgain, UnknownTasks
+from outboxq.worker.unknown_tasks import KnownAgain, UnknownTasks
 from tests.unit.test_executor import claim_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -124,7 +124,7 @@ def test_what_was_met_lately_is_remembered_by_queue_and_told_of_when_it_is_new(u
 
 
 def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
-    monkeypatch.setattr("outboxq.unknown._MOST_NAMES", 3)
+    monkeypatch.setattr("outboxq.worker.unknown_tasks._MOST_NAMES", 3)
     rules = unknown()
     for number in range(10):
         rules.outcomes([claim(f"n{number}")])

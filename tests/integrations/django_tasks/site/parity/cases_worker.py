@@ -302,7 +302,7 @@ class ExtraCases(TransactionTestCase):
         self.assertIn("nobody wants it", agreed.errors[0].traceback)
 
     def test_snoozed_and_redriven(self):
-        with mock.patch("outboxq.executor.SHORTEST_SNOOZE", timedelta(0)):
+        with mock.patch("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0)):
             (snoozed,) = work(tasks.snoozes.enqueue())
         self.assertEqual((snoozed.status, snoozed.attempts, snoozed.return_value), ("SUCCESSFUL", 1, 1))
         (failed,) = work(tasks.failing_task_value_error.enqueue())

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
 
-from ..errors import InvalidArgument
-from ..model import duration
-from ..store import Store, queue_names
+from ...errors import InvalidArgument
+from ...model import duration
+from ...store import Store, queue_names
 from .base import Health, WorkDistributor
 from .postgresql import PostgresDistributor
 from .sqlite import SqliteDistributor

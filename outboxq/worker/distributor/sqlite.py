@@ -13,9 +13,9 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from ..database.engine import detached
-from ..store import Store
-from ..store.reading import Look
+from ...database.engine import detached
+from ...store import Store
+from ...store.reading import Look
 from .base import Bell, Health
 from .commits import Told, told_of_commits
 

@@ -9,11 +9,26 @@ import traceback
 from datetime import timedelta
 from typing import Any
 
-from .context import Leave, TaskContext, current
-from .errors import ConfigurationError, PayloadError, UnreadableArguments
-from .model import Cancel, Claim, EventType, Outcome, Retry, Snooze
-from .payload import dump_result, sanitize
-from .task import Task
+from ..context import (
+    Leave,
+    TaskContext,
+    current,
+)
+from ..errors import (
+    ConfigurationError,
+    PayloadError,
+    UnreadableArguments,
+)
+from ..model import (
+    Cancel,
+    Claim,
+    EventType,
+    Outcome,
+    Retry,
+    Snooze,
+)
+from ..payload import dump_result, sanitize
+from ..task import Task
 
 log = logging.getLogger("outboxq.task")
 

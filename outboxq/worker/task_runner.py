@@ -8,19 +8,24 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from ..context import Unit
+from ..errors import LeaseLost
+from ..host import Host
+from ..model import (
+    SUSPECT,
+    EventType,
+    Outcome,
+    Retry,
+)
+from ..store import Store
+from ..store.failure_log import say
+from ..task import Registry, Task
 from .completer import Completer
-from .context import Unit
 from .end_log import EndLog
-from .errors import LeaseLost
 from .executor import execute, failed, released
 from .failpoints import Failpoint, Reach
-from .failure_log import say
-from .host import Host
 from .interruptions import Interruptions
 from .maintenance import Held, Leases
-from .model import SUSPECT, EventType, Outcome, Retry
-from .store import Store
-from .task import Registry, Task
 
 log = logging.getLogger("outboxq.worker")
 

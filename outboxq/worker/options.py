@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypedDict
 
-from .errors import InvalidArgument
+from ..errors import InvalidArgument
+from ..model import duration
 from .failpoints import Reach
-from .model import duration
 
 
 class WorkerOptions(TypedDict, total=False):

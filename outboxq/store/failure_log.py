@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from .errors import OutboxqError
+from ..errors import OutboxqError
 
 SAY_EVERY = 60.0
 """Seconds between two lines about the same failure."""

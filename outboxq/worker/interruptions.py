@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
+from ..model import (
+    INTERRUPTED,
+    MAX_INTERRUPTIONS,
+    Claim,
+    Outcome,
+)
+from ..payload import sanitize
+from ..store import Store
+from ..store.failure_log import sentence
 from .executor import released
-from .failure_log import sentence
-from .model import INTERRUPTED, MAX_INTERRUPTIONS, Claim, Outcome
-from .payload import sanitize
-from .store import Store
 
 log = logging.getLogger("outboxq.worker")
 

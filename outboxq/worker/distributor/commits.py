@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine
 
-from ..database.engine_events import listen
+from ...database.engine_events import listen
 
 Told: TypeAlias = dict[object, Callable[[], None]]
 """By whom, what is called. Entries come and go in any thread, and in a signal handler: each in one step."""

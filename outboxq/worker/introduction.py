@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from .store import Store
+from ..store import Store
 
 log = logging.getLogger("outboxq.worker")
 

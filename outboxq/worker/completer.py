@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from .errors import FileUnusable, OutcomesRefused
+from ..errors import FileUnusable, OutcomesRefused
+from ..model import (
+    Claim,
+    EventType,
+    Outcome,
+)
+from ..store import Store
+from ..store.failure_log import FailureLog, say
 from .executor import unwritable
 from .failpoints import Failpoint, Reach
-from .failure_log import FailureLog, say
 from .maintenance import Leases
-from .model import Claim, EventType, Outcome
-from .store import Store
 
 log = logging.getLogger("outboxq.worker")
 

@@ -15,28 +15,32 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from .claimer import Claimer
+from ..database.privileges import Role
+from ..errors import (
+    ConfigurationError,
+    FileUnusable,
+    OutcomesRefused,
+)
+from ..host import Host
+from ..model import duration
+from ..store import Store, queue_names
+from ..task import Registry
+from .claim_loop import Claimer
 from .completer import Completer
-from .crew import Crew
-from .database.privileges import Role
+from .deadline import end_process_after
 from .distributor import Health, create_work_distributor
 from .end_log import EndLog
-from .errors import ConfigurationError, FileUnusable, OutcomesRefused
 from .executor import STOPPED, released
 from .failpoints import Reach, unarmed
 from .handback import Handback
-from .handling import Handling
-from .host import Host
 from .introduction import Introduction
 from .maintenance import Held, Leases, Loop, Presence, partitions_pause
-from .model import duration
+from .options import positive, whole
 from .recovery import Recovery
 from .signals import obeyed
-from .store import Store, queue_names
-from .task import Registry
-from .unknown import KnownAgain, UnknownTasks
-from .within import end_process_after
-from .worker_options import positive, whole
+from .task_runner import Handling
+from .thread_pool import Crew
+from .unknown_tasks import KnownAgain, UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 

@@ -14,12 +14,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from .context import TaskContext
-from .errors import FileUnusable
+from ..context import TaskContext
+from ..errors import FileUnusable
+from ..model import Claim
+from ..store import Lease, Store
+from ..store.failure_log import FailureLog
 from .failpoints import Failpoint, Reach
-from .failure_log import FailureLog
-from .model import Claim
-from .store import Lease, Store
 
 log = logging.getLogger("outboxq.worker")
 

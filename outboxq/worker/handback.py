@@ -6,13 +6,13 @@ import logging
 import threading
 from collections.abc import Sequence
 
+from ..model import Claim
+from ..store import Store
+from ..store.failure_log import say
+from .deadline import within
 from .executor import STOPPED, released
 from .failpoints import Failpoint, Reach
-from .failure_log import say
 from .maintenance import Leases
-from .model import Claim
-from .store import Store
-from .within import within
 
 log = logging.getLogger("outboxq.worker")
 

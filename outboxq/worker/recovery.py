@@ -14,11 +14,16 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from ..model import TaskStatus
+from ..store import (
+    Lease,
+    LeaseLook,
+    Recovered,
+    Store,
+)
+from ..store.failure_log import say
 from .failpoints import Failpoint, Reach
-from .failure_log import say
 from .maintenance import Leases
-from .model import TaskStatus
-from .store import Lease, LeaseLook, Recovered, Store
 
 log = logging.getLogger("outboxq.worker")
 

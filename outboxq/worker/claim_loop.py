@@ -10,18 +10,18 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
+from ..errors import NotPermitted
+from ..model import SUSPECT, Claim
+from ..store import Store
+from ..store.failure_log import FailureLog, say
+from ..task import Registry
 from .completer import Completer
-from .crew import Crew
 from .distributor import WorkDistributor
-from .errors import NotPermitted
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint, Reach
-from .failure_log import FailureLog, say
 from .maintenance import Held, Leases
-from .model import SUSPECT, Claim
-from .store import Store
-from .task import Registry
-from .unknown import UnknownTasks
+from .thread_pool import Crew
+from .unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 

@@ -12,10 +12,15 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
-from .database.column_types import iso
-from .failure_log import say
-from .model import UNKNOWN_TASK, Claim, EventType, Outcome
-from .store import Store, UnknownRun
+from ..database.column_types import iso
+from ..model import (
+    UNKNOWN_TASK,
+    Claim,
+    EventType,
+    Outcome,
+)
+from ..store import Store, UnknownRun
+from ..store.failure_log import say
 
 log = logging.getLogger("outboxq.worker")
 

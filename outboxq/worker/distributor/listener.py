@@ -20,8 +20,8 @@ import tenacity
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from ..database.dialects import Prepared, Row
-from ..database.statements.channel import PROOF
+from ...database.dialects import Prepared, Row
+from ...database.statements.channel import PROOF
 from .base import Health
 
 log = logging.getLogger("outboxq.distributor")

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from ..database.engine import detached, make_engine
-from ..store import Sleeping, Store
-from ..within import within
+from ...database.engine import detached, make_engine
+from ...store import Sleeping, Store
+from ..deadline import within
 from .base import Bell, Health
 
 log = logging.getLogger("outboxq.distributor")

@@ -12,9 +12,9 @@ import logging
 from datetime import UTC, timedelta
 from typing import Any
 
-from .context import TaskContext
-from .front_end import FrontEnd
-from .model import EventType, Outcome
+from ..context import TaskContext
+from ..front_end import FrontEnd
+from ..model import EventType, Outcome
 
 log = logging.getLogger("outboxq.worker")
 
