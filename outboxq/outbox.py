@@ -19,13 +19,13 @@ from .context import TaskContext
 from .database.dialects import check_schema_name, dialect_for
 from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
-from .host import Host
+from .integration.ambient import HERE, place
+from .integration.base import Host
+from .integration.sessions import SessionHost
 from .model import NewTask, OnDeadLetter, duration
 from .options import choice, times
 from .payload import dump_payload
-from .place import HERE, place
 from .retry import RetryPolicy
-from .sessions import SessionHost
 from .store import Store, check
 from .subscriptions import Emitted, NewEvent, Subscription
 from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hin
 
 from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
+from .integration.ambient import (
+    HERE,
+    Holder,
+    nowhere,
+    place,
+)
 from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
 from .options import choice, times
 from .payload import Parameters
-from .place import HERE, Holder, nowhere, place
 from .retry import RetryPolicy
 from .store import check_subscription
 from .subscriptions import Subscription, patterns_of

@@ -939,7 +939,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cure forgets the URL that was typed",
-        "outboxq/front_end.py",
+        "outboxq/integration/front_end.py",
         (('return f" {self.options}" if self.options else ""', 'return ""'),),
         ("tests/contract/test_cli_operators.py",),
     ),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..front_end import FrontEnd
+from ..integration.front_end import FrontEnd
 from .groups import Group, sentence_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import click
 from click.core import ParameterSource
 
-from ..front_end import FrontEnd
+from ..integration.front_end import FrontEnd
 from .database import shown
 
 _TYPED = ParameterSource.COMMANDLINE

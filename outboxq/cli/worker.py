@@ -26,7 +26,7 @@ from sqlalchemy.engine import URL
 from ..database.engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
 from ..forks import CAN_FORK
-from ..front_end import FrontEnd
+from ..integration.front_end import FrontEnd
 from ..outbox import Outbox
 from ..worker.signals import unignored
 from ..worker.worker import Worker

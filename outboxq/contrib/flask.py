@@ -21,10 +21,10 @@ from ..context import TaskContext, Unit
 from ..database.engine import configure_sqlite, make_engine
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
-from ..front_end import FrontEnd
-from ..host import Host
+from ..integration.base import Host
+from ..integration.front_end import FrontEnd
+from ..integration.sessions import Scope, scope_of
 from ..outbox import Outbox
-from ..sessions import Scope, scope_of
 from ..store import Store
 from .upgrading import upgraded_by
 

@@ -17,8 +17,8 @@ from ..database.target import (
     Target,
     target_of,
 )
-from ..host import Host
-from ..sessions import SessionHost
+from ..integration.base import Host
+from ..integration.sessions import SessionHost
 from .errors import TransactionEnded
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ..context import TaskContext, Unit
 from ..errors import PayloadError, UnknownTask
-from ..host import Host
+from ..integration.base import Host
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..outbox import Outbox
 from ..store import Store

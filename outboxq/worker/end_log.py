@@ -13,7 +13,7 @@ from datetime import UTC, timedelta
 from typing import Any
 
 from ..context import TaskContext
-from ..front_end import FrontEnd
+from ..integration.front_end import FrontEnd
 from ..model import EventType, Outcome
 
 log = logging.getLogger("outboxq.worker")

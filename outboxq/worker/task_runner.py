@@ -10,7 +10,7 @@ from typing import Any
 
 from ..context import Unit
 from ..errors import LeaseLost
-from ..host import Host
+from ..integration.base import Host
 from ..model import (
     SUSPECT,
     EventType,

@@ -21,7 +21,7 @@ from ..errors import (
     FileUnusable,
     OutcomesRefused,
 )
-from ..host import Host
+from ..integration.base import Host
 from ..model import duration
 from ..store import Store, queue_names
 from ..task import Registry

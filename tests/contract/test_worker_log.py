@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from outboxq import Outbox, RetryPolicy
-from outboxq.front_end import FrontEnd
+from outboxq.integration.front_end import FrontEnd
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from outboxq import Outbox
 from outboxq.cli.database import leads_to
 from outboxq.cli.typed import front_end, typed_as
 from outboxq.cli.worker import _find
-from outboxq.front_end import FrontEnd
+from outboxq.integration.front_end import FrontEnd
 
 
 @click.group()

@@ -16,8 +16,8 @@ from django.core.signals import setting_changed
 from django.db import connections, transaction
 
 from ...errors import InvalidCall, TaskNotFound, UnknownTask
+from ...integration.ambient import HERE, place
 from ...model import TaskExecution
-from ...place import HERE, place
 from .aliases import DjangoOutbox, outboxes
 from .compat import (
     BaseTaskBackend,

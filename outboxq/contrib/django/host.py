@@ -14,8 +14,8 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, rese
 from ...context import TaskContext
 from ...database.target import DjangoTarget, target_of
 from ...errors import InvalidTarget
-from ...front_end import FrontEnd
-from ...host import Host
+from ...integration.base import Host
+from ...integration.front_end import FrontEnd
 from ...model import Outcome
 from ...store import Store
 from ...store.units import ended

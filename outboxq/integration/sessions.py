@@ -11,13 +11,13 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from .context import TaskContext, Unit
-from .database.dialects import dialect_for
-from .database.tables import task_executions
-from .errors import ConfigurationError, InvalidTarget
-from .host import Host
-from .store import Store
-from .store.units import Unit as OwnUnit
+from ..context import TaskContext, Unit
+from ..database.dialects import dialect_for
+from ..database.tables import task_executions
+from ..errors import ConfigurationError, InvalidTarget
+from ..store import Store
+from ..store.units import Unit as OwnUnit
+from .base import Host
 
 
 class SessionHost(Host):

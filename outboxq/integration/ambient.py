@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, Protocol
 
-from .context import current
-from .errors import InvalidTarget
-from .host import Host
-from .store import Store
+from ..context import current
+from ..errors import InvalidTarget
+from ..store import Store
+from .base import Host
 
 HERE: Final = object()
 """Nothing was said: the transaction that the running task, or the framework, is in."""

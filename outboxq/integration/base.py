@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from .context import TaskContext, Unit
+from ..context import TaskContext, Unit
+from ..model import Outcome
+from ..store import Store
 from .front_end import FrontEnd
-from .model import Outcome
-from .store import Store
 
 
 class Host:
