@@ -17,7 +17,7 @@ from benchmarks.bench import Bench
 from benchmarks.queues import OUTBOXQ, RAW
 from benchmarks.results import MILLISECONDS
 from outboxq import Outbox, configure_sqlite, migrations
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 
 _number = ("'{\"number\": ' || %(number)s || '}'", ":args")
 HAND = {

@@ -12,8 +12,8 @@ from benchmarks.counted import Counter, Counts
 from benchmarks.place import Place, completed, new, timed
 from benchmarks.queues import OUTBOXQ, RAW
 from outboxq.model import Claim
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 
 BATCH = 100
 WARM = 6

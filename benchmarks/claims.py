@@ -16,8 +16,8 @@ from benchmarks.past import tidy
 from benchmarks.place import completed
 from benchmarks.results import MILLISECONDS
 from outboxq.model import Claim, NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 
 WARM = 5
 WORKER = uuid4()

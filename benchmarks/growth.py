@@ -31,7 +31,7 @@ from benchmarks.running import PostgresqlBase, Running, SqliteBase
 from benchmarks.waiting import Waiting
 from outboxq import migrations
 from outboxq.database.engine import make_engine
-from outboxq.periods import Every, periods
+from outboxq.model.periods import Every, periods
 from outboxq.store import Store
 from tests import postgres
 

@@ -31,8 +31,8 @@ from outboxq import migrations
 from outboxq.database.dialects import Begin, dialect_for
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests import postgres
 
 BATCH, SINGLES = 100, 10

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         UnknownTask,
         UnsupportedDatabase,
     )
-    from .folding import Fold
     from .model import (
         Cancel,
         EventType,
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
         TaskExecution,
         TaskStatus,
     )
+    from .model.replay import Fold
+    from .model.subscriptions import Emitted, Subscription
     from .outbox import Outbox
     from .retry import RetryPolicy
     from .store import (
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
         TailCursor,
         Violation,
     )
-    from .subscriptions import Emitted, Subscription
     from .task import Task
     from .worker.distributor import (
         PostgresDistributor,
@@ -139,7 +139,7 @@ _HOMES = {
     "TaskNotFound": "errors",
     "UnknownTask": "errors",
     "UnsupportedDatabase": "errors",
-    "Fold": "folding",
+    "Fold": "model.replay",
     "Cancel": "model",
     "EventType": "model",
     "ExecutionEvent": "model",
@@ -162,8 +162,8 @@ _HOMES = {
     "Store": "store",
     "TailCursor": "store",
     "Violation": "store",
-    "Emitted": "subscriptions",
-    "Subscription": "subscriptions",
+    "Emitted": "model.subscriptions",
+    "Subscription": "model.subscriptions",
     "Task": "task",
     "Worker": "worker.worker",
 }
@@ -178,7 +178,7 @@ if not TYPE_CHECKING:  # which would believe in any name
             return found
         if not name.startswith("_"):
             try:
-                return import_module(f".{name}", __name__)  # `outboxq.model`, without an import of it
+                return import_module(f".{name}", __name__)  # `outboxq.model.records`, without an import of it
             except ModuleNotFoundError as error:
                 if error.name != f"{__name__}.{name}":
                     raise

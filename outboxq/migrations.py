@@ -47,7 +47,7 @@ from .database.tables import (
 )
 from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
-from .periods import Every, periods
+from .model.periods import Every, periods
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -17,14 +17,24 @@ from .integration.ambient import (
     nowhere,
     place,
 )
-from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
-from .options import choice, times
-from .payload import Parameters
+from .model import (
+    Handle,
+    NewTask,
+    OnConflict,
+    OnDeadLetter,
+    duration,
+)
+from .model.options import choice, times
+from .model.subscriptions import Subscription, patterns_of
+from .model.unknown_options import (
+    OF_ONE_CALL,
+    naming_options,
+    no_method,
+)
+from .model.uuid7 import uuid7
+from .payload.parameters import Parameters
 from .retry import RetryPolicy
 from .store import check_subscription
-from .subscriptions import Subscription, patterns_of
-from .unknown_options import OF_ONE_CALL, naming_options, no_method
-from .uuid7 import uuid7
 
 P = ParamSpec("P")
 R = TypeVar("R")

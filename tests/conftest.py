@@ -19,9 +19,13 @@ from sqlalchemy import Engine, create_engine
 
 from outboxq import migrations
 from outboxq.database.engine import configure_sqlite, make_engine
-from outboxq.model import Claim, Handle, NewTask
+from outboxq.model import (
+    Claim,
+    Handle,
+    NewTask,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.older import keep_stderr_apart
 from tests.reuse import Reused

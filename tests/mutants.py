@@ -497,7 +497,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task recovered once is a suspect",
-        "outboxq/model.py",
+        "outboxq/model/records.py",
         (("SUSPECT = 2\n", "SUSPECT = 1\n"),),
         ("tests/contract/test_recovery.py",),
     ),
@@ -704,7 +704,7 @@ MUTANTS = (
     ),
     Mutant(
         "an event type of a later release is no text",
-        "outboxq/model.py",
+        "outboxq/model/records.py",
         (("return _EVENT_TYPES.get(stored, stored)", "return EventType(stored)"),),
         ("tests/contract/test_later_events.py",),
     ),
@@ -768,13 +768,13 @@ MUTANTS = (
     ),
     Mutant(
         "True is taken for a number",
-        "outboxq/codecs/typed.py",
+        "outboxq/payload/typed.py",
         (("(cls is not bool and isinstance(value, self.bases))", "isinstance(value, self.bases)"),),
         ("tests/unit/test_typed_arguments.py",),
     ),
     Mutant(
         "the fields of a dataclass are compared with their plain types",
-        "outboxq/codecs/annotations.py",
+        "outboxq/payload/annotations.py",
         (("outside, self.check_types = self.check_types, False", "outside = self.check_types"),),
         ("tests/unit/test_typed_arguments.py",),
     ),

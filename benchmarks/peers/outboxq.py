@@ -13,7 +13,7 @@ from outboxq import Outbox
 from outboxq.cli.worker import leave_uncollected
 from outboxq.database.engine import make_engine
 from outboxq.model import NewTask
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 
 RELAXED = "sqlite+normal:"
 """Before the path of a file that is to be written with synchronous=NORMAL; without it: FULL, as outboxq leaves it."""

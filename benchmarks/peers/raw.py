@@ -13,7 +13,7 @@ import psycopg
 from benchmarks import raw
 from benchmarks.peers.driver import BATCH, Driver, began, main
 from outboxq import migrations
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 
 EXECUTIONS = "id pipeline_execution_id task_name queue position priority args status attempt recovery_attempts lease_seconds lease_token on_dead_letter created_at updated_at"
 EVENTS = "pipeline_execution_id task_execution_id event_type event_data created_at"

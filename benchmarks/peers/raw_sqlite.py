@@ -10,7 +10,7 @@ from benchmarks.peers.driver import BATCH, Driver, began, main
 from benchmarks.peers.outboxq import RELAXED
 from benchmarks.raw_sqlite import Hand
 from outboxq import migrations
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 
 
 class RawSqliteDriver(Driver):

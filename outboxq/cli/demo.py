@@ -23,8 +23,8 @@ from sqlalchemy.orm import Session
 
 from .. import migrations
 from ..errors import TaskNotFound
-from ..forks import CAN_FORK
 from ..model import EventType, TaskStatus
+from ..model.forks import CAN_FORK
 from ..store import Statistics
 from . import shop
 from .console import EXIT_USAGE, fail, speaking_plainly

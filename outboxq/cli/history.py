@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from ..model import TaskStatus
-from ..periods import Every
+from ..model.periods import Every
 from ..store import Store
 from .console import database_options, span
 

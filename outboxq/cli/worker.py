@@ -25,8 +25,8 @@ from sqlalchemy.engine import URL
 
 from ..database.engine import parse_url
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
-from ..forks import CAN_FORK
 from ..integration.front_end import FrontEnd
+from ..model.forks import CAN_FORK
 from ..outbox import Outbox
 from ..worker.signals import unignored
 from ..worker.worker import Worker

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
 from ..errors import ConfigurationError
-from ..forks import in_children
+from ..model.forks import in_children
 from .dialects import dialect_for
 
 _OWN: Final = "outboxq_own"

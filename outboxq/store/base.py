@@ -35,7 +35,7 @@ from ..database.target import (
     target_of,
 )
 from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
-from ..payload import sanitize
+from ..payload.parameters import sanitize
 from .failure_log import say, sentence
 from .rights import Permitted
 from .undefined import explain_undefined, in_a_transaction_that_goes_on

@@ -13,7 +13,7 @@ from ..database.dialects import Begin
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
-from ..uuid7 import uuid7
+from ..model.uuid7 import uuid7
 from .base import aware, identifier, positive, storable
 from .event_data import event_data
 from .operations import Operations, freed, marked, was_done

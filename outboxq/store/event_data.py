@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
-from ..payload import sanitize
+from ..payload.parameters import sanitize
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:

@@ -13,9 +13,19 @@ from ..database.privileges import Feature
 from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import Handle, NewTask, OnDeadLetter
-from ..subscriptions import Emitted, NewEvent, Subscription, check_event_type, check_pattern
-from ..uuid7 import FAMILY, uuid7
+from ..model import (
+    Handle,
+    NewTask,
+    OnDeadLetter,
+)
+from ..model.subscriptions import (
+    Emitted,
+    NewEvent,
+    Subscription,
+    check_event_type,
+    check_pattern,
+)
+from ..model.uuid7 import FAMILY, uuid7
 from .enqueue import check
 from .idempotency import Idempotency
 

@@ -18,7 +18,7 @@ from ..database.dialects.partitioning import (
 )
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..periods import periods
+from ..model.periods import periods
 from .base import Transactions
 
 T = TypeVar("T")

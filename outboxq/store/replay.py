@@ -12,8 +12,8 @@ from uuid import UUID
 from ..database.dialects import Begin, Row
 from ..database.target import Target
 from ..errors import InvalidArgument, TaskNotFound
-from ..folding import Fold, fold
 from ..model import EventType, ExecutionEvent
+from ..model.replay import Fold, fold
 from .base import aware, positive
 from .reading import Reading, event_of
 

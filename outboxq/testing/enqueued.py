@@ -12,8 +12,13 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import InvalidCall, PayloadError, UnknownTask
-from ..model import ExecutionEvent, TaskExecution, TaskStatus, duration
-from ..payload import dump_payload
+from ..model import (
+    ExecutionEvent,
+    TaskExecution,
+    TaskStatus,
+    duration,
+)
+from ..payload.parameters import dump_payload
 from ..store.base import aware
 from ..task import Registry, Task
 

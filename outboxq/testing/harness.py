@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..errors import ConfigurationError
 from ..model import Claim, duration
+from ..model.subscriptions import Emitted
 from ..outbox import Outbox
 from ..store import Store
 from ..store.base import aware
-from ..subscriptions import Emitted
 from ..task import Task
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed

@@ -15,11 +15,17 @@ from uuid import UUID
 from ..context import TaskContext, Unit
 from ..errors import PayloadError, UnknownTask
 from ..integration.base import Host
-from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
+from ..model import (
+    UNKNOWN_TASK,
+    Claim,
+    EventType,
+    Outcome,
+    Retry,
+)
+from ..model.uuid7 import uuid7
 from ..outbox import Outbox
 from ..store import Store
 from ..task import Task
-from ..uuid7 import uuid7
 from ..worker.completer import Completer
 from ..worker.executor import (
     context_of,

@@ -27,7 +27,7 @@ from ..model import (
     Retry,
     Snooze,
 )
-from ..payload import dump_result, sanitize
+from ..payload.parameters import dump_result, sanitize
 from ..task import Task
 
 log = logging.getLogger("outboxq.task")

@@ -11,7 +11,7 @@ from ..model import (
     Claim,
     Outcome,
 )
-from ..payload import sanitize
+from ..payload.parameters import sanitize
 from ..store import Store
 from ..store.failure_log import sentence
 from .executor import released

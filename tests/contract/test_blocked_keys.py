@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event
 
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from outboxq.worker.distributor import create_work_distributor
 from tests.contract.test_fairness import fill
 from tests.sleeper import Sleeper

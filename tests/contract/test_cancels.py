@@ -9,9 +9,16 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidTransition, LeaseLost
-from outboxq.folding import fold
-from outboxq.model import STATUS_AFTER, TERMINAL, EventType, NewTask, Outcome, TaskStatus
-from outboxq.uuid7 import uuid7
+from outboxq.model import (
+    STATUS_AFTER,
+    TERMINAL,
+    EventType,
+    NewTask,
+    Outcome,
+    TaskStatus,
+)
+from outboxq.model.replay import fold
+from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 from tests.waiting import until
 

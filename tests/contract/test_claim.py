@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import TaskStatus
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 from tests.contract import helpers
 

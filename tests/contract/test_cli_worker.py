@@ -20,8 +20,8 @@ from outboxq.cli.supervisor import Environment
 from outboxq.database.engine import make_engine
 from outboxq.migrations import upgrade
 from outboxq.model import NewTask, TaskStatus
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.terminal import shown
 from tests.waiting import until
 

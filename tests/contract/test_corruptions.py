@@ -10,8 +10,13 @@ from uuid import uuid4
 import pytest
 
 from outboxq.cli.main import main
-from outboxq.folding import fold
-from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
+from outboxq.model import (
+    EventType,
+    OnConflict,
+    Outcome,
+    TaskStatus,
+)
+from outboxq.model.replay import fold
 from tests.contract import helpers, test_verify
 from tests.contract.corrupting import (
     LATER,

@@ -8,9 +8,15 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidArgument, InvalidTransition, TaskNotFound
-from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
+from outboxq.model import (
+    EventType,
+    NewTask,
+    OnDeadLetter,
+    Outcome,
+    TaskStatus,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import dead_letters
-from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)

@@ -20,10 +20,14 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq.errors import InvalidArgument
-from outboxq.folding import fold
-from outboxq.model import EventType, NewTask, TaskStatus
+from outboxq.model import (
+    EventType,
+    NewTask,
+    TaskStatus,
+)
+from outboxq.model.replay import fold
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import NOON, Database
 
 MICROSECOND = timedelta(microseconds=1)

@@ -11,7 +11,12 @@ import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, LeaseLost
-from outboxq.model import ENDS_CLAIM, EventType, Outcome, TaskStatus
+from outboxq.model import (
+    ENDS_CLAIM,
+    EventType,
+    Outcome,
+    TaskStatus,
+)
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -257,7 +262,7 @@ def test_a_batch_names_what_was_lost_and_ends_the_rest(database):
 
 def test_five_hundred_claims_end_as_one_batch(database):
     from outboxq.model import NewTask
-    from outboxq.uuid7 import uuid7
+    from outboxq.model.uuid7 import uuid7
 
     database.frozen.enqueue_many([NewTask(id=uuid7(), task_name="x", args="{}") for _ in range(500)])
     claims = database.claim(500)

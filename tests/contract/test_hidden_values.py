@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from outboxq.database.engine import make_engine, reserve
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 
 CARD = "4111-1111-1111-1111"
 REFUSED = "tests.refused"

@@ -14,8 +14,8 @@ from sqlalchemy.exc import DBAPIError
 
 from outboxq.database.engine import configure_sqlite
 from outboxq.model import NewTask, TaskStatus
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 
 # Each makes the connections of a pool as one kind of application does; one connection, so that every use is of the same.

@@ -20,10 +20,17 @@ from sqlalchemy.engine import make_url
 
 from outboxq.database.engine import configure_sqlite
 from outboxq.errors import DuplicateTask, InvalidArgument
-from outboxq.folding import fold
-from outboxq.model import EventType, Handle, NewTask, OnConflict, OnDeadLetter, TaskStatus
+from outboxq.model import (
+    EventType,
+    Handle,
+    NewTask,
+    OnConflict,
+    OnDeadLetter,
+    TaskStatus,
+)
+from outboxq.model.replay import fold
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import NOON, Database
 from tests.contract.helpers import claimed, everything, lossy, stuck, transaction, types
 from tests.waiting import until

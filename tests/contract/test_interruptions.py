@@ -20,7 +20,11 @@ from outboxq import (
     TaskContext,
     TaskStatus,
 )
-from outboxq.model import INTERRUPTED, Claim, Outcome
+from outboxq.model import (
+    INTERRUPTED,
+    Claim,
+    Outcome,
+)
 from outboxq.store import Store
 from outboxq.store.base import Transactions
 from outboxq.worker import interruptions

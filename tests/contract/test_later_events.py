@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from outboxq import orm
 from outboxq.cli import main
-from outboxq.folding import fold
 from outboxq.model import EventType, NewTask
-from outboxq.uuid7 import uuid7
+from outboxq.model.replay import fold
+from outboxq.model.uuid7 import uuid7
 
 LATER = "task_exploded"
 

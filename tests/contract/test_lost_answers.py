@@ -6,8 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from outboxq.model import EventType, NewTask, TaskStatus
-from outboxq.uuid7 import uuid7
+from outboxq.model import (
+    EventType,
+    NewTask,
+    TaskStatus,
+)
+from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
 

@@ -30,8 +30,8 @@ from outboxq.database.revisions import REVISION, UPGRADE
 from outboxq.database.tables import metadata
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.contract.helpers import called
 from tests.contract.test_schema import ear
 from tests.faults.workers import Forked, Nursery

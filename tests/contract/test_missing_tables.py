@@ -16,10 +16,16 @@ from sqlalchemy.orm import Session
 
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
-from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
+from outboxq.model import (
+    Claim,
+    EventType,
+    NewTask,
+    Outcome,
+    TaskStatus,
+)
+from outboxq.model.subscriptions import NewEvent, Subscription
+from outboxq.model.uuid7 import family, uuid7
 from outboxq.store import Store
-from outboxq.subscriptions import NewEvent, Subscription
-from outboxq.uuid7 import family, uuid7
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = "has no outboxq tables"

@@ -9,8 +9,12 @@ import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, OutboxqError, TaskNotFound
-from outboxq.folding import fold
-from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.model import (
+    EventType,
+    Outcome,
+    TaskStatus,
+)
+from outboxq.model.replay import fold
 from tests.contract import helpers
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -17,8 +17,8 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 
 from outboxq import InvalidTarget, Outbox, RetryPolicy, TaskContext, TaskStatus, migrations
 from outboxq.database.engine import make_engine
-from outboxq.subscriptions import NewEvent, Subscription
-from outboxq.uuid7 import family
+from outboxq.model.subscriptions import NewEvent, Subscription
+from outboxq.model.uuid7 import family
 from tests.contract import helpers
 from tests.waiting import until
 

@@ -8,9 +8,14 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidArgument, TaskNotFound
-from outboxq.folding import fold
-from outboxq.model import EventType, NewTask, Outcome, TaskStatus
-from outboxq.uuid7 import uuid7
+from outboxq.model import (
+    EventType,
+    NewTask,
+    Outcome,
+    TaskStatus,
+)
+from outboxq.model.replay import fold
+from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
 SECOND = timedelta(seconds=1)

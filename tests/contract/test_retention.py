@@ -10,9 +10,13 @@ import pytest
 from sqlalchemy import event
 
 from outboxq.cli.main import main
-from outboxq.model import TERMINAL, EventType, TaskStatus
-from outboxq.periods import first_id
-from outboxq.uuid7 import uuid7
+from outboxq.model import (
+    TERMINAL,
+    EventType,
+    TaskStatus,
+)
+from outboxq.model.periods import first_id
+from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -16,9 +16,13 @@ from sqlalchemy.exc import IntegrityError
 from outboxq import migrations
 from outboxq.database.privileges import Role
 from outboxq.database.tables import metadata
-from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model import (
+    EventType,
+    NewTask,
+    Outcome,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Permissions
-from outboxq.uuid7 import uuid7
 
 COLUMNS = {
     "task_executions": """id pipeline_execution_id task_name queue event_type partition_key position priority args headers

@@ -11,9 +11,13 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidArgument
-from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model import (
+    EventType,
+    NewTask,
+    Outcome,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import TailCursor
-from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 from tests.waiting import until
 

@@ -24,8 +24,8 @@ from outboxq.database.engine import make_engine
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 
 

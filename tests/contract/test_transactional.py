@@ -25,8 +25,8 @@ from outboxq import (
     TaskContext,
     TaskStatus,
 )
+from outboxq.model.uuid7 import uuid7
 from outboxq.store.base import Transactions
-from outboxq.uuid7 import uuid7
 from outboxq.worker import interruptions
 from outboxq.worker.failpoints import Failpoint
 from tests.contract import helpers

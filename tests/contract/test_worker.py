@@ -12,8 +12,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from outboxq import Cancel, EventType, Outbox, RetryPolicy, SchemaOutOfDate, Snooze, TaskContext, TaskStatus
 from outboxq.database.engine import make_engine
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from outboxq.worker.failpoints import Failpoint
 from tests.waiting import until
 

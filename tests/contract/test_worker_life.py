@@ -30,8 +30,8 @@ from outboxq import (
 )
 from outboxq.errors import NotPermitted
 from outboxq.model import SUSPECT
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from outboxq.worker.failpoints import Failpoint
 from outboxq.worker.maintenance import Presence
 from tests.contract.helpers import at_once, transaction

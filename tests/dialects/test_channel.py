@@ -16,8 +16,8 @@ from outboxq import migrations
 from outboxq.database.engine import make_engine
 from outboxq.database.tables import VERSION_TABLE, metadata
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Sleeping, Store
-from outboxq.uuid7 import uuid7
 from outboxq.worker.distributor import create_work_distributor
 from tests.sleeper import Claimer, Sleeper
 from tests.waiting import PROMPTLY, until

@@ -13,9 +13,13 @@ import pytest
 from sqlalchemy import event
 
 from outboxq.database.dialects import Begin
-from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model import (
+    EventType,
+    NewTask,
+    Outcome,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.contract import helpers
 from tests.waiting import until
 

@@ -14,9 +14,13 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import InvalidTarget, Outbox, UnsupportedDatabase, migrations
-from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model import (
+    EventType,
+    NewTask,
+    Outcome,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from outboxq.worker.executor import unwritable
 from tests import postgres
 from tests.contract.helpers import claimed

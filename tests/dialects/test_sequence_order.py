@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from outboxq.model import NewTask
+from outboxq.model.subscriptions import NewEvent, Subscription
+from outboxq.model.uuid7 import family, uuid7
 from outboxq.store import Store
-from outboxq.subscriptions import NewEvent, Subscription
-from outboxq.uuid7 import family, uuid7
 from tests.conftest import Database
 
 DRAW = """

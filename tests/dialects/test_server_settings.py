@@ -15,8 +15,8 @@ from sqlalchemy.engine import make_url
 from outboxq import OnConflict, Outbox, RetryPolicy, TaskContext
 from outboxq.cli import main
 from outboxq.model import NewTask, TaskStatus
-from outboxq.subscriptions import Subscription
-from outboxq.uuid7 import uuid7
+from outboxq.model.subscriptions import Subscription
+from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 from tests.contract import helpers
 from tests.faults.helpers import left

@@ -17,7 +17,7 @@ import outboxq
 from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.errors import InvalidTarget, UnsupportedDatabase
 from outboxq.model import NewTask
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 
 It = Connection | Session

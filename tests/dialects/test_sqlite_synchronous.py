@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model import (
+    EventType,
+    NewTask,
+    Outcome,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 
 OFF, NORMAL, FULL, EXTRA = range(4)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from outboxq import InvalidTransition
 from outboxq.model import NewTask
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from tests.faults.blows import CALLS, LEASE, Blow, FullDisk, LongWriter, Outage, StuckCall
 from tests.faults.helpers import left
 from tests.faults.plan import Ground, Plan

@@ -12,8 +12,8 @@ from pathlib import Path
 from uuid import UUID
 
 from outboxq.model import EventType, NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 from tests.faults.blows import LEASE
 from tests.faults.helpers import left

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from sqlalchemy import Connection, create_engine, text
 
 from outboxq.database.engine import configure_sqlite
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from outboxq.worker.failpoints import (
     Failpoint,
     Reach,

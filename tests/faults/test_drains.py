@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from outboxq.model import NewTask
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from tests.faults.helpers import left
 from tests.waiting import until
 

@@ -20,9 +20,14 @@ from uuid import UUID
 
 import pytest
 
-from outboxq.model import ENDS_CLAIM, TERMINAL, EventType, NewTask
+from outboxq.model import (
+    ENDS_CLAIM,
+    TERMINAL,
+    EventType,
+    NewTask,
+)
 from outboxq.model import STATUS_AFTER as AFTER
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from tests.faults.helpers import left
 from tests.waiting import until
 

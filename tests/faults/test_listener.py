@@ -21,8 +21,8 @@ from outboxq.database.dialects import dialect_for
 from outboxq.database.engine import make_engine
 from outboxq.errors import ConfigurationError, UnsupportedDatabase
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from outboxq.worker.distributor import create_work_distributor
 from outboxq.worker.distributor import listener as module
 from outboxq.worker.distributor.listener import Listener

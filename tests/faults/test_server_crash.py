@@ -9,9 +9,15 @@ import pytest
 
 from outboxq import LeaseLost, migrations
 from outboxq.database.engine import make_engine
-from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
+from outboxq.model import (
+    Claim,
+    EventType,
+    NewTask,
+    Outcome,
+    TaskStatus,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.conftest import Clock
 

@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from outboxq import ConfigurationError, Outbox
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests import postgres
 from tests.standby import WROTE, promote
 from tests.waiting import until

@@ -26,8 +26,8 @@ from outboxq.database.privileges import (
 )
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Permissions, Store
-from outboxq.uuid7 import uuid7
 from tests.roles.acts import ACTS, Stage
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from outboxq import Outbox
 from outboxq.contrib.flask import Outboxq
 from outboxq.errors import ConfigurationError, PayloadError
-from outboxq.payload import Parameters
+from outboxq.payload.parameters import Parameters
 
 SECRET = "canary-7f3a"
 T = TypeVar("T")

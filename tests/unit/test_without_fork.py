@@ -92,7 +92,7 @@ GUARDED = {
     ("cli/supervisor.py", "start_new_session"): "the command looks at CAN_FORK",
     ("cli/worker.py", "pthread_kill"): "only a supervisor gives the order that calls it",
     ("database/dialects/sqlite_file.py", "mknod"): "AttributeError is caught there",
-    ("forks.py", "register_at_fork"): "hasattr is asked there",
+    ("model/forks.py", "register_at_fork"): "hasattr is asked there",
 }
 """Each name of ours that Windows lacks, with the reason why nothing there comes to it."""
 APP = """

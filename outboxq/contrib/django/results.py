@@ -8,7 +8,12 @@ from datetime import datetime
 from typing import Any, Self
 
 from ...errors import TaskNotFound
-from ...model import Claim, EventType, TaskExecution, TaskStatus
+from ...model import (
+    Claim,
+    EventType,
+    TaskExecution,
+    TaskStatus,
+)
 from ...store import Attempt, Store
 from .compat import TaskError, TaskResult, TaskResultStatus
 from .django_task import changed, local
@@ -147,7 +152,7 @@ def error(kind: str | None, text: str | None) -> Any:
 
 
 def cancelled(why: str) -> Any:
-    return error("outboxq.model.Cancel", why)
+    return error("outboxq.model.records.Cancel", why)
 
 
 _FAILED = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED, EventType.ABANDONED})

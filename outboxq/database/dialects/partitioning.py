@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateIndex, DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 
 from ...errors import InvalidArgument
-from ...periods import (
+from ...model.periods import (
     Every,
     Period,
     first_id,

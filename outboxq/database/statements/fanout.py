@@ -34,7 +34,7 @@ from ...model import (
     OnDeadLetter,
     TaskStatus,
 )
-from ...subscriptions import EVERYTHING
+from ...model.subscriptions import EVERYTHING
 from ..column_types import Instant
 from ..tables import execution_events, idempotency_keys, task_executions, task_outbox, task_subscriptions
 from . import follow

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.model import NewTask, TaskStatus
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 from tests.waiting import until
 

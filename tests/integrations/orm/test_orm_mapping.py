@@ -36,10 +36,14 @@ from outboxq import (
 from outboxq.database import tables
 from outboxq.database.column_types import UtcDateTime
 from outboxq.errors import ConfigurationError, InvalidArgument
-from outboxq.model import EventType, NewTask, TaskStatus
+from outboxq.model import (
+    EventType,
+    NewTask,
+    TaskStatus,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.orm import ExecutionEvent, OutboxEntry, TaskExecution, orm_for
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 from tests.contract.helpers import everything
 

@@ -21,9 +21,14 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from outboxq import Outbox, migrations
 from outboxq.errors import DuplicateTask
-from outboxq.model import Handle, NewTask, OnDeadLetter, TaskStatus
+from outboxq.model import (
+    Handle,
+    NewTask,
+    OnDeadLetter,
+    TaskStatus,
+)
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
 from tests.conftest import Database
 from tests.contract.helpers import at_once, everything, stuck, transaction
 from tests.contract.test_schema import ear

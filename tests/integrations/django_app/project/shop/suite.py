@@ -16,7 +16,7 @@ from outboxq import ConfigurationError, DuplicateTask, InvalidCall, InvalidTarge
 from outboxq.contrib.django import outbox, outboxes
 from outboxq.contrib.django.models import ExecutionEvent, OutboxEntry, TaskExecution, TaskSubscription
 from outboxq.database.tables import metadata
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from shop import rounds, tasks
 from shop.models import Booking, Order
 

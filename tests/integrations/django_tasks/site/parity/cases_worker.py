@@ -22,7 +22,7 @@ from outboxq.contrib.django import OutboxqBackend, outbox
 from outboxq.contrib.django.compat import InvalidTask, TaskResultDoesNotExist, signals
 from outboxq.contrib.django.models import TaskExecution
 from outboxq.model import NewTask
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 from parity import tasks
 from parity.compat import LOGGER, default_task_backend, task
 from parity.models import Order

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypedDict, TypeVar
 
-from .errors import InvalidArgument
-from .model import duration
+from ..errors import InvalidArgument
+from .records import duration
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -1,4 +1,4 @@
-"""The words of outboxq as values: statuses, event types, and the frozen records that pass between the rooms. No I/O."""
+"""Statuses, event types, and the frozen records that pass between the rooms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from .errors import InvalidArgument
+from ..errors import InvalidArgument
 
 
 class TaskStatus(StrEnum):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from .errors import InvalidArgument
-from .model import Handle, OnDeadLetter
+from ..errors import InvalidArgument
+from .records import Handle, OnDeadLetter
 
 EVERYTHING = "*"
 """Ends a pattern: whatever comes there."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from .errors import InvalidCall
+from ..errors import InvalidCall
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,1 +1,0 @@
-"""Values to strict JSON and back, for ``payload``: ``strict`` ← ``values`` ← ``typed``, ``records`` ← ``annotations``."""
