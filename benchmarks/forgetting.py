@@ -14,11 +14,7 @@ from benchmarks.past import Past, tidy
 from benchmarks.place import Place, completed, new, p99, said, timed
 from outboxq import migrations
 from outboxq.database.engine import make_engine
-from outboxq.model.periods import (
-    Every,
-    Period,
-    periods,
-)
+from outboxq.model.periods import Every, Period, periods
 from outboxq.store import Store
 
 

@@ -7,12 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from outboxq.model import (
-    Claim,
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 

@@ -58,12 +58,7 @@ if TYPE_CHECKING:
         Violation,
     )
     from .task import Task
-    from .worker.distributor import (
-        PostgresDistributor,
-        SqliteDistributor,
-        WorkDistributor,
-        create_work_distributor,
-    )
+    from .worker.distributor import PostgresDistributor, SqliteDistributor, WorkDistributor, create_work_distributor
     from .worker.worker import Worker
 
 __all__ = [

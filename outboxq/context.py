@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from uuid import UUID
 
 from .errors import InvalidTarget
-from .model import (
-    Cancel,
-    Claim,
-    Retry,
-    Snooze,
-)
+from .model import Cancel, Claim, Retry, Snooze
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -20,31 +20,12 @@ from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
 
 from .database.column_types import Xid8
-from .database.dialects import (
-    Begin,
-    Dialect,
-    check_schema_name,
-    dialect_for,
-)
+from .database.dialects import Begin, Dialect, check_schema_name, dialect_for
 from .database.dialects.partitioning import PARTITION_NAME
 from .database.drivers import is_psycopg
-from .database.engine import (
-    is_autocommit,
-    make_engine,
-    parse_url,
-)
-from .database.revisions import (
-    UPGRADE,
-    ensure_fit,
-    ensure_ours,
-    is_newer,
-    left_alone,
-)
-from .database.tables import (
-    VERSION_TABLE,
-    metadata,
-    version_table,
-)
+from .database.engine import is_autocommit, make_engine, parse_url
+from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
+from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
 from .model.periods import Every, periods

@@ -22,22 +22,10 @@ from .errors import ConfigurationError
 from .integration.ambient import HERE, place
 from .integration.base import Host
 from .integration.sessions import SessionHost
-from .model import (
-    NewTask,
-    OnDeadLetter,
-    duration,
-)
+from .model import NewTask, OnDeadLetter, duration
 from .model.options import choice, times
-from .model.subscriptions import (
-    Emitted,
-    NewEvent,
-    Subscription,
-)
-from .model.unknown_options import (
-    OF_A_TASK,
-    OF_AN_EMIT,
-    naming_options,
-)
+from .model.subscriptions import Emitted, NewEvent, Subscription
+from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family, uuid7
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy

@@ -11,26 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hin
 
 from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
-from .integration.ambient import (
-    HERE,
-    Holder,
-    nowhere,
-    place,
-)
-from .model import (
-    Handle,
-    NewTask,
-    OnConflict,
-    OnDeadLetter,
-    duration,
-)
+from .integration.ambient import HERE, Holder, nowhere, place
+from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
 from .model.options import choice, times
 from .model.subscriptions import Subscription, patterns_of
-from .model.unknown_options import (
-    OF_ONE_CALL,
-    naming_options,
-    no_method,
-)
+from .model.unknown_options import OF_ONE_CALL, naming_options, no_method
 from .model.uuid7 import uuid7
 from .payload.parameters import Parameters
 from .retry import RetryPolicy

@@ -19,11 +19,7 @@ from sqlalchemy import Engine, create_engine
 
 from outboxq import migrations
 from outboxq.database.engine import configure_sqlite, make_engine
-from outboxq.model import (
-    Claim,
-    Handle,
-    NewTask,
-)
+from outboxq.model import Claim, Handle, NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests import postgres

@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..database.dialects import (
-    damaged,
-    dialect_for,
-    is_damaged,
-)
+from ..database.dialects import damaged, dialect_for, is_damaged
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..store import Store
 

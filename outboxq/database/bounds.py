@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import CheckConstraint
 
-from ..model import (
-    EARLIEST,
-    LATEST,
-    MAX_ATTEMPT,
-    MAX_NUMBER,
-)
+from ..model import EARLIEST, LATEST, MAX_ATTEMPT, MAX_NUMBER
 
 _ATTEMPT, _NUMBER = str(MAX_ATTEMPT), str(MAX_NUMBER)
 

@@ -7,12 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from .records import (
-    EventType,
-    ExecutionEvent,
-    TaskStatus,
-    status_after,
-)
+from .records import EventType, ExecutionEvent, TaskStatus, status_after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,24 +17,9 @@ from decimal import Decimal
 from typing import Any, NoReturn
 from uuid import UUID
 
-from ..errors import (
-    ConfigurationError,
-    InvalidCall,
-    PayloadError,
-    UnreadableArguments,
-)
+from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from .annotations import codec_for
-from .strict import (
-    MAX_DEPTH,
-    Unfit,
-    Walk,
-    is_model,
-    is_scalar,
-    jsonable,
-    refuse,
-    spell,
-    step,
-)
+from .strict import MAX_DEPTH, Unfit, Walk, is_model, is_scalar, jsonable, refuse, spell, step
 from .values import Codec
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_payload", "dump_result", "sanitize"]

@@ -18,12 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
 from ..database.target import Target
-from ..model import (
-    LONGEST,
-    Claim,
-    EventType,
-    Outcome,
-)
+from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload.parameters import sanitize
 from .claims import Claims
 from .failure_log import say

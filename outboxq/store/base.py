@@ -19,21 +19,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
 from ..database.column_types import iso
-from ..database.dialects import (
-    Begin,
-    Dialect,
-    OpenFile,
-    damaged,
-    dialect_for,
-)
+from ..database.dialects import Begin, Dialect, OpenFile, damaged, dialect_for
 from ..database.engine import reserve, taking
 from ..database.privileges import Feature
 from ..database.revisions import ensure_fit, no_file
-from ..database.target import (
-    SqlalchemyTarget,
-    Target,
-    target_of,
-)
+from ..database.target import SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
 from ..payload.parameters import sanitize
 from .failure_log import say, sentence

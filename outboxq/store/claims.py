@@ -11,14 +11,7 @@ from uuid import UUID
 from ..database.dialects import Begin, Plan
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
-from ..model import (
-    ENDS_CLAIM,
-    STATUS_AFTER,
-    Claim,
-    EventType,
-    Outcome,
-    duration,
-)
+from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..payload.parameters import sanitize
 from .base import Transactions
 from .event_data import event_data

@@ -12,16 +12,7 @@ from ..database.dialects import Begin
 from ..database.privileges import Feature
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import (
-    EARLIEST,
-    LATEST,
-    LONGEST,
-    MAX_ATTEMPT,
-    Handle,
-    NewTask,
-    OnConflict,
-    OnDeadLetter,
-)
+from ..model import EARLIEST, LATEST, LONGEST, MAX_ATTEMPT, Handle, NewTask, OnConflict, OnDeadLetter
 from .base import aware
 from .idempotency import Idempotency
 from .rows import row

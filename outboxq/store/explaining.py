@@ -14,14 +14,7 @@ from ..database.dialects import Begin, Row
 from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..errors import TaskNotFound
-from ..model import (
-    LONGEST,
-    EventType,
-    ExecutionEvent,
-    TaskExecution,
-    TaskStatus,
-    status_after,
-)
+from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from .base import Transactions, identifier
 from .reading import event_of, execution_of
 from .registry import LiveWorker, live_workers, worker

@@ -13,18 +13,8 @@ from ..database.privileges import Feature
 from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import (
-    Handle,
-    NewTask,
-    OnDeadLetter,
-)
-from ..model.subscriptions import (
-    Emitted,
-    NewEvent,
-    Subscription,
-    check_event_type,
-    check_pattern,
-)
+from ..model import Handle, NewTask, OnDeadLetter
+from ..model.subscriptions import Emitted, NewEvent, Subscription, check_event_type, check_pattern
 from ..model.uuid7 import FAMILY, uuid7
 from .enqueue import check
 from .idempotency import Idempotency

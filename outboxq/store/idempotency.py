@@ -12,14 +12,7 @@ from uuid import UUID
 from ..database.dialects import Row
 from ..database.target import Target
 from ..errors import DuplicateTask
-from ..model import (
-    TERMINAL,
-    EventType,
-    Handle,
-    NewTask,
-    OnConflict,
-    TaskStatus,
-)
+from ..model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
 from .base import Transactions
 from .rows import keyed_row
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 
 from ..database.dialects import Begin
-from ..model import (
-    INTERRUPTED,
-    Claim,
-    EventType,
-)
+from ..model import INTERRUPTED, Claim, EventType
 from .base import Transactions
 
 

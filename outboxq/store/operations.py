@@ -11,13 +11,7 @@ from uuid import UUID
 from ..database.dialects import Row
 from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
-from ..model import (
-    EARLIEST,
-    LATEST,
-    MAX_ATTEMPT,
-    EventType,
-    TaskStatus,
-)
+from ..model import EARLIEST, LATEST, MAX_ATTEMPT, EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from .base import aware, identifier
 from .event_data import event_data

@@ -13,15 +13,7 @@ from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
 from .base import Transactions
-from .explaining import (
-    Reason,
-    closed,
-    expired,
-    is_overdue,
-    limited,
-    not_yet,
-    unmanned,
-)
+from .explaining import Reason, closed, expired, is_overdue, limited, not_yet, unmanned
 from .registry import LiveWorker, live_workers
 from .unknown import releases_as_unknown
 

@@ -11,11 +11,7 @@ import tenacity
 from sqlalchemy.exc import DBAPIError
 
 from ..database.dialects import Begin, Row
-from ..database.dialects.partitioning import (
-    Layout,
-    Partition,
-    Partitioning,
-)
+from ..database.dialects.partitioning import Layout, Partition, Partitioning
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model.periods import periods

@@ -7,13 +7,7 @@ from collections.abc import Collection
 
 from ..database.dialects import Begin
 from ..database.dialects.granting import grant, pack
-from ..database.privileges import (
-    Feature,
-    Kind,
-    Right,
-    Role,
-    rights,
-)
+from ..database.privileges import Feature, Kind, Right, Role, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 from .base import Transactions

@@ -12,12 +12,7 @@ from uuid import UUID
 from ..database.dialects import Begin
 from ..database.target import Target
 from ..errors import TaskNotFound
-from ..model import (
-    ExecutionEvent,
-    TaskExecution,
-    TaskStatus,
-    event_type_of,
-)
+from ..model import ExecutionEvent, TaskExecution, TaskStatus, event_type_of
 from .base import Transactions, identifier, positive
 
 

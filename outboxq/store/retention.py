@@ -11,11 +11,7 @@ from uuid import UUID
 from ..database.dialects import Begin, Row
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import (
-    TERMINAL,
-    TaskStatus,
-    duration,
-)
+from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .base import positive
 from .partitions import Partitions

@@ -7,20 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from ..database.dialects import (
-    Begin,
-    Dialect,
-    Row,
-)
+from ..database.dialects import Begin, Dialect, Row
 from ..database.dialects.granting import pack
-from ..database.privileges import (
-    Feature,
-    Kind,
-    Privilege,
-    Right,
-    Role,
-    rights,
-)
+from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, NotPermitted
 

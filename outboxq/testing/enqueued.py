@@ -12,12 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import InvalidCall, PayloadError, UnknownTask
-from ..model import (
-    ExecutionEvent,
-    TaskExecution,
-    TaskStatus,
-    duration,
-)
+from ..model import ExecutionEvent, TaskExecution, TaskStatus, duration
 from ..payload.parameters import dump_payload
 from ..store.base import aware
 from ..task import Registry, Task

@@ -11,12 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
-from ..database.target import (
-    DjangoTarget,
-    SqlalchemyTarget,
-    Target,
-    target_of,
-)
+from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..integration.base import Host
 from ..integration.sessions import SessionHost
 from .errors import TransactionEnded

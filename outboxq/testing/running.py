@@ -15,23 +15,13 @@ from uuid import UUID
 from ..context import TaskContext, Unit
 from ..errors import PayloadError, UnknownTask
 from ..integration.base import Host
-from ..model import (
-    UNKNOWN_TASK,
-    Claim,
-    EventType,
-    Outcome,
-    Retry,
-)
+from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
 from ..store import Store
 from ..task import Task
 from ..worker.completer import Completer
-from ..worker.executor import (
-    context_of,
-    execute,
-    released,
-)
+from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import unarmed
 from ..worker.maintenance import Leases
 from ..worker.task_runner import Handling

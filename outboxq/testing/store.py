@@ -15,11 +15,7 @@ from ..database.dialects import Begin, Dialect
 from ..database.privileges import Feature
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
-from ..model import (
-    Handle,
-    NewTask,
-    Outcome,
-)
+from ..model import Handle, NewTask, Outcome
 from ..model.subscriptions import Emitted, NewEvent
 from ..store import Store
 from ..store.units import Unit

@@ -14,11 +14,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ..errors import FileUnusable, OutcomesRefused
-from ..model import (
-    Claim,
-    EventType,
-    Outcome,
-)
+from ..model import Claim, EventType, Outcome
 from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import unwritable

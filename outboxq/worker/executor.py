@@ -9,24 +9,9 @@ import traceback
 from datetime import timedelta
 from typing import Any
 
-from ..context import (
-    Leave,
-    TaskContext,
-    current,
-)
-from ..errors import (
-    ConfigurationError,
-    PayloadError,
-    UnreadableArguments,
-)
-from ..model import (
-    Cancel,
-    Claim,
-    EventType,
-    Outcome,
-    Retry,
-    Snooze,
-)
+from ..context import Leave, TaskContext, current
+from ..errors import ConfigurationError, PayloadError, UnreadableArguments
+from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from ..model import (
-    INTERRUPTED,
-    MAX_INTERRUPTIONS,
-    Claim,
-    Outcome,
-)
+from ..model import INTERRUPTED, MAX_INTERRUPTIONS, Claim, Outcome
 from ..payload.parameters import sanitize
 from ..store import Store
 from ..store.failure_log import sentence

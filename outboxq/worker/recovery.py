@@ -15,12 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from ..model import TaskStatus
-from ..store import (
-    Lease,
-    LeaseLook,
-    Recovered,
-    Store,
-)
+from ..store import Lease, LeaseLook, Recovered, Store
 from ..store.failure_log import say
 from .failpoints import Failpoint, Reach
 from .maintenance import Leases

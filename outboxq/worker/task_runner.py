@@ -11,12 +11,7 @@ from typing import Any
 from ..context import Unit
 from ..errors import LeaseLost
 from ..integration.base import Host
-from ..model import (
-    SUSPECT,
-    EventType,
-    Outcome,
-    Retry,
-)
+from ..model import SUSPECT, EventType, Outcome, Retry
 from ..store import Store
 from ..store.failure_log import say
 from ..task import Registry, Task

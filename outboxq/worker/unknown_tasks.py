@@ -13,12 +13,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from ..database.column_types import iso
-from ..model import (
-    UNKNOWN_TASK,
-    Claim,
-    EventType,
-    Outcome,
-)
+from ..model import UNKNOWN_TASK, Claim, EventType, Outcome
 from ..store import Store, UnknownRun
 from ..store.failure_log import say
 

@@ -16,11 +16,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from ..database.privileges import Role
-from ..errors import (
-    ConfigurationError,
-    FileUnusable,
-    OutcomesRefused,
-)
+from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Host
 from ..model import duration
 from ..store import Store, queue_names

@@ -9,14 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidTransition, LeaseLost
-from outboxq.model import (
-    STATUS_AFTER,
-    TERMINAL,
-    EventType,
-    NewTask,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import STATUS_AFTER, TERMINAL, EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.replay import fold
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers

@@ -18,11 +18,7 @@ from outboxq import migrations
 from outboxq.cli import main
 from outboxq.database.engine import make_engine
 from outboxq.database.tables import VERSION_TABLE
-from outboxq.model import (
-    EventType,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
 from tests.contract.helpers import called, everything, types
 from tests.reuse import OTHERS

@@ -13,12 +13,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
-from outboxq.model import (
-    EventType,
-    OnDeadLetter,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
 from outboxq.store import listing
 from tests.contract import helpers
 

@@ -10,25 +10,10 @@ from uuid import uuid4
 import pytest
 
 from outboxq.cli.main import main
-from outboxq.model import (
-    EventType,
-    OnConflict,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
 from outboxq.model.replay import fold
 from tests.contract import helpers, test_verify
-from tests.contract.corrupting import (
-    LATER,
-    completed,
-    corrupt,
-    failed,
-    holding,
-    keyed,
-    meanings,
-    ready,
-    running,
-)
+from tests.contract.corrupting import LATER, completed, corrupt, failed, holding, keyed, meanings, ready, running
 from tests.contract.test_events import Walk
 
 NEVER = "9000-01-01T00:00:00.000000+00:00"

@@ -8,13 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidArgument, InvalidTransition, TaskNotFound
-from outboxq.model import (
-    EventType,
-    NewTask,
-    OnDeadLetter,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import dead_letters
 from tests.contract import helpers

@@ -19,11 +19,7 @@ import pytest
 from sqlalchemy import create_engine, event
 
 from outboxq.errors import InvalidArgument, UnsupportedDatabase
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.distributor import (

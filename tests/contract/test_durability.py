@@ -15,12 +15,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 
 from outboxq import Outbox, TaskContext, TaskStatus
-from outboxq.model import (
-    Claim,
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.subscriptions import NewEvent
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.store import Store

@@ -20,11 +20,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq.errors import InvalidArgument
-from outboxq.model import (
-    EventType,
-    NewTask,
-    TaskStatus,
-)
+from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.replay import fold
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store

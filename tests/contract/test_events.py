@@ -10,12 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outboxq.errors import InvalidTransition, LeaseLost
-from outboxq.model import (
-    MAX_RECOVERIES,
-    EventType,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import MAX_RECOVERIES, EventType, Outcome, TaskStatus
 from outboxq.model.replay import fold
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers

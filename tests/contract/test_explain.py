@@ -11,13 +11,7 @@ from sqlalchemy import event
 
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument, TaskNotFound
-from outboxq.model import (
-    TERMINAL,
-    EventType,
-    OnDeadLetter,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import TERMINAL, EventType, OnDeadLetter, Outcome, TaskStatus
 from outboxq.store import Reason
 from tests.contract import helpers
 

@@ -20,11 +20,7 @@ from sqlalchemy.engine import make_url
 from outboxq import InvalidArgument, InvalidTarget, Outbox, PayloadError, RetryPolicy, TaskContext, TaskStatus
 from outboxq.model import NewTask, OnDeadLetter
 from outboxq.model.subscriptions import NewEvent, Subscription
-from outboxq.model.uuid7 import (
-    FAMILY,
-    family,
-    uuid7,
-)
+from outboxq.model.uuid7 import FAMILY, family, uuid7
 from outboxq.store import Store
 from tests.conftest import NOON, Database
 from tests.contract import helpers

@@ -11,12 +11,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, LeaseLost
-from outboxq.model import (
-    ENDS_CLAIM,
-    EventType,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import ENDS_CLAIM, EventType, Outcome, TaskStatus
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)

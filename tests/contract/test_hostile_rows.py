@@ -12,11 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from outboxq import Outbox
 from outboxq.cli.main import main
-from outboxq.model import (
-    EventType,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
 from outboxq.worker.maintenance import Leases
 from outboxq.worker.recovery import Recovery

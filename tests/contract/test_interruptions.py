@@ -11,20 +11,8 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from outboxq import (
-    EventType,
-    Outbox,
-    Retry,
-    RetryPolicy,
-    Snooze,
-    TaskContext,
-    TaskStatus,
-)
-from outboxq.model import (
-    INTERRUPTED,
-    Claim,
-    Outcome,
-)
+from outboxq import EventType, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
+from outboxq.model import INTERRUPTED, Claim, Outcome
 from outboxq.store import Store
 from outboxq.store.base import Transactions
 from outboxq.worker import interruptions

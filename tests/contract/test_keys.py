@@ -7,12 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.model import (
-    EventType,
-    OnDeadLetter,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
 from tests.contract import helpers
 
 

@@ -12,14 +12,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from outboxq.database.tables import metadata
-from outboxq.model import (
-    Claim,
-    EventType,
-    NewTask,
-    OnDeadLetter,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 

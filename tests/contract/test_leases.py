@@ -11,12 +11,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from outboxq.errors import InvalidArgument, LeaseLost
-from outboxq.model import (
-    MAX_RECOVERIES,
-    EventType,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import MAX_RECOVERIES, EventType, Outcome, TaskStatus
 from tests.contract import helpers
 
 MICROSECOND = timedelta(microseconds=1)

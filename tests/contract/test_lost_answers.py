@@ -6,11 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from outboxq.model import (
-    EventType,
-    NewTask,
-    TaskStatus,
-)
+from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 

@@ -16,13 +16,7 @@ from sqlalchemy.orm import Session
 
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
-from outboxq.model import (
-    Claim,
-    EventType,
-    NewTask,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.store import Store

@@ -9,11 +9,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, OutboxqError, TaskNotFound
-from outboxq.model import (
-    EventType,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.model.replay import fold
 from tests.contract import helpers
 

@@ -12,12 +12,7 @@ import pytest
 from outboxq import EventType, Outbox, RetryPolicy, TaskStatus
 from outboxq.database.dialects import sqlite as sqlite_dialect
 from outboxq.database.engine import make_engine
-from outboxq.model import (
-    MAX_RECOVERIES,
-    SUSPECT,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import MAX_RECOVERIES, SUSPECT, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.contract import helpers

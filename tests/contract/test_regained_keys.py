@@ -12,12 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq.cli.main import main
 from outboxq.errors import DuplicateTask
-from outboxq.model import (
-    Handle,
-    NewTask,
-    OnConflict,
-    TaskStatus,
-)
+from outboxq.model import Handle, NewTask, OnConflict, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.contract import helpers

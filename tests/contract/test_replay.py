@@ -8,12 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidArgument, TaskNotFound
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.replay import fold
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers

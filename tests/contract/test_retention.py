@@ -10,11 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from outboxq.cli.main import main
-from outboxq.model import (
-    TERMINAL,
-    EventType,
-    TaskStatus,
-)
+from outboxq.model import TERMINAL, EventType, TaskStatus
 from outboxq.model.periods import first_id
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers

@@ -10,11 +10,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq import Outbox, Retry, RetryPolicy
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, TaskNotFound
-from outboxq.model import (
-    LATEST,
-    NewTask,
-    TaskStatus,
-)
+from outboxq.model import LATEST, NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 

@@ -16,11 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from outboxq import migrations
 from outboxq.database.privileges import Role
 from outboxq.database.tables import metadata
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Permissions
 

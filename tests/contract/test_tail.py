@@ -11,11 +11,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import InvalidArgument
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import TailCursor
 from tests.contract import helpers

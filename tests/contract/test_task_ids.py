@@ -17,11 +17,7 @@ from rich.console import Console
 from outboxq.cli import main
 from outboxq.cli.tables import fitted
 from outboxq.errors import AmbiguousTask, InvalidArgument, TaskNotFound
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from tests.contract import helpers
 from tests.terminal import shown
 

@@ -14,17 +14,7 @@ from sqlalchemy import ForeignKey, create_engine, event, insert, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from outboxq import (
-    Cancel,
-    EventType,
-    InvalidTarget,
-    Outbox,
-    Retry,
-    RetryPolicy,
-    Snooze,
-    TaskContext,
-    TaskStatus,
-)
+from outboxq import Cancel, EventType, InvalidTarget, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store.base import Transactions
 from outboxq.worker import interruptions

@@ -11,11 +11,7 @@ import pytest
 
 from outboxq.database.statements.checks import repairs
 from outboxq.errors import LeaseLost
-from outboxq.model import (
-    EventType,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import EventType, Outcome, TaskStatus
 from tests.contract import helpers
 from tests.contract.corrupting import (
     LATER,

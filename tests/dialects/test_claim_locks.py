@@ -13,11 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from outboxq.database.dialects import Begin
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.contract import helpers

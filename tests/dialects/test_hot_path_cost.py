@@ -18,11 +18,7 @@ import psycopg
 import pytest
 
 from outboxq import Outbox
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 

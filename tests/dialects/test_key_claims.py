@@ -9,12 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import event
 
-from outboxq.model import (
-    EventType,
-    NewTask,
-    OnDeadLetter,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Sleeping, Store
 from outboxq.worker.distributor import create_work_distributor

@@ -12,11 +12,7 @@ from sqlalchemy import Engine, create_engine, event
 
 from outboxq.database.dialects import Begin, postgresql_session
 from outboxq.database.engine import make_engine
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Database

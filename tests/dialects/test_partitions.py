@@ -21,20 +21,8 @@ from outboxq.cli.main import main
 from outboxq.database.dialects.partitioning import Partition
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
-from outboxq.model import (
-    TERMINAL,
-    EventType,
-    NewTask,
-    OnDeadLetter,
-    TaskStatus,
-)
-from outboxq.model.periods import (
-    Every,
-    Period,
-    first_id,
-    moment_of,
-    periods,
-)
+from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
+from outboxq.model.periods import Every, Period, first_id, moment_of, periods
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Clock, Database

@@ -21,13 +21,7 @@ from sqlalchemy import Connection, event
 
 from outboxq.database.dialects import Begin, dialect_for
 from outboxq.database.target import target_of
-from outboxq.model import (
-    Claim,
-    EventType,
-    NewTask,
-    OnConflict,
-    Outcome,
-)
+from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome
 from outboxq.model.uuid7 import uuid7
 from tests import postgres
 from tests.conftest import Database

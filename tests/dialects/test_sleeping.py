@@ -17,11 +17,7 @@ from sqlalchemy.engine import make_url
 from outboxq import migrations
 from outboxq.database.privileges import Role
 from outboxq.database.target import target_of
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Permissions, Sleeping, Store
 from outboxq.worker.distributor import create_work_distributor

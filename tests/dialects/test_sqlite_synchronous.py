@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
-from outboxq.model import (
-    EventType,
-    NewTask,
-    Outcome,
-)
+from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Database

@@ -8,12 +8,7 @@ import pytest
 from psycopg.errors import LockNotAvailable
 from sqlalchemy.exc import OperationalError
 
-from outboxq.model import (
-    NewTask,
-    OnConflict,
-    OnDeadLetter,
-    TaskStatus,
-)
+from outboxq.model import NewTask, OnConflict, OnDeadLetter, TaskStatus
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from tests.contract import helpers

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from outboxq.database.privileges import (
-    Feature,
-    Kind,
-    Role,
-    rights,
-)
+from outboxq.database.privileges import Feature, Kind, Role, rights
 
 PAGE = Path(__file__).parents[2] / "docs" / "roles.md"
 BEGIN, END = "<!-- rights -->\n", "<!-- /rights -->"

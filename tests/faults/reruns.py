@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
-from outboxq.model import (
-    ENDS_CLAIM,
-    INTERRUPTED,
-    EventType,
-    ExecutionEvent,
-)
+from outboxq.model import ENDS_CLAIM, INTERRUPTED, EventType, ExecutionEvent
 from tests.faults.runs import Run
 
 TAKEN_BACK = {EventType.RESET, EventType.ABANDONED}

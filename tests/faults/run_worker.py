@@ -19,11 +19,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from outboxq.database.engine import configure_sqlite
 from outboxq.model.uuid7 import uuid7
-from outboxq.worker.failpoints import (
-    Failpoint,
-    Reach,
-    unarmed,
-)
+from outboxq.worker.failpoints import Failpoint, Reach, unarmed
 from tests.faults import app
 from tests.faults.runs import Pen
 

@@ -20,12 +20,7 @@ from uuid import UUID
 
 import pytest
 
-from outboxq.model import (
-    ENDS_CLAIM,
-    TERMINAL,
-    EventType,
-    NewTask,
-)
+from outboxq.model import ENDS_CLAIM, TERMINAL, EventType, NewTask
 from outboxq.model import STATUS_AFTER as AFTER
 from outboxq.model.uuid7 import uuid7
 from tests.faults.helpers import left

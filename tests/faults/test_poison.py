@@ -7,12 +7,7 @@ import signal
 
 import pytest
 
-from outboxq.model import (
-    MAX_RECOVERIES,
-    SUSPECT,
-    EventType,
-    TaskStatus,
-)
+from outboxq.model import MAX_RECOVERIES, SUSPECT, EventType, TaskStatus
 from tests.faults.helpers import all_completed, finish, journal, left, started_by
 from tests.waiting import until
 

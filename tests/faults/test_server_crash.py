@@ -9,13 +9,7 @@ import pytest
 
 from outboxq import LeaseLost, migrations
 from outboxq.database.engine import make_engine
-from outboxq.model import (
-    Claim,
-    EventType,
-    NewTask,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests import postgres

@@ -19,14 +19,7 @@ from outboxq.database.dialects import Begin
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
 from outboxq.errors import DuplicateTask
-from outboxq.model import (
-    Claim,
-    EventType,
-    NewTask,
-    OnConflict,
-    OnDeadLetter,
-    Outcome,
-)
+from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy

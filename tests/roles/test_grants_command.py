@@ -20,11 +20,7 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, migrations
 from outboxq.cli import main
 from outboxq.database.engine import make_engine
-from outboxq.database.privileges import (
-    Feature,
-    Role,
-    rights,
-)
+from outboxq.database.privileges import Feature, Role, rights
 from outboxq.errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 from outboxq.store import Permissions, Store
 from tests.roles.acts import new

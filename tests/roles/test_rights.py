@@ -17,13 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from outboxq import migrations
 from outboxq.database.dialects.granting import grant
 from outboxq.database.engine import make_engine
-from outboxq.database.privileges import (
-    Feature,
-    Kind,
-    Right,
-    Role,
-    rights,
-)
+from outboxq.database.privileges import Feature, Kind, Right, Role, rights
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7

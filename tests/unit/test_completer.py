@@ -11,11 +11,7 @@ import pytest
 
 from outboxq.context import TaskContext
 from outboxq.errors import FileUnusable, OutcomesRefused
-from outboxq.model import (
-    Claim,
-    EventType,
-    Outcome,
-)
+from outboxq.model import Claim, EventType, Outcome
 from outboxq.worker.completer import Completer
 from outboxq.worker.failpoints import Failpoint, unarmed
 from outboxq.worker.maintenance import Leases

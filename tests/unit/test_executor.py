@@ -11,11 +11,7 @@ import tenacity
 
 from outboxq import Cancel, InvalidArgument, Outbox, PayloadError, Retry, RetryPolicy, Snooze, TaskContext
 from outboxq.model import Claim, EventType
-from outboxq.worker.executor import (
-    context_of,
-    execute,
-    failed,
-)
+from outboxq.worker.executor import context_of, execute, failed
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SOON = RetryPolicy(max_attempts=3, wait=5)

@@ -10,11 +10,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from outboxq.errors import NotPermitted
-from outboxq.store.failure_log import (
-    FailureLog,
-    say,
-    sentence,
-)
+from outboxq.store.failure_log import FailureLog, say, sentence
 
 log = logging.getLogger("outboxq.tests")
 STATEMENT = "WITH picked AS MATERIALIZED (\n" + "SELECT 1,\n" * 150 + ")"

@@ -22,13 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outboxq.errors import ConfigurationError, InvalidCall, OutboxqError, PayloadError
-from outboxq.payload.parameters import (
-    MAX_BYTES,
-    MAX_DEPTH,
-    Parameters,
-    dump_result,
-    sanitize,
-)
+from outboxq.payload.parameters import MAX_BYTES, MAX_DEPTH, Parameters, dump_result, sanitize
 
 SECRET = "canary-7f3a"
 ONE = UUID(int=1)

@@ -8,11 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from outboxq.model import (
-    INTERRUPTED,
-    EventType,
-    ExecutionEvent,
-)
+from outboxq.model import INTERRUPTED, EventType, ExecutionEvent
 from tests.faults.reruns import Judge, Struck
 from tests.faults.runs import Run
 

@@ -10,11 +10,7 @@ import pytest
 
 from outboxq import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, Outbox, TaskContext, UnknownTask
 from outboxq.model import OnConflict, OnDeadLetter
-from outboxq.model.uuid7 import (
-    FAMILY,
-    family,
-    uuid7,
-)
+from outboxq.model.uuid7 import FAMILY, family, uuid7
 
 
 def module_level(order_id: int, *, note: str = "") -> str:

@@ -13,11 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from ...errors import TaskNotFound
-from ...model import (
-    UNKNOWN_TASK,
-    EventType,
-    ExecutionEvent,
-)
+from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
 from .admin_texts import local_time, localized
 from .aliases import outboxes
 from .models import DeadLetter, LiveWorker, OutboxEntry

@@ -14,12 +14,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
-from ...model import (
-    NewTask,
-    OnConflict,
-    OnDeadLetter,
-    duration,
-)
+from ...model import NewTask, OnConflict, OnDeadLetter, duration
 from ...model.options import choice, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy

@@ -8,12 +8,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from ...errors import TaskNotFound
-from ...model import (
-    Claim,
-    EventType,
-    TaskExecution,
-    TaskStatus,
-)
+from ...model import Claim, EventType, TaskExecution, TaskStatus
 from ...store import Attempt, Store
 from .compat import TaskError, TaskResult, TaskResultStatus
 from .django_task import changed, local

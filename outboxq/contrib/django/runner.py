@@ -10,13 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from ...context import TaskContext
-from ...model import (
-    Cancel,
-    EventType,
-    Outcome,
-    Retry,
-    Snooze,
-)
+from ...model import Cancel, EventType, Outcome, Retry, Snooze
 from ...outbox import Outbox
 from ...task import Task
 from . import compat

@@ -13,11 +13,7 @@ from sqlalchemy.pool import NullPool
 from ...database.drivers import is_unreached
 from ...database.engine import reserve
 from ...database.privileges import Feature
-from ...database.target import (
-    DjangoTarget,
-    Target,
-    target_of,
-)
+from ...database.target import DjangoTarget, Target, target_of
 from ...errors import InvalidTarget
 from ...store import Store
 from ..upgrading import upgraded_by

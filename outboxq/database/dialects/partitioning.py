@@ -21,12 +21,7 @@ from sqlalchemy.schema import CreateIndex, DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 
 from ...errors import InvalidArgument
-from ...model.periods import (
-    Every,
-    Period,
-    first_id,
-    moment_of,
-)
+from ...model.periods import Every, Period, first_id, moment_of
 from ..statements import partitions
 from ..statements.grammar import Statement
 from ..statements.partitions import HELPERS, PARTITIONED

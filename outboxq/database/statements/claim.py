@@ -35,11 +35,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import (
-    SUSPECT,
-    EventType,
-    TaskStatus,
-)
+from ...model import SUSPECT, EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases, task_outbox
 from . import follow, limits

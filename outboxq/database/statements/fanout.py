@@ -29,11 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from ...model import (
-    EventType,
-    OnDeadLetter,
-    TaskStatus,
-)
+from ...model import EventType, OnDeadLetter, TaskStatus
 from ...model.subscriptions import EVERYTHING
 from ..column_types import Instant
 from ..tables import execution_events, idempotency_keys, task_executions, task_outbox, task_subscriptions

@@ -27,11 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import (
-    TERMINAL,
-    EventType,
-    TaskStatus,
-)
+from ...model import TERMINAL, EventType, TaskStatus
 from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
 from . import enqueue, follow
 from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word

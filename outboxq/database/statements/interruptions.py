@@ -6,11 +6,7 @@ from typing import Any
 
 from sqlalchemy import Select, Uuid, bindparam, or_, select, union_all
 
-from ...model import (
-    ENDS_CLAIM,
-    INTERRUPTED,
-    EventType,
-)
+from ...model import ENDS_CLAIM, INTERRUPTED, EventType
 from ..tables import execution_events
 from .grammar import Grammar, word
 

@@ -9,19 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    FromClause,
-    Select,
-    Text,
-    Update,
-    and_,
-    bindparam,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, FromClause, Select, Text, Update, and_, bindparam, func, or_, select, update
 
 from ..column_types import Instant
 from ..tables import queue_settings, task_leases

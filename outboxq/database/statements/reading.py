@@ -6,11 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Text, Uuid, bindparam, column, func, or_, select, table, union_all
 
-from ...model import (
-    ENDS_CLAIM,
-    EventType,
-    TaskStatus,
-)
+from ...model import ENDS_CLAIM, EventType, TaskStatus
 from ..tables import execution_events, task_executions, task_leases, task_outbox, version_table
 from .claim import limit
 from .grammar import Grammar, word

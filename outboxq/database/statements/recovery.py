@@ -24,11 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import (
-    LONGEST,
-    EventType,
-    TaskStatus,
-)
+from ...model import LONGEST, EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases
 from . import follow

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    Delete,
-    Double,
-    Insert,
-    Integer,
-    Select,
-    Text,
-    Update,
-    bindparam,
-    delete,
-    select,
-    update,
-)
+from sqlalchemy import Delete, Double, Insert, Integer, Select, Text, Update, bindparam, delete, select, update
 
 from ..column_types import Instant
 from ..tables import workers

@@ -24,11 +24,7 @@ from sqlalchemy import (
     select,
 )
 
-from ...model import (
-    STATUS_AFTER,
-    EventType,
-    TaskStatus,
-)
+from ...model import STATUS_AFTER, EventType, TaskStatus
 from ..column_types import BigId, Instant
 from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
 from .grammar import Grammar, word

@@ -27,20 +27,11 @@ from sqlalchemy.orm import (
     undefer,
 )
 
-from outboxq import (
-    Outbox,
-    ReadOnly,
-    migrations,
-    orm,
-)
+from outboxq import Outbox, ReadOnly, migrations, orm
 from outboxq.database import tables
 from outboxq.database.column_types import UtcDateTime
 from outboxq.errors import ConfigurationError, InvalidArgument
-from outboxq.model import (
-    EventType,
-    NewTask,
-    TaskStatus,
-)
+from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.orm import ExecutionEvent, OutboxEntry, TaskExecution, orm_for
 from outboxq.store import Store

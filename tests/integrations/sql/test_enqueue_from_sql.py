@@ -21,12 +21,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from outboxq import Outbox, migrations
 from outboxq.errors import DuplicateTask
-from outboxq.model import (
-    Handle,
-    NewTask,
-    OnDeadLetter,
-    TaskStatus,
-)
+from outboxq.model import Handle, NewTask, OnDeadLetter, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import Database

@@ -20,12 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from ....model import (
-    STATUS_AFTER,
-    TERMINAL,
-    EventType,
-    TaskStatus,
-)
+from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ...tables import execution_events, task_executions, task_outbox
 from ..grammar import Grammar, word
 from .check import ENDED, EVENT, EXECUTION, TRANSITION, Check, broken_ones

@@ -7,11 +7,7 @@ from typing import Any
 
 from sqlalchemy import Select, and_, false, func, literal_column, or_, select, true
 
-from ....model import (
-    EventType,
-    OnDeadLetter,
-    TaskStatus,
-)
+from ....model import EventType, OnDeadLetter, TaskStatus
 from ...tables import execution_events, partition_claims, task_executions
 from ..grammar import word
 from .check import EVENT, EXECUTION, Check

@@ -22,13 +22,7 @@ from sqlalchemy import (
     select,
 )
 
-from ....model import (
-    LONGEST,
-    MAX_ATTEMPT,
-    MAX_NUMBER,
-    EventType,
-    OnDeadLetter,
-)
+from ....model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, EventType, OnDeadLetter
 from ...tables import execution_events, queue_settings, task_leases, task_outbox
 from ..grammar import Grammar, word
 from .check import EVENT, EXECUTION, Check, broken_ones

@@ -7,13 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 
-from ....model import (
-    ENDS_CLAIM,
-    STATUS_AFTER,
-    TERMINAL,
-    EventType,
-    TaskStatus,
-)
+from ....model import ENDS_CLAIM, STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ...tables import execution_events, task_executions
 from ..grammar import Grammar, word
 from .check import EVENT, EXECUTION, TRANSITION, Check, broken_ones

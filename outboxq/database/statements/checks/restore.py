@@ -8,14 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, exists, select, true, update
 
 from ....model import OnDeadLetter, TaskStatus
-from ...tables import (
-    dead_letters,
-    idempotency_keys,
-    queue_settings,
-    task_executions,
-    task_leases,
-    task_outbox,
-)
+from ...tables import dead_letters, idempotency_keys, queue_settings, task_executions, task_leases, task_outbox
 from .. import follow
 from ..grammar import Grammar, Relations, Statement, Transition, word
 from . import cancels, fold, limits, positions, rows, unique

@@ -7,12 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, Text, and_, literal_column, or_, select
 
-from ....model import (
-    STATUS_AFTER,
-    TERMINAL,
-    EventType,
-    TaskStatus,
-)
+from ....model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 from ...tables import execution_events, idempotency_keys, task_executions
 from ..grammar import Grammar, word
 from .check import EVENT, EXECUTION, Check

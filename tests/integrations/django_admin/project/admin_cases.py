@@ -24,14 +24,7 @@ from outboxq.contrib.django.admin_actions import _AT_ONCE, ACTIONS
 from outboxq.contrib.django.admin_list import LOOK, TaskList, first_id
 from outboxq.contrib.django.admin_texts import in_words, local_time, localized
 from outboxq.contrib.django.models import TaskExecution
-from outboxq.model import (
-    UNKNOWN_TASK,
-    EventType,
-    NewTask,
-    OnDeadLetter,
-    Outcome,
-    TaskStatus,
-)
+from outboxq.model import UNKNOWN_TASK, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.worker.executor import released
 
