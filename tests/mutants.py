@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "IN (… LIMIT) instead of a list evaluated once",
-        "outboxq/database/dialects/postgresql.py",
+        "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
                 '        .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))\n',
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "a deferred transaction instead of BEGIN IMMEDIATE",
         "outboxq/database/dialects/sqlite.py",
-        (('Begin.WRITE: "BEGIN IMMEDIATE"', 'Begin.WRITE: "BEGIN DEFERRED"'),),
+        (('dict.fromkeys(Begin, "BEGIN IMMEDIATE")', 'dict.fromkeys(Begin, "BEGIN DEFERRED")'),),
         ("tests/dialects/test_claim_locks.py", "tests/contract/test_host_engine.py"),
     ),
     Mutant(
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "the time bound is a bare volatile function, so no index condition",
-        "outboxq/database/dialects/postgresql.py",
+        "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
                 "        return select(self.clock.c.now).scalar_subquery()\n",

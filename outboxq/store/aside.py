@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
+from ..database.statements import aside
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload.parameters import sanitize
@@ -96,7 +97,7 @@ class Aside(Claims):
     def _due_entries(self, after: int) -> list[int]:
         def work(target: Target) -> list[int]:
             values = self._values(target, after=after, limit=_AT_ONCE)
-            return [row["entry_id"] for row in target.dialect.statements.due_entries.run(target.execute, values)]
+            return [row["entry_id"] for row in target.run(aside.due_entries, values)]
 
         return self._run(work, begin=Begin.READ)
 
@@ -122,7 +123,7 @@ class Aside(Claims):
         taken: list[Row] = []
         with suppress(_Tried), self._transaction(Begin.WRITE) as target:
             values = self._values(target, worker_id=worker_id)
-            taken = target.dialect.statements.claim_entries.run(target.execute, values, [(entry,) for entry in entries])
+            taken = target.run(aside.claim_entries, values, [(entry,) for entry in entries])
             raise _Tried
         return any(row["lease_token"] is not None for row in taken)
 
@@ -134,11 +135,11 @@ class Aside(Claims):
         def end(target: Target) -> list[object]:
             values = self._values(target, entry_id=entry, error=said)
             with target.atomic():
-                return [row["id"] for row in target.dialect.statements.set_aside.run(target.execute, values)]
+                return [row["id"] for row in target.run(aside.set_aside, values)]
 
         def forget(target: Target) -> list[object]:
             values = {"entry_id": entry}
-            return [row["id"] for row in target.dialect.statements.forget_entry.run(target.execute, values)]
+            return [row["id"] for row in target.run(aside.forget_entry, values)]
 
         try:
             ended = self._run(end)

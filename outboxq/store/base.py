@@ -23,6 +23,7 @@ from ..database.dialects import Begin, Dialect, OpenFile, damaged, dialect_for
 from ..database.engine import reserve, taking
 from ..database.privileges import Feature
 from ..database.revisions import ensure_fit, no_file
+from ..database.statements import reading, sleeping
 from ..database.target import SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
 from ..payload.parameters import sanitize
@@ -103,7 +104,7 @@ class Transactions(Permitted):
     def ensure_primary(self) -> None:
         """Raise ConfigurationError where the server takes no writes because it follows another."""
         with self._transaction(Begin.READ) as target:
-            if target.dialect.statements.is_standby.run(target.execute, {}):
+            if target.run(reading.is_standby):
                 raise ConfigurationError(
                     "this server is a standby and takes no writes; give the worker the primary's URL"
                 )
@@ -302,20 +303,19 @@ class Transactions(Permitted):
         To be called after the change. A database that cannot notify is watched instead, so nothing is to be said there.
         """
         names = sorted(set(queues))
-        if not names or (wake := target.dialect.statements.sleeping.get("wake")) is None:
-            return
-        wake.run(target.execute, self._values(target) | self._named(target, names))
+        if names and target.dialect.notifies:
+            target.run(sleeping.wake, self._values(target) | self._named(target, names))
 
     def _forget_sleepers(self) -> None:
         """Delete what workers that were killed in their sleep have asked for; whoever enqueues would look at it for ever.
 
         It only tidies up, so an error is logged and costs the caller nothing.
         """
-        if (forget := self.dialect.statements.sleeping.get("forget_ended")) is None:
+        if not self.dialect.notifies:
             return
         try:
             with self._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
-                forget.run(target.execute, self._values(target))
+                target.run(sleeping.forget_ended, self._values(target))
         except Exception as error:  # noqa: BLE001
             say(log, logging.INFO, "what sleeping workers had asked for could not be tidied up", error)
 
@@ -336,8 +336,7 @@ class Transactions(Permitted):
     def _check_schema(self, target: Target) -> None:
         """Looks the version table up before reading it: an error would abort the caller's transaction."""
         target.ensure_readable()
-        statements = target.dialect.statements
-        found = statements.version_table.run(target.execute, {}) and statements.version.run(target.execute, {})
+        found = target.run(reading.has_version_table) and target.run(reading.version)
         schema, oldest_code = (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
         url = None if self.engine is None else self.engine.url
         ensure_fit(schema, oldest_code, partial(target.dialect.place, url, target.database))

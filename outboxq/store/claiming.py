@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import claim, keyed, limits, waiting
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration
@@ -159,15 +160,14 @@ class Claiming(Aside, Keys):
 
     def _plain(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found:
         """Tasks without a key, of queues without limits; and whether there may be others."""
-        statements = target.dialect.statements
-        plan = statements.claim_from_all
+        take = claim.from_all
         if scoped:
-            plan = statements.claim_from_one if values["one_queue"] else statements.claim_from_given
+            take = claim.from_one if values["one_queue"] else claim.from_given
         found: list[Row] = []
         queue, start = values["queue"], values["start"]
         while True:
             with target.atomic():
-                taken = plan.run(target.execute, {**values, **start, "limit": limit - len(found)})
+                taken = target.run(take, {**values, **start, "limit": limit - len(found)})
             found += started(taken)
             self._passed.note(queue, taken, enough=len(found) == limit)
             if start and len(found) < limit:
@@ -177,32 +177,31 @@ class Claiming(Aside, Keys):
 
     def _others(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found:
         """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
-        statements = target.dialect.statements
-        rows = (statements.besides_given if scoped else statements.besides).run(target.execute, values)
+        rows = target.run(keyed.besides_given if scoped else keyed.besides, values)
         limited = [(row["queue"], row["fair"]) for row in rows if row["limited"]]
-        keyed = {
+        with_keys = {
             fair: [row["queue"] for row in rows if not row["limited"] and row["fair"] is fair] for fair in (True, False)
         }
         parts: list[tuple[Any, Any]] = [(self._limited, one) for one in limited]
-        parts += [(self._keyed_fairly, keyed[True])] if keyed[True] else []
-        parts += [(self._keyed_oldest, keyed[False])] if keyed[False] else []
+        parts += [(self._keyed_fairly, with_keys[True])] if with_keys[True] else []
+        parts += [(self._keyed_oldest, with_keys[False])] if with_keys[False] else []
         self._turn += 1
         found: list[Row] = []
         for position in range(len(parts)):
-            claim, of = parts[(self._turn + position) % len(parts)]
+            take, of = parts[(self._turn + position) % len(parts)]
             if len(found) < limit:
-                found += claim(target, limit - len(found), values, of)
+                found += take(target, limit - len(found), values, of)
         return found, False
 
     def _limited(self, target: Target, limit: int, values: dict[str, Any], of: tuple[str, bool]) -> list[Row]:
         """What one queue's limits allow, counted under the lock of its settings."""
-        statements, (queue, fair) = target.dialect.statements, of
+        queue, fair = of
         with_keys = self._keyed_fairly if fair else self._keyed_oldest
-        locked = statements.lock_limits.run(target.execute, values | {"queue": queue})
+        locked = target.run(limits.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
             return []
         settings = locked[0]
-        running = statements.count_running.run(target.execute, {"queue": queue})[0]["tasks"]
+        running = target.run(limits.running, {"queue": queue})[0]["tasks"]
         bucket = Bucket(settings)
         room = min(limit, bucket.room)
         if settings["concurrency_limit"] is not None:
@@ -215,7 +214,7 @@ class Claiming(Aside, Keys):
         found += with_keys(target, room - len(found), values, [queue])
         if bucket.is_limited and found:
             full_at = bucket.after(len(found))
-            statements.spend_starts.run(target.execute, {"queue": queue, "full_at": full_at})
+            target.run(limits.spend, {"queue": queue, "full_at": full_at})
         for row in found:
             row["limited"] = True
         return found
@@ -225,13 +224,12 @@ class Claiming(Aside, Keys):
             return []
         values = values | {"limit": limit} | self._named(target, [queue])
         with target.atomic():
-            return started(target.dialect.statements.claim_from_limited.run(target.execute, values))
+            return started(target.run(claim.from_limited, values))
 
     def _any_due(self, queues: Sequence[str] | None, event_types: Sequence[str] | None) -> bool:
         def work(target: Target) -> bool:
-            statements, values = target.dialect.statements, self._values(target)
-            query = statements.any_due if queues is None else statements.any_due_given
-            return bool(query.run(target.execute, values | self._scope(target, queues, event_types)))
+            values = self._values(target) | self._scope(target, queues, event_types)
+            return bool(target.run(waiting.any_due if queues is None else waiting.any_due_given, values))
 
         return self._run(work, begin=Begin.READ)
 

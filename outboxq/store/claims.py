@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ..database.dialects import Begin, Plan
+from ..database.dialects import Begin
+from ..database.statements import ends, reading
+from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
@@ -40,8 +42,7 @@ class Beat:
 class Claims(Transactions):
     def compile_ends(self) -> None:
         """Compile what a worker with its first claims in hand will run, while nothing waits for it."""
-        for plan in (self.dialect.statements.heartbeat, self.dialect.statements.end):
-            plan.compile()
+        self.dialect.warm(ends.heartbeat, ends.end)
 
     def complete(self, claim: Claim, result: str | None = None, *, using: object = None) -> None:
         """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
@@ -81,7 +82,7 @@ class Claims(Transactions):
         # The end of a task that makes way for another is told in the same transaction.
         alone = not any(outcome.claim.makes_way for outcome in outcomes)
         return self._run(
-            lambda target: self._end(target, target.dialect.statements.end, outcomes),
+            lambda target: self._end(target, ends.end, outcomes),
             using=using,
             begin=_BEGIN[durable, alone],
             done=done,
@@ -100,14 +101,13 @@ class Claims(Transactions):
         _check(outcomes)
 
         def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
-            statements = target.dialect.statements
-            left = self._end(target, statements.end_unlocked, outcomes)
+            left = self._end(target, ends.end_unlocked, outcomes)
             if not left:
                 return left, left
             values = self._values(target, worker_id=outcomes[0].claim.worker_id)
             rest = [outcome for outcome in outcomes if outcome.claim.id in left]
             rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
-            locked = frozenset(row["id"] for row in statements.held.run(target.execute, values, rows))
+            locked = frozenset(row["id"] for row in target.run(ends.held, values, rows))
             # An earlier try may have ended them, if its COMMIT was not answered.
             ended = {outcome.claim.id for outcome in rest if self._has_ended(target, outcome)}
             return left - locked - ended, locked
@@ -120,9 +120,7 @@ class Claims(Transactions):
         For claims made with `says_begin`. A crash of the server may take that back.
         """
         values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-        begun = self._run(
-            lambda target: target.dialect.statements.begin.run(target.execute, values), begin=Begin.SINGLE_ASYNCHRONOUS
-        )
+        begun = self._run(lambda target: target.run(ends.begin, values), begin=Begin.SINGLE_ASYNCHRONOUS)
         return bool(begun)
 
     def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
@@ -139,7 +137,7 @@ class Claims(Transactions):
         def work(target: Target) -> dict[UUID, Beat]:
             values = self._values(target, worker_id=claims[0].worker_id)
             with target.atomic():
-                beaten = target.dialect.statements.heartbeat.run(target.execute, values, rows)
+                beaten = target.run(ends.heartbeat, values, rows)
             return {
                 row["id"]: Beat(
                     id=row["id"],
@@ -160,12 +158,12 @@ class Claims(Transactions):
                 f"{outcome.claim.worker_id}; nothing was written"
             )
 
-    def _end(self, target: Target, plan: Plan, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
-        """Run this plan for them; returns the ids of those that it did not end."""
+    def _end(self, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
+        """End them by this statement; returns the ids of those that it did not end."""
         values = self._values(target, worker_id=outcomes[0].claim.worker_id)
         rows = [_row(outcome) for outcome in outcomes]
         with target.atomic():
-            ended = plan.run(target.execute, values, rows)
+            ended = target.run(end, values, rows)
         self._wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
         if len(ended) == len(outcomes):
             return frozenset()
@@ -174,7 +172,7 @@ class Claims(Transactions):
     def _has_ended(self, target: Target, outcome: Outcome) -> bool:
         claim = outcome.claim
         values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-        ended = target.dialect.statements.ended_by.run(target.execute, values)
+        ended = target.run(reading.ended_by, values)
         return [row["event_type"] for row in ended] == [outcome.event_type]
 
 

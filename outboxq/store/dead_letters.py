@@ -10,6 +10,7 @@ from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import by_hand, letters, reading
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
@@ -88,7 +89,7 @@ class DeadLetters(Operations):
             "after_id": identifier(last),
         }
         rows = self._run(
-            lambda target: target.dialect.statements.letters_newest.run(target.execute, values),
+            lambda target: target.run(letters.newest, values),
             using=using,
             begin=Begin.READ,
         )
@@ -126,7 +127,7 @@ class DeadLetters(Operations):
         left = None if limit is None else positive(limit)
         values = _filters(wanted)
         began = self._run(
-            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
+            lambda target: target.run(reading.now, self._values(target))[0]["now"],
             using=using,
             begin=Begin.READ,
         )
@@ -136,7 +137,7 @@ class DeadLetters(Operations):
         while left is None or moved < left:
             values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
             found = self._run(
-                lambda target: target.dialect.statements.letters_oldest.run(target.execute, values),
+                lambda target: target.run(letters.oldest, values),
                 using=using,
                 begin=Begin.READ,
             )
@@ -167,7 +168,7 @@ class DeadLetters(Operations):
             with target.atomic():
                 refused = self._regain_keys(target, runs_again) if runs_again else {}
                 allowed = [row for row in given if row[0] not in refused]
-                moved = target.dialect.statements.by_hand.run(target.execute, values, allowed) if allowed else []
+                moved = target.run(by_hand.by_hand, values, allowed) if allowed else []
             self._wake(target, freed(moved))
             left_out.update(refused)
             return len(moved)

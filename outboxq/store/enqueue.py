@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ..database.dialects import Begin
 from ..database.privileges import Feature
+from ..database.statements import enqueue
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, LONGEST, MAX_ATTEMPT, Handle, NewTask, OnConflict, OnDeadLetter
@@ -70,9 +71,7 @@ class Enqueue(Idempotency):
     def _enqueue(self, target: Target, tasks: Sequence[NewTask], *, keyed: bool, joined: bool) -> list[Handle]:
         if not keyed:
             with target.atomic():
-                target.dialect.statements.enqueue.run(
-                    target.execute, self._values(target), [row(task) for task in tasks]
-                )
+                target.run(enqueue.enqueue, self._values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
         may_raise = any(task.on_conflict is OnConflict.RAISE for task in tasks)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.privileges import Feature
+from ..database.statements import fanout
 from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -61,14 +62,14 @@ class Fanout(Idempotency):
         def work(target: Target) -> None:
             # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
             # their order: two workers that start with different releases of the code wait for each other one way only.
-            statements, values = target.dialect.statements, self._values(target)
+            values = self._values(target)
             with target.atomic():
                 given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
-                stored = _keyed(_records(statements.lock_subscriptions.run(target.execute, given)))
+                stored = _keyed(_records(target.run(fanout.lock_subscriptions, given)))
                 if gone := stored.keys() - wanted.keys():
-                    statements.unsubscribe.run(target.execute, values, sorted(gone))
+                    target.run(fanout.unsubscribe, values, sorted(gone))
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
-                    statements.subscribe.run(target.execute, values, changed)
+                    target.run(fanout.subscribe, values, changed)
 
         # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
         if _keyed(one for one in self.subscriptions(using=using) if one.task_name in names) != wanted:
@@ -81,16 +82,16 @@ class Fanout(Idempotency):
     def subscriptions(self, *, using: object = None) -> list[Subscription]:
         """All of them, by event type and task."""
         return self._run(
-            lambda target: _records(target.dialect.statements.subscriptions.run(target.execute, {})),
+            lambda target: _records(target.run(fanout.subscriptions)),
             using=using,
             begin=Begin.READ,
         )
 
     def _emit(self, target: Target, event: NewEvent) -> Emitted:
-        statements, values = target.dialect.statements, self._values(target, **_values(event))
-        plan = statements.emit if event.idempotency_key is None else statements.emit_keyed
+        values = self._values(target, **_values(event))
+        emit = fanout.emit if event.idempotency_key is None else fanout.emit_keyed
         with target.atomic():
-            rows = plan.run(target.execute, values)
+            rows = target.run(emit, values)
             if len(rows) > MOST_SUBSCRIBERS:
                 raise InvalidArgument(
                     f"{len(rows)} tasks subscribe to {event.event_type!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
@@ -106,12 +107,12 @@ class Fanout(Idempotency):
 
     def _emitted(self, target: Target, event: NewEvent) -> Emitted | None:
         """What an earlier try wrote, all of it together; None if it wrote nothing."""
-        statements, values = target.dialect.statements, self._values(target, **_values(event))
-        handles = {row["task_name"]: Handle(id=row["id"]) for row in statements.emitted.run(target.execute, values)}
-        if not handles and not statements.unrouted.run(target.execute, values):
+        values = self._values(target, **_values(event))
+        handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(fanout.emitted, values)}
+        if not handles and not target.run(fanout.unrouted, values):
             return None
         if handles and event.idempotency_key is not None:
-            held = statements.held_for_event.run(target.execute, values)
+            held = target.run(fanout.held_for_event, values)
             handles = {row["task_name"]: Handle(id=row["id"], created=False) for row in held} | handles
         return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())))
 

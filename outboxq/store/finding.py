@@ -6,6 +6,7 @@ import re
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import listing
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from .base import Transactions
 
@@ -31,7 +32,7 @@ class Finding(Transactions):
             "limit": _NAMED + 1,
         }
         rows = self._run(
-            lambda target: target.dialect.statements.beginning.run(target.execute, values),
+            lambda target: target.run(listing.beginning, values),
             using=using,
             begin=Begin.READ,
         )

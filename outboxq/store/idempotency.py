@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Row
+from ..database.statements import idempotency, reading
 from ..database.target import Target
 from ..errors import DuplicateTask
 from ..model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
@@ -64,8 +65,8 @@ class Idempotency(Transactions):
         self, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
     ) -> list[NewTask]:
         """Note the handles of what could be settled; returns the tasks that must be looked at again."""
-        statements, values = target.dialect.statements, self._values(target)
-        created = _ids(statements.enqueue_keyed.run(target.execute, values, [keyed_row(task) for task in tasks]))
+        values = self._values(target)
+        created = _ids(target.run(idempotency.enqueue_keyed, values, [keyed_row(task) for task in tasks]))
         handles |= {task_id: Handle(id=task_id) for task_id in created}
         handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
         refused = [task for task in tasks if task.id not in handles]
@@ -100,21 +101,21 @@ class Idempotency(Transactions):
         handles: dict[UUID, Handle],
     ) -> None:
         """Take over keys that are free again, and replace tasks that wait."""
-        statements, values = target.dialect.statements, self._values(target)
+        values = self._values(target)
         wanted = [(holders[key].id,) for key in (*taking, *replacing)]
         # Whoever changes a key or its task has the key first: two who replace the same task do so one after the other.
-        kept = _ids(statements.lock_keys.run(target.execute, values, wanted))
+        kept = _ids(target.run(idempotency.lock_keys, values, wanted))
         if rows := [
             (*keyed_row(task), holders[key].id, holders[key].loses(key))
             for key, task in taking.items()
             if holders[key].id in kept
         ]:
-            taken = _ids(statements.take_over_keys.run(target.execute, values, rows))
+            taken = _ids(target.run(idempotency.take_over_keys, values, rows))
             handles |= {task_id: Handle(id=task_id) for task_id in taken}
         # Of several that replace one task, the last given would be what remains.
         last = [(tasks[-1], holders[key].id) for key, tasks in replacing.items() if holders[key].id in kept]
         if rows := [(*keyed_row(task), holder) for task, holder in last]:
-            replaced = statements.replace.run(target.execute, values, rows)
+            replaced = target.run(idempotency.replace, values, rows)
             done = _ids(replaced)
             for key, tasks in replacing.items():
                 if (holder := holders[key].id) in done:
@@ -127,8 +128,8 @@ class Idempotency(Transactions):
 
         A try that replaced a task left its own id in that task's event.
         """
-        statements, values = target.dialect.statements, self._values(target)
-        created = _ids(statements.written.run(target.execute, values, [(task.id,) for task in tasks]))
+        values = self._values(target)
+        created = _ids(target.run(idempotency.written, values, [(task.id,) for task in tasks]))
         # A key without a holder was given up since by the task that was found to have it: nobody knows that one's id.
         holders = self._holders(target, [task for task in tasks if task.id not in created])
         replacing = [task for task in tasks if task.on_conflict is OnConflict.REPLACE and task.id not in created]
@@ -153,7 +154,7 @@ class Idempotency(Transactions):
 
     def _requests(self, target: Target, task_id: UUID) -> set[str]:
         """The ids of the new tasks that this one was replaced by."""
-        history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
+        history = target.run(reading.history, {"task_id": task_id})
         said = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
         return {str(UUID(data["request"])) for data in said}
 
@@ -167,7 +168,7 @@ class Idempotency(Transactions):
 def holders_of(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, Holder]:
     """Who has these keys, of those that are taken."""
     wanted = sorted(set(keys), key=str)
-    found = target.dialect.statements.key_holders.run(target.execute, values, wanted) if wanted else []
+    found = target.run(idempotency.key_holders, values, wanted) if wanted else []
     return {(row["scope"], row["key"]): _holder(row) for row in found}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from ..database.dialects import Begin
+from ..database.statements import interruptions
 from ..model import INTERRUPTED, Claim, EventType
 from .base import Transactions
 
@@ -19,7 +20,7 @@ class Interruptions(Transactions):
             return 0
         values = {"task_id": claim.id}
         found = self._run(
-            lambda target: target.dialect.statements.last_end.run(target.execute, values),
+            lambda target: target.run(interruptions.last_end, values),
             using=using,
             begin=Begin.READ,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..database.dialects import Begin
+from ..database.statements import listing
 from ..errors import InvalidArgument
 from ..model import TaskExecution, TaskStatus
 from .base import Transactions, positive, storable
@@ -36,14 +37,11 @@ class Listing(Transactions):
             "limit": positive(limit),
             "scan": max(limit, _SCAN),
         }
-        name = {
-            TaskStatus.READY: "ready" if queue is None else "ready_of_queue",
-            TaskStatus.RUNNING: "running",
-            TaskStatus.FAILED: "failed",
-        }.get(status or TaskStatus.COMPLETED, "finished")
-        rows = self._run(
-            lambda target: target.dialect.statements.listed[name].run(target.execute, values),
-            using=using,
-            begin=Begin.READ,
-        )
+        of_status = {
+            TaskStatus.READY: listing.ready if queue is None else listing.ready_of_queue,
+            TaskStatus.RUNNING: listing.running,
+            TaskStatus.FAILED: listing.failed,
+        }
+        listed = of_status.get(status or TaskStatus.COMPLETED, listing.finished)
+        rows = self._run(lambda target: target.run(listed, values), using=using, begin=Begin.READ)
         return [execution_of(row) for row in rows]

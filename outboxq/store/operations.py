@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from ..database.dialects import Row
+from ..database.statements import by_hand, reading
 from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, EventType, TaskStatus
@@ -110,7 +111,6 @@ class Operations(Regaining):
         given = [value.value if isinstance(value, EventType | TaskStatus) else value for value in row]
 
         def work(target: Target) -> TaskStatus:
-            statements = target.dialect.statements
             values = self._values(
                 target, from_ready=TaskStatus.READY in allowed, from_running=TaskStatus.RUNNING in allowed
             )
@@ -121,14 +121,14 @@ class Operations(Regaining):
                 with target.atomic():
                     if from_failed and needs_key:
                         self._need_key(target, task_id, force=take_key_back)
-                    moved = statements.by_hand.run(target.execute, {**values, "from_failed": from_failed}, [given])
+                    moved = target.run(by_hand.by_hand, {**values, "from_failed": from_failed}, [given])
                 if moved:
                     self._wake(target, freed(moved))
                     return TaskStatus(moved[0]["status"])
                 status = _status(target, task_id)
                 if ask and status is TaskStatus.RUNNING:
                     with target.atomic():
-                        asked = statements.request_cancel.run(target.execute, values, [(task_id, given[-1])])
+                        asked = target.run(by_hand.request_cancel, values, [(task_id, given[-1])])
                     if asked or _was_asked(target, task_id):
                         return status
                     continue  # it ended, or was given back, meanwhile
@@ -153,15 +153,14 @@ class Operations(Regaining):
         request = str(uuid7())
 
         def work(target: Target) -> bool:
-            statements = target.dialect.statements
             for _ in range(_LOOKS):
                 values = self._values(target, task_id=task_id, due_now=due_now, priority=priority, request=request)
                 with target.atomic():
-                    moved = statements.reschedule.run(target.execute, values)
+                    moved = target.run(by_hand.reschedule, values)
                 if moved:
                     self._wake(target, freed(moved))  # another task may be the first of its key now
                     return True
-                found = statements.waiting.run(target.execute, values)
+                found = target.run(by_hand.waiting, values)
                 if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
                     return False
                 status = _status(target, task_id)
@@ -186,19 +185,19 @@ def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
 
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
     """Whether this very request has been committed."""
-    history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
+    history = target.run(reading.history, {"task_id": task_id})
     return any(data_of(event["event_data"]).get("request") == request for event in history)
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:
-    found = target.dialect.statements.get.run(target.execute, {"task_id": task_id})
+    found = target.run(reading.get, {"task_id": task_id})
     if not found:
         raise TaskNotFound(f"there is no task {task_id}")
     return TaskStatus(found[0]["status"])
 
 
 def _was_asked(target: Target, task_id: UUID) -> bool:
-    found = target.dialect.statements.get.run(target.execute, {"task_id": task_id})
+    found = target.run(reading.get, {"task_id": task_id})
     return bool(found) and found[0]["status"] == TaskStatus.RUNNING and found[0]["cancel_requested_at"] is not None
 
 

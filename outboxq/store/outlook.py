@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import explaining, queues, reading
 from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
@@ -44,12 +45,11 @@ class Outlooks(Transactions):
     def _outlooks(
         self, target: Target, waiting: Sequence[TaskExecution], running: Sequence[TaskExecution]
     ) -> Mapping[UUID, Outlook]:
-        statements = target.dialect.statements
-        now = statements.now.run(target.execute, self._values(target))[0]["now"]
+        now = target.run(reading.now, self._values(target))[0]["now"]
         found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
         if waiting:
             packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
-            rows = {row["id"]: row for row in statements.explaining["waiting"].run(target.execute, packed)}
+            rows = {row["id"]: row for row in target.run(explaining.waiting, packed)}
             page = _Page(target, waiting, rows, now)
             found |= {
                 task.id: Outlook(reason=page.reason(task), due_at=rows[task.id]["available_at"])
@@ -65,7 +65,7 @@ class _Page:
     def __init__(self, target: Target, tasks: Sequence[TaskExecution], rows: Mapping[UUID, Row], now: datetime) -> None:
         self._rows, self._now = rows, now
         self._workers: list[LiveWorker] = live_workers(target, now)
-        settings = {row["queue"]: row for row in target.dialect.statements.queue_settings.run(target.execute, {})}
+        settings = {row["queue"]: row for row in target.run(queues.settings)}
         later = [(task.id, task.lease_token) for task in tasks if task.id in rows and self._due(task) > now]
         self._given_back = releases_as_unknown(target, later) if later else {}
         self._settings: Mapping[str, Mapping[str, Any]] = settings

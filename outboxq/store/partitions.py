@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..database.dialects import Begin, Row
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
+from ..database.statements import partitions, reading
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model.periods import periods
@@ -36,9 +37,9 @@ class Partitions(Transactions):
         """
         if type(ahead) is not int or ahead < 0:
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
-        partitioning, layout = self.dialect.partitioning, self._layout()
-        if partitioning is None or layout is None:
+        if (layout := self._layout()) is None:
             return 0
+        partitioning = Partitioning(self.dialect)
         now = self._moment()
         if not (wanted := layout.missing(periods(layout.every, now, ahead))):
             return 0
@@ -62,7 +63,7 @@ class Partitions(Transactions):
 
     def _layout(self, using: object = None) -> Layout | None:
         """None where the history is not partitioned; costs nothing where it cannot be."""
-        if using is None and self.dialect.partitioning is None:
+        if using is None and not self.dialect.has_partitions:
             return None
         return self._run(_layout, using=using, begin=Begin.READ)
 
@@ -70,9 +71,10 @@ class Partitions(Transactions):
         self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool] = lambda: False
     ) -> int:
         """Drop the partitions that ended before this moment, oldest first; returns how many tasks went."""
-        partitioning, layout = self.dialect.partitioning, self._layout()
-        if partitioning is None or layout is None or not layout.owned:
+        layout = self._layout()
+        if layout is None or not layout.owned:
             return 0
+        partitioning = Partitioning(self.dialect)
         dropped = 0
         for one in layout.partitions:
             if one.end > before or stop():
@@ -93,7 +95,7 @@ class Partitions(Transactions):
         """At the whole partition, before anybody has to wait: what would go, and what a drop would have to carry over."""
 
         def work(target: Target) -> Row:
-            partitioning.statements["scanning"].run(target.execute, {})
+            target.run(partitions.scanning)
             return partitioning.keep(one).run(target.execute, values)[0]
 
         return self._run(work, begin=Begin.READ)
@@ -124,8 +126,8 @@ class Partitions(Transactions):
             partitioning.detach(execute, one)
             for bring in partitioning.bring(one) if kept else ():
                 bring.run(execute, {"kept": kept})
-            for forget in partitioning.forget:
-                forget.run(execute, {**bounds, "kept": kept})
+            for forget in partitions.FORGET.values():
+                target.run(forget, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
             return went
 
@@ -141,22 +143,21 @@ class Partitions(Transactions):
             with attempt, self._transaction(Begin.WRITE) as target:
                 if attempt.retry_state.attempt_number > 1 and (found := done(target)) is not None:
                     return found
-                target.dialect.statements.partitions["patience"].run(target.execute, {})
+                target.run(partitions.patience)
                 return work(target)
         raise AssertionError("tenacity reraises the last error")
 
     def _moment(self, using: object = None) -> datetime:
         """What the clock says: the injected one, else the database's."""
         return self._run(  # type: ignore[no-any-return]
-            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
+            lambda target: target.run(reading.now, self._values(target))[0]["now"],
             using=using,
             begin=Begin.READ,
         )
 
 
 def _layout(target: Target) -> Layout | None:
-    partitioning = target.dialect.partitioning
-    return partitioning.layout(target.execute) if partitioning else None
+    return Partitioning(target.dialect).layout(target.execute) if target.dialect.has_partitions else None
 
 
 def _has(target: Target, one: Partition) -> bool:

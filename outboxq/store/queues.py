@@ -8,6 +8,7 @@ from types import EllipsisType
 from typing import Any
 
 from ..database.dialects import Begin, Row
+from ..database.statements import queues
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
@@ -74,7 +75,7 @@ class Queues(Transactions):
     def queue_settings(self, *, using: object = None) -> list[QueueSettings]:
         """The queues of which something special is said, by name."""
         rows = self._run(
-            lambda target: target.dialect.statements.queue_settings.run(target.execute, {}),
+            lambda target: target.run(queues.settings),
             using=using,
             begin=Begin.READ,
         )
@@ -93,10 +94,10 @@ class Queues(Transactions):
         values["rate_limit"], values["rate_seconds"] = said.get("rate") or (None, None)
 
         def work(target: Target) -> QueueSettings:
-            statements, given = target.dialect.statements, self._values(target, **values)
+            given = self._values(target, **values)
             with target.atomic():
-                row = statements.queue_change.run(target.execute, given)[0]
-                statements.queue_forget.run(target.execute, given)
+                row = target.run(queues.change, given)[0]
+                target.run(queues.forget, given)
             if said.get("paused") is not True:
                 self._wake(target, [queue])
             return settings_of(row)

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import reading, waiting
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import ExecutionEvent, TaskExecution, TaskStatus, event_type_of
@@ -32,7 +33,7 @@ class Reading(Transactions):
     def now(self, *, using: object = None) -> datetime:
         """The clock that due times and leases go by."""
         return self._run(  # type: ignore[no-any-return]
-            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
+            lambda target: target.run(reading.now, self._values(target))[0]["now"],
             using=using,
             begin=Begin.READ,
         )
@@ -40,7 +41,7 @@ class Reading(Transactions):
     def get(self, task_id: UUID, *, using: object = None) -> TaskExecution:
         """One task execution. Raises TaskNotFound."""
         rows = self._run(
-            lambda target: target.dialect.statements.get.run(target.execute, {"task_id": identifier(task_id)}),
+            lambda target: target.run(reading.get, {"task_id": identifier(task_id)}),
             using=using,
             begin=Begin.READ,
         )
@@ -51,7 +52,7 @@ class Reading(Transactions):
     def history(self, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
         """The task's events, oldest first; empty for an unknown task."""
         rows = self._run(
-            lambda target: target.dialect.statements.history.run(target.execute, {"task_id": identifier(task_id)}),
+            lambda target: target.run(reading.history, {"task_id": identifier(task_id)}),
             using=using,
             begin=Begin.READ,
         )
@@ -63,7 +64,7 @@ class Reading(Transactions):
         """
         values = {"task_id": identifier(task_id), "limit": positive(limit)}
         rows = self._run(
-            lambda target: target.dialect.statements.recent_history.run(target.execute, values),
+            lambda target: target.run(reading.recent_history, values),
             using=using,
             begin=Begin.READ,
         )
@@ -73,9 +74,7 @@ class Reading(Transactions):
         """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
         positive(limit)
         rows = self._run(
-            lambda target: target.dialect.statements.ready_for_retry.run(
-                target.execute, self._values(target, limit=limit)
-            ),
+            lambda target: target.run(reading.ready_for_retry, self._values(target, limit=limit)),
             using=using,
             begin=Begin.READ,
         )
@@ -85,10 +84,9 @@ class Reading(Transactions):
         """The next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
 
         def work(target: Target) -> Any:
-            statements = target.dialect.statements
-            query = statements.next_available_at if queues is None else statements.next_available_at_given
+            following = waiting.next_available_at if queues is None else waiting.next_available_at_given
             values = self._values(target) | self._scope(target, queues, None)
-            return query.run(target.execute, values)[0]["available_at"]
+            return target.run(following, values)[0]["available_at"]
 
         return self._run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
 
@@ -107,18 +105,17 @@ class Reading(Transactions):
         """
 
         def work(target: Target) -> Look:
-            statements = target.dialect.statements
-            following, any_due = statements.next_available_at, statements.any_due
-            if recent:
-                any_due = statements.any_recent
-            if queues is not None:
-                following = statements.next_available_at_given
-                any_due = statements.any_recent_given if recent else statements.any_due_given
+            if queues is None:
+                following = waiting.next_available_at
+                any_due = waiting.any_recent if recent else waiting.any_due
+            else:
+                following = waiting.next_available_at_given
+                any_due = waiting.any_recent_given if recent else waiting.any_due_given
             values = self._values(target) | self._scope(target, queues, event_types)
-            moment = following.run(target.execute, values)[0]["available_at"]
+            moment = target.run(following, values)[0]["available_at"]
             values |= self._values(target)
-            now = statements.now.run(target.execute, values)[0]["now"]
-            due = bool(any_due.run(target.execute, values))
+            now = target.run(reading.now, values)[0]["now"]
+            due = bool(target.run(any_due, values))
             return Look(due=due, seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
 
         return self._run(work, using=using, begin=Begin.READ)

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import clock, reading, recovery
+from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import MAX_RECOVERIES, TaskStatus
@@ -48,11 +50,11 @@ class LeaseLook:
 class Recovering(Transactions):
     def expired_leases(self, limit: int = 10_000, *, using: object = None) -> LeaseLook:
         """Return up to `limit` leases that ran out, oldest first; locks nothing."""
-        return self._look_at_leases("expired_leases", {"limit": positive(limit)}, using)
+        return self._look_at_leases(recovery.expired, {"limit": positive(limit)}, using)
 
     def outlasting_leases(self, *, using: object = None) -> LeaseLook:
         """Return the leases that end later than any heartbeat could make them now: the database's clock was set back."""
-        return self._look_at_leases("outlasting_leases", {}, using)
+        return self._look_at_leases(recovery.outlasting, {}, using)
 
     def recover(
         self,
@@ -81,12 +83,11 @@ class Recovering(Transactions):
             if patience is not None and time.monotonic() - began > patience.total_seconds():
                 return []
             values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
-            statements = target.dialect.statements
             with target.atomic():
                 if given is None:
-                    rows = statements.recover.run(target.execute, values)
+                    rows = target.run(recovery.recover, values)
                 else:
-                    rows = statements.recover_seen.run(target.execute, values, given)
+                    rows = target.run(recovery.recover_seen, values, given)
             self._wake(target, _made_way(rows))
             return [
                 Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
@@ -115,11 +116,11 @@ class Recovering(Transactions):
             more = len(gone) == _DUE_AT_ONCE
         return total
 
-    def _look_at_leases(self, name: str, options: dict[str, int], using: object) -> LeaseLook:
+    def _look_at_leases(self, leases: Builder, options: dict[str, int], using: object) -> LeaseLook:
         def work(target: Target) -> LeaseLook:
-            statements, values = target.dialect.statements, self._values(target, **options)
-            now = statements.now.run(target.execute, values)[0]["now"]
-            rows = getattr(statements, name).run(target.execute, values)
+            values = self._values(target, **options)
+            now = target.run(reading.now, values)[0]["now"]
+            rows = target.run(leases, values)
             return LeaseLook(now=now, leases=[Lease(**row) for row in rows])
 
         return self._run(work, using=using, begin=Begin.READ)
@@ -127,11 +128,11 @@ class Recovering(Transactions):
     def _due_again(self, target: Target, until: datetime, after: int) -> list[Row]:
         values = self._values(target, until=until, limit=_DUE_AT_ONCE, after=after)
         with target.atomic():
-            return target.dialect.statements.due_again.run(target.execute, values)
+            return target.run(clock.due_again, values)
 
     def _any_expired(self) -> bool:
         return self._run(
-            lambda target: bool(target.dialect.statements.any_expired.run(target.execute, self._values(target))),
+            lambda target: bool(target.run(recovery.any_expired, self._values(target))),
             begin=Begin.READ,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
+from ..database.statements import regaining
 from ..database.target import Target
 from ..errors import DuplicateTask
 from .base import Transactions
@@ -19,14 +20,12 @@ class Regaining(Transactions):
 
         Returns those that must not run, since another task has their key: why, each.
         """
-        statements, values = target.dialect.statements, self._values(target)
+        values = self._values(target)
         given = [(task_id,) for task_id in sorted(task_ids)]
-        if not statements.lock_lost_keys.run(target.execute, values, given):
+        if not target.run(regaining.lock, values, given):
             return {}
         # A second statement, for its snapshot sees what the first one waited for.
-        lost = {
-            row["id"]: (row["scope"], row["key"]) for row in statements.lost_keys.run(target.execute, values, given)
-        }
+        lost = {row["id"]: (row["scope"], row["key"]) for row in target.run(regaining.lost, values, given)}
         holders = holders_of(target, values, lost.values())
         refused: dict[UUID, DuplicateTask] = {}
         taking: dict[Key, UUID] = {}
@@ -40,7 +39,7 @@ class Regaining(Transactions):
                 refused[task_id] = _refusal(task_id, key, taking.get(key, holder.id))
         if taking:
             rows = [(task_id, *key, holders[key].id) for key, task_id in taking.items()]
-            statements.take_back_keys.run(target.execute, values, rows)
+            target.run(regaining.take_back, values, rows)
         return refused
 
 

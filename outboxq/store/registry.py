@@ -10,6 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import reading, registry
+from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
@@ -71,7 +73,7 @@ class Registry(Transactions):
             "task_names_json": _names(task_names, "task_names"),
             "unknown_tasks_json": _written(unknown_tasks),
         }
-        self._run(lambda target: self._tell(target, "register", values), using=using, begin=Begin.ASYNCHRONOUS)
+        self._tell(registry.register, values, using)
         if using is None:
             self._forget_sleepers()
 
@@ -81,8 +83,7 @@ class Registry(Transactions):
         False: it is not registered, or not any more, and should register again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
-        found = self._run(lambda target: self._tell(target, "seen", values), using=using, begin=Begin.ASYNCHRONOUS)
-        return bool(found)
+        return bool(self._tell(registry.seen, values, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
         """The worker ends. Those that have not been seen for a day are forgotten with it.
@@ -90,21 +91,22 @@ class Registry(Transactions):
         With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
         live no more all the same.
         """
-        values, name = {"worker_id": identifier(worker_id)}, "leave" if met_unknown else "unregister"
-        self._run(lambda target: self._tell(target, name, values), using=using, begin=Begin.ASYNCHRONOUS)
+        self._tell(registry.leave if met_unknown else registry.unregister, {"worker_id": identifier(worker_id)}, using)
 
     def workers(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> list[LiveWorker]:
         """The workers that were seen within this time, the oldest first."""
         within = duration(live_within, "live_within")
 
         def work(target: Target) -> list[LiveWorker]:
-            now = target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"]
+            now = target.run(reading.now, self._values(target))[0]["now"]
             return live_workers(target, now, within)
 
         return self._run(work, using=using, begin=Begin.READ)
 
-    def _tell(self, target: Target, name: str, values: dict[str, Any]) -> list[Row]:
-        return target.dialect.statements.workers[name].run(target.execute, self._values(target, **values))
+    def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> list[Row]:
+        return self._run(
+            lambda target: target.run(builder, self._values(target, **values)), using=using, begin=Begin.ASYNCHRONOUS
+        )
 
 
 def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
@@ -112,13 +114,13 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
-    rows = target.dialect.statements.workers["live"].run(target.execute, {"live_since": since})
+    rows = target.run(registry.live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
     """As it described itself, however long ago it was seen."""
-    rows = target.dialect.statements.workers["one"].run(target.execute, {"worker_id": worker_id})
+    rows = target.run(registry.one, {"worker_id": worker_id})
     return _worker(rows[0]) if rows else None
 
 

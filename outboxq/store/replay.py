@@ -10,6 +10,7 @@ from typing import Self
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import tail
 from ..database.target import Target
 from ..errors import InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent
@@ -84,10 +85,9 @@ class Replay(Reading):
         start = cursor or TailCursor()
 
         def work(target: Target) -> tuple[list[ExecutionEvent], TailCursor]:
-            statements = target.dialect.statements
             # In this order: what is settled by then is seen by the second statement.
-            marked = _marked(start, statements.tail_head.run(target.execute, {})[0])
-            rows = statements.tail_following.run(target.execute, {"after": start.sequence_num, "limit": limit})
+            marked = _marked(start, target.run(tail.head)[0])
+            rows = target.run(tail.following, {"after": start.sequence_num, "limit": limit})
             complete, reached = _complete(marked, rows, limit)
             return [event_of(row) for row in complete], replace(marked, sequence_num=reached)
 
@@ -100,7 +100,7 @@ class Replay(Reading):
         """
 
         def work(target: Target) -> TailCursor:
-            head = target.dialect.statements.tail_head.run(target.execute, {})[0]["head"]
+            head = target.run(tail.head)[0]["head"]
             return TailCursor(sequence_num=head, settled=head)
 
         return self._run(work, begin=Begin.READ)

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import retention
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
@@ -73,7 +74,7 @@ class Retention(Partitions):
 
     def _count(self, values: Mapping[str, Any], using: object) -> int:
         counted = self._run(
-            lambda target: target.dialect.statements.prunable.run(target.execute, values),
+            lambda target: target.run(retention.prunable, values),
             using=using,
             begin=Begin.READ,
         )
@@ -105,10 +106,9 @@ class Retention(Partitions):
 
     def _prune(self, target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
         """One batch: the tasks that were looked at, those passed over without a status, and how many other events went."""
-        statements = target.dialect.statements
         with target.atomic():
-            seen = statements.prune.run(target.execute, values)
-            unrouted = len(statements.prune_unrouted.run(target.execute, values))
+            seen = target.run(retention.prune, values)
+            unrouted = len(target.run(retention.prune_unrouted, values))
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         self._wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
         return seen, unrouted

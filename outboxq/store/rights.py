@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from ..database.dialects import Begin, Dialect, Row
+from ..database.dialects import Begin, Dialect, Row, granting
 from ..database.dialects.granting import pack
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.target import Target
@@ -69,10 +69,10 @@ class Permitted(ABC):
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
     """Return a row for each of the rights that the role of the transaction, or `grantee`, lacks. It raises nothing."""
-    if (missing := target.dialect.statements.rights.get("missing")) is None:
+    if not target.dialect.has_roles:
         return []
     values = {"grantee": grantee, **pack(tuple(wanted))}
-    return [row for row in missing.run(target.execute, values) if row["kind"] is not None]
+    return [row for row in target.run(granting.missing, values) if row["kind"] is not None]
 
 
 def needed_to_join(features: Collection[Feature]) -> list[Right]:

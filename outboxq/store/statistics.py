@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import Text
 
 from ..database.dialects import Begin, Row
+from ..database.statements import queues, reading, statistics
 from ..database.statements.statistics import PERCENTILES
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -128,18 +129,17 @@ class Stats(Transactions):
     def _statistics(
         self, target: Target, window: timedelta, names: list[str] | None, *, by_task: bool
     ) -> list[Statistics]:
-        statements, execute = target.dialect.statements, target.execute
-        now = statements.now.run(execute, self._values(target))[0]["now"]
+        now = target.run(reading.now, self._values(target))[0]["now"]
         since = now - window
         values = {"now": now, "since": since, "search_from": since - _LEEWAY, "every_queue": names is None}
         values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names or ()])
-        values["first"] = next((row["first"] for row in statements.first_of_window.run(execute, values)), 0)
-        parts = statements.statistics_by_task if by_task else statements.statistics_by_queue
+        values["first"] = next((row["first"] for row in target.run(statistics.first_of_window, values)), 0)
+        parts = statistics.BY_TASK if by_task else statistics.BY_QUEUE
         found: dict[tuple[str, str | None], Row] = {}
         for part in parts.values():
-            for row in part.run(execute, values):
+            for row in target.run(part, values):
                 found.setdefault((row["queue"], row.get("task_name")), {}).update(row)
-        settings = {row["queue"]: settings_of(row) for row in statements.queue_settings.run(execute, {})}
+        settings = {row["queue"]: settings_of(row) for row in target.run(queues.settings)}
         paused = {one.queue for one in settings.values() if one.paused_at is not None}
         if not by_task:
             for queue in paused if names is None else names:

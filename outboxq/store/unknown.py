@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import by_hand, reading, registry, unknown
 from ..database.statements.unknown import HOLDING
 from ..database.target import Target
 from ..model import Claim
@@ -39,7 +40,7 @@ class Unknown(Transactions):
         """
 
         def work(target: Target) -> Mapping[UUID, UnknownRun]:
-            now = target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"]
+            now = target.run(reading.now, self._values(target))[0]["now"]
             found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
             workers = live_workers(target, now)
             runs = {}
@@ -77,13 +78,12 @@ class Unknown(Transactions):
         names = frozenset(task_names)
 
         def look(target: Target) -> tuple[list[int], int | None]:
-            statements = target.dialect.statements
-            met = statements.workers["with_unknown_tasks"].run(target.execute, {})
+            met = target.run(registry.with_unknown_tasks)
             pairs = {(queue, name) for row in met for queue, name in read_names(row["unknown_tasks"])}
             wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
             if not wanted:
                 return [], None
-            page = statements.delayed_entries.run(target.execute, self._values(target, after=after, limit=_PAGE))
+            page = target.run(unknown.delayed, self._values(target, after=after, limit=_PAGE))
             due = [
                 row["id"]
                 for row in page
@@ -101,7 +101,7 @@ class Unknown(Transactions):
     def _make_due(self, target: Target, entries: Sequence[int]) -> None:
         values = self._values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
         with target.atomic():
-            moved = target.dialect.statements.make_due.run(target.execute, values, [(entry,) for entry in entries])
+            moved = target.run(by_hand.make_due, values, [(entry,) for entry in entries])
         self._wake(target, freed(moved))
 
 
@@ -112,7 +112,7 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
     """
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
-    for row in target.dialect.statements.releases_as_unknown.run(target.execute, packed):
+    for row in target.run(unknown.releases, packed):
         data = data_of(row["event_data"])
         since = data.get("since")
         found[row["id"]] = (data.get("times", 1), row["created_at"] if since is None else datetime.fromisoformat(since))

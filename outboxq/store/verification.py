@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements.checks import CHECKS, REPAIRS
 from ..database.target import Target
 from .base import Transactions
 
@@ -48,16 +49,16 @@ class Verification(Transactions):
 
         def work(target: Target, *, apart: bool) -> list[Violation]:
             found: list[Violation] = []
-            for name, check in target.dialect.statements.checks.items():
+            for name, check in CHECKS.items():
                 try:
                     with target.atomic(savepoint=apart):
-                        rows = check.query.run(target.execute, self._values(target))
+                        rows = target.run(check.broken, self._values(target))
                 except Exception as error:
                     if not apart or not self._is_unreadable(error):
                         raise
                     found.append(_unanswered(name, error))
                     continue
-                found += _found(check.meanings, rows)
+                found += _found({name: check.meaning, **check.also}, rows)
             return found
 
         def together(target: Target) -> list[Violation]:
@@ -76,11 +77,11 @@ class Verification(Transactions):
 
     def _repair(self, violation: Violation, using: object) -> Violation:
         def work(target: Target) -> list[Row] | None:
-            repair = target.dialect.statements.repairs.get(violation.name)
+            repair = REPAIRS.get(violation.name)
             if repair is None:
                 return None
             with target.atomic():
-                rows = repair.run(target.execute, self._values(target))
+                rows = target.run(repair, self._values(target))
             self._wake(target, {row["queue"] for row in rows if "queue" in row})
             return rows
 

@@ -18,6 +18,8 @@ from outboxq import Outbox
 from outboxq.database.dialects import Begin
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
+from outboxq.database.statements import channel
+from outboxq.database.statements.sleeping import forget_ended
 from outboxq.errors import DuplicateTask
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
 from outboxq.model.subscriptions import NewEvent, Subscription
@@ -272,14 +274,13 @@ def listens(stage: Stage) -> None:
     sleeping.forget(me)
     stage.store._forget_sleepers()
     with sleeping._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
-        sleeping.dialect.statements.sleeping["forget_ended"].run(target.execute, sleeping._values(target))
+        target.run(forget_ended, sleeping._values(target))
 
 
 def hears(stage: Stage) -> None:
-    statements = stage.store.dialect.statements.sleeping
     with stage.store._transaction(Begin.WRITE) as target:
-        assert statements["channel"].run(target.execute, {})
-        statements["prove"].run(target.execute, {"word": "proof 0"})
+        assert target.run(channel.find)
+        target.run(channel.prove, {"word": "proof 0"})
 
 
 def claims(stage: Stage) -> None:

@@ -6,7 +6,6 @@ How entries are picked is each dialect's own statement; everything behind the DE
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -51,7 +50,6 @@ passed_until = bindparam("passed_until", None, type_=Instant)
 """Entries of this priority are looked for from this due time on; None: all. Before it there is next to nothing but dead rows."""
 says_begin = bindparam("says_begin", False, type_=Boolean)
 """The claimer says by `begin` when a suspect's handler begins."""
-EVENT_TYPES: Columns = {"event_type": Text()}
 _any_event_type = bindparam("any_event_type", type_=Boolean, required=True)
 
 _LEASE = ("queue", "lease_token", "worker_id", "lease_expires_at", "begun")
@@ -73,6 +71,26 @@ _CLAIM_COLUMNS = (
     "first_started_at",
     "started_at",
 )
+
+
+def from_one(g: Grammar) -> Transition:
+    """Claim from the queue given, which has no limits."""
+    return claim(g, "claim_from_one_queue", lambda _: g.take_from_one(pairs(given_queues(g), limits.closed)))
+
+
+def from_given(g: Grammar) -> Transition:
+    """Claim from those of the queues given that have no limits."""
+    return claim(g, "claim_from_given_queues", lambda _: g.take_from(pairs(given_queues(g), limits.closed)))
+
+
+def from_all(g: Grammar) -> Transition:
+    """Claim from every queue that has no limits."""
+    return claim(g, "claim_from_all_queues", lambda _: g.take_from(pairs(every_queue(), limits.closed)))
+
+
+def from_limited(g: Grammar) -> Transition:
+    """Claim from the queue given, whatever its limits say."""
+    return claim(g, "claim_from_limited_queue", lambda _: g.take_from_one(pairs(given_queues(g))))
 
 
 def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
@@ -112,7 +130,7 @@ def taken(g: Grammar) -> tuple[Any, ...]:
 
 def wanted(g: Grammar, event_type: ColumnElement[Any]) -> ColumnElement[bool]:
     """The worker takes tasks of this event type."""
-    given = _event_types(g)
+    given = g.event_types
     mine = select(given.c.event_type).where(matches(event_type, given.c.event_type)).correlate_except(given).exists()
     return or_(_any_event_type, mine)
 
@@ -172,12 +190,6 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
         )
         .order_by(entry.c.available_at, entry.c.id)
     )
-
-
-@cache
-def _event_types(g: Grammar) -> FromClause:
-    """One relation, however often a statement asks."""
-    return g.rows("event_types", EVENT_TYPES)
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:

@@ -77,12 +77,12 @@ def lock(g: Grammar) -> Select[Any]:
     )
 
 
-def running() -> Select[Any]:
+def running(_: Grammar) -> Select[Any]:
     """How many tasks of the queue are claimed, by whomever; to be read in a snapshot taken under the lock."""
     return select(func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
 
 
-def spend() -> Update:
+def spend(_: Grammar) -> Update:
     """Starts were used: the bucket is full again at :full_at."""
     return update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
 

@@ -66,11 +66,12 @@ class PostgresDistributor:
         self._bell = Bell()
         self._listener = Listener(
             self._connect,
-            store.dialect.statements.sleeping,
+            store.dialect,
             speak=self._speak,
             heard=self._heard,
             changed=self._bell.ring,
         )
+        self._sleeping.compile(queues)
         self._listens = notifications
         # Connections are made as its are, but none is in its pool. A URL that is none is refused here, not in the thread.
         self._listened = store.bound_engine if listen_url is None else make_engine(listen_url)
