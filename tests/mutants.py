@@ -33,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         "a command that looks makes the SQLite file",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (("        self.ensure_file()\n        with self._naming_rights()", "        with self._naming_rights()"),),
         ("tests/contract/test_cli_database.py",),
     ),
@@ -301,7 +301,7 @@ MUTANTS = (
     ),
     Mutant(
         "rights on tables that are not there yet are taken for granted",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (
             (
                 "            self._check_rights(target, enqueues)\n        if not self._current:",
@@ -445,7 +445,7 @@ MUTANTS = (
     ),
     Mutant(
         "a handler waits for its own transaction on SQLite",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (("if (locked := unit.database) is not None and locked == self._database():", "if False:"),),
         ("tests/contract/test_own_transactions.py",),
     ),
@@ -786,7 +786,7 @@ MUTANTS = (
     ),
     Mutant(
         "a connection to a standby is kept",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (
             (
                 "                        if self.dialect.is_of_standby(error, raw):\n",

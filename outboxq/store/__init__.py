@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .arguments import queue_names
 from .attempts import Attempt, Attempts
-from .base import queue_names
 from .claiming import Claiming
 from .claims import Claims
 from .dead_letters import DeadLetter, DeadLetters

@@ -96,10 +96,10 @@ class Aside(Claims):
 
     def _due_entries(self, after: int) -> list[int]:
         def work(target: Target) -> list[int]:
-            values = self._values(target, after=after, limit=_AT_ONCE)
+            values = self.values(target, after=after, limit=_AT_ONCE)
             return [row["entry_id"] for row in target.run(aside.due_entries, values)]
 
-        return self._run(work, begin=Begin.READ)
+        return self.run(work, begin=Begin.READ)
 
     def _broken_among(self, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
         """Return those that cannot be claimed, and whether any other can: one that is passed over proves nothing.
@@ -121,8 +121,8 @@ class Aside(Claims):
     def _claims_any(self, entries: Sequence[int], worker_id: UUID) -> bool:
         """Claim the entries and take that back; returns whether there was one to be had."""
         taken: list[Row] = []
-        with suppress(_Tried), self._transaction(Begin.WRITE) as target:
-            values = self._values(target, worker_id=worker_id)
+        with suppress(_Tried), self.transaction(Begin.WRITE) as target:
+            values = self.values(target, worker_id=worker_id)
             taken = target.run(aside.claim_entries, values, [(entry,) for entry in entries])
             raise _Tried
         return any(row["lease_token"] is not None for row in taken)
@@ -133,7 +133,7 @@ class Aside(Claims):
         said = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
 
         def end(target: Target) -> list[object]:
-            values = self._values(target, entry_id=entry, error=said)
+            values = self.values(target, entry_id=entry, error=said)
             with target.atomic():
                 return [row["id"] for row in target.run(aside.set_aside, values)]
 
@@ -142,14 +142,14 @@ class Aside(Claims):
             return [row["id"] for row in target.run(aside.forget_entry, values)]
 
         try:
-            ended = self._run(end)
+            ended = self.run(end)
         except Exception as refused:
             if not self._perhaps_the_row(refused):
                 raise  # the database takes no writes now: the entry stays
             log.exception(
                 "outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry
             )
-            self._run(forget)
+            self.run(forget)
         else:
             log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), said)
 

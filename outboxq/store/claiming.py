@@ -14,8 +14,8 @@ from ..database.statements import claim, keyed, limits, waiting
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration
+from .arguments import identifier, positive, queue_names
 from .aside import Aside
-from .base import identifier, positive, queue_names
 from .failure_log import say
 from .keys import Keys, started
 from .passed import Passed
@@ -78,7 +78,7 @@ class Claiming(Aside, Keys):
         start = self._passed.start(queue)
 
         def part(target: Target, claim: Part, room: int) -> Found:
-            values = self._values(target, **options) | self._scope(target, queues, event_types)
+            values = self.values(target, **options) | self.scope(target, queues, event_types)
             return claim(target, room, values | {"queue": queue, "start": start}, scoped=scoped)
 
         while True:
@@ -112,7 +112,7 @@ class Claiming(Aside, Keys):
             return []
         if using is None and self.dialect.one_statement:
             return self._claim_in_parts(limit, part, hinted=hinted)
-        return self._run(
+        return self.run(
             lambda target: self._claim(limit, lambda claim, room, _: part(target, claim, room)),
             using=using,
             begin=Begin.ASYNCHRONOUS,
@@ -130,7 +130,7 @@ class Claiming(Aside, Keys):
         def run(claim: Part, room: int, begin: Begin) -> Found:
             try:
                 begin = Begin.ASYNCHRONOUS if hinted else begin
-                rows, more = self._run(lambda target: part(target, claim, room), begin=begin)
+                rows, more = self.run(lambda target: part(target, claim, room), begin=begin)
             except Exception as error:
                 if not claimed:
                     raise
@@ -222,16 +222,16 @@ class Claiming(Aside, Keys):
     def _of_limited_queue(self, target: Target, limit: int, values: dict[str, Any], queue: str) -> list[Row]:
         if limit < 1:
             return []
-        values = values | {"limit": limit} | self._named(target, [queue])
+        values = values | {"limit": limit} | self.queue_values(target, [queue])
         with target.atomic():
             return started(target.run(claim.from_limited, values))
 
     def _any_due(self, queues: Sequence[str] | None, event_types: Sequence[str] | None) -> bool:
         def work(target: Target) -> bool:
-            values = self._values(target) | self._scope(target, queues, event_types)
+            values = self.values(target) | self.scope(target, queues, event_types)
             return bool(target.run(waiting.any_due if queues is None else waiting.any_due_given, values))
 
-        return self._run(work, begin=Begin.READ)
+        return self.run(work, begin=Begin.READ)
 
 
 class Bucket:

@@ -15,8 +15,8 @@ from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..payload.parameters import sanitize
-from .base import Transactions
 from .event_data import event_data
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -81,7 +81,7 @@ class Claims(Transactions):
 
         # The end of a task that makes way for another is told in the same transaction.
         alone = not any(outcome.claim.makes_way for outcome in outcomes)
-        return self._run(
+        return self.run(
             lambda target: self._end(target, ends.end, outcomes),
             using=using,
             begin=_BEGIN[durable, alone],
@@ -104,7 +104,7 @@ class Claims(Transactions):
             left = self._end(target, ends.end_unlocked, outcomes)
             if not left:
                 return left, left
-            values = self._values(target, worker_id=outcomes[0].claim.worker_id)
+            values = self.values(target, worker_id=outcomes[0].claim.worker_id)
             rest = [outcome for outcome in outcomes if outcome.claim.id in left]
             rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
             locked = frozenset(row["id"] for row in target.run(ends.held, values, rows))
@@ -112,7 +112,7 @@ class Claims(Transactions):
             ended = {outcome.claim.id for outcome in rest if self._has_ended(target, outcome)}
             return left - locked - ended, locked
 
-        return self._run(work, begin=_BEGIN[durable, False])
+        return self.run(work, begin=_BEGIN[durable, False])
 
     def begin(self, claim: Claim) -> bool:
         """Write down that the claim's handler begins now; returns whether the claim still holds.
@@ -120,7 +120,7 @@ class Claims(Transactions):
         For claims made with `says_begin`. A crash of the server may take that back.
         """
         values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-        begun = self._run(lambda target: target.run(ends.begin, values), begin=Begin.SINGLE_ASYNCHRONOUS)
+        begun = self.run(lambda target: target.run(ends.begin, values), begin=Begin.SINGLE_ASYNCHRONOUS)
         return bool(begun)
 
     def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
@@ -135,7 +135,7 @@ class Claims(Transactions):
         rows = [(claim.id, claim.lease_token, claim.lease_seconds) for claim in claims]
 
         def work(target: Target) -> dict[UUID, Beat]:
-            values = self._values(target, worker_id=claims[0].worker_id)
+            values = self.values(target, worker_id=claims[0].worker_id)
             with target.atomic():
                 beaten = target.run(ends.heartbeat, values, rows)
             return {
@@ -147,7 +147,7 @@ class Claims(Transactions):
                 for row in beaten
             }
 
-        return self._run(
+        return self.run(
             work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS
         )  # at worst the lease ends as if it had not been beaten
 
@@ -160,11 +160,11 @@ class Claims(Transactions):
 
     def _end(self, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
         """End them by this statement; returns the ids of those that it did not end."""
-        values = self._values(target, worker_id=outcomes[0].claim.worker_id)
+        values = self.values(target, worker_id=outcomes[0].claim.worker_id)
         rows = [_row(outcome) for outcome in outcomes]
         with target.atomic():
             ended = target.run(end, values, rows)
-        self._wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
+        self.wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
         if len(ended) == len(outcomes):
             return frozenset()
         return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}

@@ -15,7 +15,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
 from ..model.uuid7 import uuid7
-from .base import aware, identifier, positive, storable
+from .arguments import aware, identifier, positive, storable
 from .event_data import event_data
 from .operations import Operations, freed, marked, was_done
 
@@ -88,7 +88,7 @@ class DeadLetters(Operations):
             "after_failed_at": aware(failed_at, "after"),
             "after_id": identifier(last),
         }
-        rows = self._run(
+        rows = self.run(
             lambda target: target.run(letters.newest, values),
             using=using,
             begin=Begin.READ,
@@ -126,8 +126,8 @@ class DeadLetters(Operations):
     ) -> int:
         left = None if limit is None else positive(limit)
         values = _filters(wanted)
-        began = self._run(
-            lambda target: target.run(reading.now, self._values(target))[0]["now"],
+        began = self.run(
+            lambda target: target.run(reading.now, self.values(target))[0]["now"],
             using=using,
             begin=Begin.READ,
         )
@@ -136,7 +136,7 @@ class DeadLetters(Operations):
         (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
         while left is None or moved < left:
             values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
-            found = self._run(
+            found = self.run(
                 lambda target: target.run(letters.oldest, values),
                 using=using,
                 begin=Begin.READ,
@@ -148,7 +148,7 @@ class DeadLetters(Operations):
                 marked((task_id, event_type, status, attempt, None, data), request)
                 for task_id in sorted(row["id"] for row in found)
             ]
-            moved += self._run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
+            moved += self.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
             values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
         if left_out:
             log.warning(
@@ -164,12 +164,12 @@ class DeadLetters(Operations):
         given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
 
         def work(target: Target) -> int:
-            values = self._values(target, from_ready=False, from_running=False, from_failed=True)
+            values = self.values(target, from_ready=False, from_running=False, from_failed=True)
             with target.atomic():
                 refused = self._regain_keys(target, runs_again) if runs_again else {}
                 allowed = [row for row in given if row[0] not in refused]
                 moved = target.run(by_hand.by_hand, values, allowed) if allowed else []
-            self._wake(target, freed(moved))
+            self.wake(target, freed(moved))
             left_out.update(refused)
             return len(moved)
 

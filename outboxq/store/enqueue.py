@@ -14,7 +14,7 @@ from ..database.statements import enqueue
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, LONGEST, MAX_ATTEMPT, Handle, NewTask, OnConflict, OnDeadLetter
-from .base import aware
+from .arguments import aware
 from .idempotency import Idempotency
 from .rows import row
 
@@ -60,7 +60,7 @@ class Enqueue(Idempotency):
         if not tasks:
             return []
         features = _features(tasks)
-        return self._run(
+        return self.run(
             lambda target: self._enqueue(target, tasks, keyed=features is not _PLAIN, joined=using is not None),
             using=using,
             begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
@@ -71,7 +71,7 @@ class Enqueue(Idempotency):
     def _enqueue(self, target: Target, tasks: Sequence[NewTask], *, keyed: bool, joined: bool) -> list[Handle]:
         if not keyed:
             with target.atomic():
-                target.run(enqueue.enqueue, self._values(target), [row(task) for task in tasks])
+                target.run(enqueue.enqueue, self.values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
         may_raise = any(task.on_conflict is OnConflict.RAISE for task in tasks)

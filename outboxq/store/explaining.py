@@ -16,9 +16,10 @@ from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
-from .base import Transactions, identifier
+from .arguments import identifier
 from .reading import event_of, execution_of
 from .registry import LiveWorker, live_workers, worker
+from .transactions import Transactions
 from .unknown import releases_as_unknown
 
 _OVERDUE = 0.6
@@ -95,7 +96,7 @@ class Explaining(Transactions):
         values = {"task_id": identifier(task_id)}
 
         def work(target: Target) -> Explanation:
-            now = target.run(reading.now, self._values(target))[0]["now"]
+            now = target.run(reading.now, self.values(target))[0]["now"]
             found = target.run(reading.get, values)
             if not found:
                 raise TaskNotFound(f"there is no task {task_id}")
@@ -108,7 +109,7 @@ class Explaining(Transactions):
             moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
             return _ended(task, moves[-1] if moves else None)
 
-        return self._run(work, using=using, begin=Begin.SNAPSHOT)
+        return self.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:

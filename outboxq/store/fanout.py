@@ -39,7 +39,7 @@ class Fanout(Idempotency):
         before anything is written.
         """
         _check(event)
-        return self._run(
+        return self.run(
             lambda target: self._emit(target, event),
             using=using,
             done=lambda target: self._emitted(target, event),
@@ -62,7 +62,7 @@ class Fanout(Idempotency):
         def work(target: Target) -> None:
             # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
             # their order: two workers that start with different releases of the code wait for each other one way only.
-            values = self._values(target)
+            values = self.values(target)
             with target.atomic():
                 given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
                 stored = _keyed(_records(target.run(fanout.lock_subscriptions, given)))
@@ -73,7 +73,7 @@ class Fanout(Idempotency):
 
         # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
         if _keyed(one for one in self.subscriptions(using=using) if one.task_name in names) != wanted:
-            self._run(work, using=using)
+            self.run(work, using=using)
 
     def unsubscribe(self, task_name: str, *, using: object = None) -> None:
         """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
@@ -81,14 +81,14 @@ class Fanout(Idempotency):
 
     def subscriptions(self, *, using: object = None) -> list[Subscription]:
         """All of them, by event type and task."""
-        return self._run(
+        return self.run(
             lambda target: _records(target.run(fanout.subscriptions)),
             using=using,
             begin=Begin.READ,
         )
 
     def _emit(self, target: Target, event: NewEvent) -> Emitted:
-        values = self._values(target, **_values(event))
+        values = self.values(target, **_values(event))
         emit = fanout.emit if event.idempotency_key is None else fanout.emit_keyed
         with target.atomic():
             rows = target.run(emit, values)
@@ -107,7 +107,7 @@ class Fanout(Idempotency):
 
     def _emitted(self, target: Target, event: NewEvent) -> Emitted | None:
         """What an earlier try wrote, all of it together; None if it wrote nothing."""
-        values = self._values(target, **_values(event))
+        values = self.values(target, **_values(event))
         handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(fanout.emitted, values)}
         if not handles and not target.run(fanout.unrouted, values):
             return None

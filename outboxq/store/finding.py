@@ -8,7 +8,7 @@ from uuid import UUID
 from ..database.dialects import Begin
 from ..database.statements import listing
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
-from .base import Transactions
+from .transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
@@ -31,7 +31,7 @@ class Finding(Transactions):
             "last": UUID(digits.ljust(_ALL, "f")),
             "limit": _NAMED + 1,
         }
-        rows = self._run(
+        rows = self.run(
             lambda target: target.run(listing.beginning, values),
             using=using,
             begin=Begin.READ,

@@ -14,8 +14,8 @@ from ..database.statements import idempotency, reading
 from ..database.target import Target
 from ..errors import DuplicateTask
 from ..model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
-from .base import Transactions
 from .rows import keyed_row
+from .transactions import Transactions
 
 _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
@@ -65,7 +65,7 @@ class Idempotency(Transactions):
         self, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
     ) -> list[NewTask]:
         """Note the handles of what could be settled; returns the tasks that must be looked at again."""
-        values = self._values(target)
+        values = self.values(target)
         created = _ids(target.run(idempotency.enqueue_keyed, values, [keyed_row(task) for task in tasks]))
         handles |= {task_id: Handle(id=task_id) for task_id in created}
         handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
@@ -101,7 +101,7 @@ class Idempotency(Transactions):
         handles: dict[UUID, Handle],
     ) -> None:
         """Take over keys that are free again, and replace tasks that wait."""
-        values = self._values(target)
+        values = self.values(target)
         wanted = [(holders[key].id,) for key in (*taking, *replacing)]
         # Whoever changes a key or its task has the key first: two who replace the same task do so one after the other.
         kept = _ids(target.run(idempotency.lock_keys, values, wanted))
@@ -121,14 +121,14 @@ class Idempotency(Transactions):
                 if (holder := holders[key].id) in done:
                     handles |= {task.id: Handle(id=holder, created=False, replaced=True) for task in tasks}
             # The task may have been the head of a key it has left, or stands further behind in now.
-            self._wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
+            self.wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
 
     def _enqueued(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
         """The handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
 
         A try that replaced a task left its own id in that task's event.
         """
-        values = self._values(target)
+        values = self.values(target)
         created = _ids(target.run(idempotency.written, values, [(task.id,) for task in tasks]))
         # A key without a holder was given up since by the task that was found to have it: nobody knows that one's id.
         holders = self._holders(target, [task for task in tasks if task.id not in created])
@@ -161,7 +161,7 @@ class Idempotency(Transactions):
     def _holders(self, target: Target, tasks: Iterable[NewTask]) -> dict[Key, Holder]:
         """Who has the key, for those of the tasks' keys that are taken."""
         return holders_of(
-            target, self._values(target), [_key(task) for task in tasks if task.idempotency_key is not None]
+            target, self.values(target), [_key(task) for task in tasks if task.idempotency_key is not None]
         )
 
 

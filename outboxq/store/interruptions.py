@@ -7,7 +7,7 @@ import json
 from ..database.dialects import Begin
 from ..database.statements import interruptions
 from ..model import INTERRUPTED, Claim, EventType
-from .base import Transactions
+from .transactions import Transactions
 
 
 class Interruptions(Transactions):
@@ -19,7 +19,7 @@ class Interruptions(Transactions):
         if claim.lease_token <= 1:  # the first claim
             return 0
         values = {"task_id": claim.id}
-        found = self._run(
+        found = self.run(
             lambda target: target.run(interruptions.last_end, values),
             using=using,
             begin=Begin.READ,

@@ -11,7 +11,7 @@ from typing import Any
 from ..database.dialects import Row
 from ..database.statements import keyed
 from ..database.target import Target
-from .base import Transactions
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 

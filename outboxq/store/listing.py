@@ -6,8 +6,9 @@ from ..database.dialects import Begin
 from ..database.statements import listing
 from ..errors import InvalidArgument
 from ..model import TaskExecution, TaskStatus
-from .base import Transactions, positive, storable
+from .arguments import positive, storable
 from .reading import execution_of
+from .transactions import Transactions
 
 _SCAN = 10_000
 
@@ -43,5 +44,5 @@ class Listing(Transactions):
             TaskStatus.FAILED: listing.failed,
         }
         listed = of_status.get(status or TaskStatus.COMPLETED, listing.finished)
-        rows = self._run(lambda target: target.run(listed, values), using=using, begin=Begin.READ)
+        rows = self.run(lambda target: target.run(listed, values), using=using, begin=Begin.READ)
         return [execution_of(row) for row in rows]

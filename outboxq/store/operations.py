@@ -14,7 +14,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, EventType, TaskStatus
 from ..model.uuid7 import uuid7
-from .base import aware, identifier
+from .arguments import aware, identifier
 from .event_data import event_data
 from .reading import data_of
 from .regaining import Regaining
@@ -111,7 +111,7 @@ class Operations(Regaining):
         given = [value.value if isinstance(value, EventType | TaskStatus) else value for value in row]
 
         def work(target: Target) -> TaskStatus:
-            values = self._values(
+            values = self.values(
                 target, from_ready=TaskStatus.READY in allowed, from_running=TaskStatus.RUNNING in allowed
             )
             # Who leaves Failed to run needs its key, which must be locked before all else: others are not to pay for that.
@@ -123,7 +123,7 @@ class Operations(Regaining):
                         self._need_key(target, task_id, force=take_key_back)
                     moved = target.run(by_hand.by_hand, {**values, "from_failed": from_failed}, [given])
                 if moved:
-                    self._wake(target, freed(moved))
+                    self.wake(target, freed(moved))
                     return TaskStatus(moved[0]["status"])
                 status = _status(target, task_id)
                 if ask and status is TaskStatus.RUNNING:
@@ -137,7 +137,7 @@ class Operations(Regaining):
                 from_failed = status is TaskStatus.FAILED
             raise _restless(task_id)
 
-        return self._run(
+        return self.run(
             work,
             using=using,
             done=lambda target: TaskStatus(str(row[2])) if was_done(target, task_id, request) else None,
@@ -154,11 +154,11 @@ class Operations(Regaining):
 
         def work(target: Target) -> bool:
             for _ in range(_LOOKS):
-                values = self._values(target, task_id=task_id, due_now=due_now, priority=priority, request=request)
+                values = self.values(target, task_id=task_id, due_now=due_now, priority=priority, request=request)
                 with target.atomic():
                     moved = target.run(by_hand.reschedule, values)
                 if moved:
-                    self._wake(target, freed(moved))  # another task may be the first of its key now
+                    self.wake(target, freed(moved))  # another task may be the first of its key now
                     return True
                 found = target.run(by_hand.waiting, values)
                 if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
@@ -168,7 +168,7 @@ class Operations(Regaining):
                     _refuse(task_id, status, EventType.RESCHEDULED)
             raise _restless(task_id)
 
-        return self._run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
+        return self.run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
 
 
 def freed(moved: Iterable[Row]) -> list[str]:

@@ -13,9 +13,9 @@ from ..database.statements import explaining, queues, reading
 from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
-from .base import Transactions
 from .explaining import Reason, closed, expired, is_overdue, limited, not_yet, unmanned
 from .registry import LiveWorker, live_workers
+from .transactions import Transactions
 from .unknown import releases_as_unknown
 
 
@@ -40,12 +40,12 @@ class Outlooks(Transactions):
         running = [task for task in tasks if task.status is TaskStatus.RUNNING]
         if not waiting and not running:
             return {}
-        return self._run(lambda target: self._outlooks(target, waiting, running), using=using, begin=Begin.SNAPSHOT)
+        return self.run(lambda target: self._outlooks(target, waiting, running), using=using, begin=Begin.SNAPSHOT)
 
     def _outlooks(
         self, target: Target, waiting: Sequence[TaskExecution], running: Sequence[TaskExecution]
     ) -> Mapping[UUID, Outlook]:
-        now = target.run(reading.now, self._values(target))[0]["now"]
+        now = target.run(reading.now, self.values(target))[0]["now"]
         found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
         if waiting:
             packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])

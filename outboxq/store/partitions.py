@@ -16,7 +16,7 @@ from ..database.statements import partitions, reading
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model.periods import periods
-from .base import Transactions
+from .transactions import Transactions
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -65,7 +65,7 @@ class Partitions(Transactions):
         """None where the history is not partitioned; costs nothing where it cannot be."""
         if using is None and not self.dialect.has_partitions:
             return None
-        return self._run(_layout, using=using, begin=Begin.READ)
+        return self.run(_layout, using=using, begin=Begin.READ)
 
     def _drop_before(
         self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool] = lambda: False
@@ -98,13 +98,13 @@ class Partitions(Transactions):
             target.run(partitions.scanning)
             return partitioning.keep(one).run(target.execute, values)[0]
 
-        return self._run(work, begin=Begin.READ)
+        return self.run(work, begin=Begin.READ)
 
     def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
         """In batches and before anybody has to wait: there may be one for each task."""
         free = partitioning.keys_ahead(one)
         bounds = {**values, "lower": one.lower, "upper": one.upper}
-        while len(self._run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
+        while len(self.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
             pass
 
     def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
@@ -138,9 +138,9 @@ class Partitions(Transactions):
         get on before the next.
         """
         stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self.gone)
-        attempts = self._attempts().copy(wait=_PAUSE, stop=stop)
+        attempts = self.tries().copy(wait=_PAUSE, stop=stop)
         for attempt in attempts:
-            with attempt, self._transaction(Begin.WRITE) as target:
+            with attempt, self.transaction(Begin.WRITE) as target:
                 if attempt.retry_state.attempt_number > 1 and (found := done(target)) is not None:
                     return found
                 target.run(partitions.patience)
@@ -149,8 +149,8 @@ class Partitions(Transactions):
 
     def _moment(self, using: object = None) -> datetime:
         """What the clock says: the injected one, else the database's."""
-        return self._run(  # type: ignore[no-any-return]
-            lambda target: target.run(reading.now, self._values(target))[0]["now"],
+        return self.run(  # type: ignore[no-any-return]
+            lambda target: target.run(reading.now, self.values(target))[0]["now"],
             using=using,
             begin=Begin.READ,
         )

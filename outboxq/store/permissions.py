@@ -10,8 +10,8 @@ from ..database.dialects.granting import grant, pack
 from ..database.privileges import Feature, Kind, Right, Role, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
-from .base import Transactions
 from .rights import lacks, listed
+from .transactions import Transactions
 
 
 class Permissions(Transactions):
@@ -23,7 +23,7 @@ class Permissions(Transactions):
         Runs in a transaction of its own that only reads. Raises InvalidArgument for features of what is no producer,
         UnsupportedDatabase on SQLite.
         """
-        return self._run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
+        return self.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Run the `grants`, all of them or none, in one transaction; returns them.
@@ -45,7 +45,7 @@ class Permissions(Transactions):
                 )
             return statements
 
-        return self._run(work)
+        return self.run(work)
 
     def ensure_roles(self) -> None:
         """Raise UnsupportedDatabase where the database has no roles. Nothing is asked of it."""

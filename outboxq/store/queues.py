@@ -12,7 +12,8 @@ from ..database.statements import queues
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .base import Transactions, storable
+from .arguments import storable
+from .transactions import Transactions
 
 _LONGEST = timedelta(days=3650)
 
@@ -74,7 +75,7 @@ class Queues(Transactions):
 
     def queue_settings(self, *, using: object = None) -> list[QueueSettings]:
         """The queues of which something special is said, by name."""
-        rows = self._run(
+        rows = self.run(
             lambda target: target.run(queues.settings),
             using=using,
             begin=Begin.READ,
@@ -94,15 +95,15 @@ class Queues(Transactions):
         values["rate_limit"], values["rate_seconds"] = said.get("rate") or (None, None)
 
         def work(target: Target) -> QueueSettings:
-            given = self._values(target, **values)
+            given = self.values(target, **values)
             with target.atomic():
                 row = target.run(queues.change, given)[0]
                 target.run(queues.forget, given)
             if said.get("paused") is not True:
-                self._wake(target, [queue])
+                self.wake(target, [queue])
             return settings_of(row)
 
-        return self._run(work, using=using)
+        return self.run(work, using=using)
 
 
 def settings_of(row: Row) -> QueueSettings:

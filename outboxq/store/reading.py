@@ -14,7 +14,8 @@ from ..database.statements import reading, waiting
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import ExecutionEvent, TaskExecution, TaskStatus, event_type_of
-from .base import Transactions, identifier, positive
+from .arguments import identifier, positive
+from .transactions import Transactions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,15 +33,15 @@ class Look:
 class Reading(Transactions):
     def now(self, *, using: object = None) -> datetime:
         """The clock that due times and leases go by."""
-        return self._run(  # type: ignore[no-any-return]
-            lambda target: target.run(reading.now, self._values(target))[0]["now"],
+        return self.run(  # type: ignore[no-any-return]
+            lambda target: target.run(reading.now, self.values(target))[0]["now"],
             using=using,
             begin=Begin.READ,
         )
 
     def get(self, task_id: UUID, *, using: object = None) -> TaskExecution:
         """One task execution. Raises TaskNotFound."""
-        rows = self._run(
+        rows = self.run(
             lambda target: target.run(reading.get, {"task_id": identifier(task_id)}),
             using=using,
             begin=Begin.READ,
@@ -51,7 +52,7 @@ class Reading(Transactions):
 
     def history(self, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
         """The task's events, oldest first; empty for an unknown task."""
-        rows = self._run(
+        rows = self.run(
             lambda target: target.run(reading.history, {"task_id": identifier(task_id)}),
             using=using,
             begin=Begin.READ,
@@ -63,7 +64,7 @@ class Reading(Transactions):
         however long the history is.
         """
         values = {"task_id": identifier(task_id), "limit": positive(limit)}
-        rows = self._run(
+        rows = self.run(
             lambda target: target.run(reading.recent_history, values),
             using=using,
             begin=Begin.READ,
@@ -73,8 +74,8 @@ class Reading(Transactions):
     def get_ready_for_retry(self, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
         """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
         positive(limit)
-        rows = self._run(
-            lambda target: target.run(reading.ready_for_retry, self._values(target, limit=limit)),
+        rows = self.run(
+            lambda target: target.run(reading.ready_for_retry, self.values(target, limit=limit)),
             using=using,
             begin=Begin.READ,
         )
@@ -85,10 +86,10 @@ class Reading(Transactions):
 
         def work(target: Target) -> Any:
             following = waiting.next_available_at if queues is None else waiting.next_available_at_given
-            values = self._values(target) | self._scope(target, queues, None)
+            values = self.values(target) | self.scope(target, queues, None)
             return target.run(following, values)[0]["available_at"]
 
-        return self._run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
+        return self.run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
 
     def look_ahead(
         self,
@@ -111,14 +112,14 @@ class Reading(Transactions):
             else:
                 following = waiting.next_available_at_given
                 any_due = waiting.any_recent_given if recent else waiting.any_due_given
-            values = self._values(target) | self._scope(target, queues, event_types)
+            values = self.values(target) | self.scope(target, queues, event_types)
             moment = target.run(following, values)[0]["available_at"]
-            values |= self._values(target)
+            values |= self.values(target)
             now = target.run(reading.now, values)[0]["now"]
             due = bool(target.run(any_due, values))
             return Look(due=due, seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
 
-        return self._run(work, using=using, begin=Begin.READ)
+        return self.run(work, using=using, begin=Begin.READ)
 
 
 def execution_of(row: dict[str, Any]) -> TaskExecution:

@@ -14,7 +14,8 @@ from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import MAX_RECOVERIES, TaskStatus
-from .base import Transactions, positive
+from .arguments import positive
+from .transactions import Transactions
 
 _DUE_AT_ONCE = 500
 
@@ -82,13 +83,13 @@ class Recovering(Transactions):
         def work(target: Target) -> list[Recovered]:
             if patience is not None and time.monotonic() - began > patience.total_seconds():
                 return []
-            values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
+            values = self.values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
             with target.atomic():
                 if given is None:
                     rows = target.run(recovery.recover, values)
                 else:
                     rows = target.run(recovery.recover_seen, values, given)
-            self._wake(target, _made_way(rows))
+            self.wake(target, _made_way(rows))
             return [
                 Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
                 for row in rows
@@ -98,9 +99,9 @@ class Recovering(Transactions):
             given is None and using is None and self.dialect.reads_before_writing and not self._any_expired()
         ):
             return []
-        recovered = self._run(work, using=using)
+        recovered = self.run(work, using=using)
         if recovered and using is None:
-            self._forget_sleepers()  # who died at work seldom died alone
+            self.forget_sleepers()  # who died at work seldom died alone
         return recovered
 
     def due_again(self, until: datetime) -> int:
@@ -110,7 +111,7 @@ class Recovering(Transactions):
         """
         total, after, more = 0, 0, True
         while more:
-            gone = self._run(lambda target: self._due_again(target, until, after))  # noqa: B023 - called at once
+            gone = self.run(lambda target: self._due_again(target, until, after))  # noqa: B023 - called at once
             total += len(gone)
             after = max((row["entry_id"] for row in gone), default=after)
             more = len(gone) == _DUE_AT_ONCE
@@ -118,21 +119,21 @@ class Recovering(Transactions):
 
     def _look_at_leases(self, leases: Builder, options: dict[str, int], using: object) -> LeaseLook:
         def work(target: Target) -> LeaseLook:
-            values = self._values(target, **options)
+            values = self.values(target, **options)
             now = target.run(reading.now, values)[0]["now"]
             rows = target.run(leases, values)
             return LeaseLook(now=now, leases=[Lease(**row) for row in rows])
 
-        return self._run(work, using=using, begin=Begin.READ)
+        return self.run(work, using=using, begin=Begin.READ)
 
     def _due_again(self, target: Target, until: datetime, after: int) -> list[Row]:
-        values = self._values(target, until=until, limit=_DUE_AT_ONCE, after=after)
+        values = self.values(target, until=until, limit=_DUE_AT_ONCE, after=after)
         with target.atomic():
             return target.run(clock.due_again, values)
 
     def _any_expired(self) -> bool:
-        return self._run(
-            lambda target: bool(target.run(recovery.any_expired, self._values(target))),
+        return self.run(
+            lambda target: bool(target.run(recovery.any_expired, self.values(target))),
             begin=Begin.READ,
         )
 

@@ -8,8 +8,8 @@ from uuid import UUID
 from ..database.statements import regaining
 from ..database.target import Target
 from ..errors import DuplicateTask
-from .base import Transactions
 from .idempotency import Key, holders_of
+from .transactions import Transactions
 
 
 class Regaining(Transactions):
@@ -20,7 +20,7 @@ class Regaining(Transactions):
 
         Returns those that must not run, since another task has their key: why, each.
         """
-        values = self._values(target)
+        values = self.values(target)
         given = [(task_id,) for task_id in sorted(task_ids)]
         if not target.run(regaining.lock, values, given):
             return {}

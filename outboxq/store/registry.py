@@ -15,7 +15,8 @@ from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .base import Transactions, identifier, positive
+from .arguments import identifier, positive
+from .transactions import Transactions
 
 LIVE_WITHIN = timedelta(seconds=90)
 """Who was not seen for so long is taken for gone: workers say that they are there every 30 seconds."""
@@ -75,7 +76,7 @@ class Registry(Transactions):
         }
         self._tell(registry.register, values, using)
         if using is None:
-            self._forget_sleepers()
+            self.forget_sleepers()
 
     def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
         """The worker is alive, and lately met `unknown_tasks`, as in `register`.
@@ -98,14 +99,14 @@ class Registry(Transactions):
         within = duration(live_within, "live_within")
 
         def work(target: Target) -> list[LiveWorker]:
-            now = target.run(reading.now, self._values(target))[0]["now"]
+            now = target.run(reading.now, self.values(target))[0]["now"]
             return live_workers(target, now, within)
 
-        return self._run(work, using=using, begin=Begin.READ)
+        return self.run(work, using=using, begin=Begin.READ)
 
     def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> list[Row]:
-        return self._run(
-            lambda target: target.run(builder, self._values(target, **values)), using=using, begin=Begin.ASYNCHRONOUS
+        return self.run(
+            lambda target: target.run(builder, self.values(target, **values)), using=using, begin=Begin.ASYNCHRONOUS
         )
 
 

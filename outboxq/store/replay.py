@@ -15,7 +15,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent
 from ..model.replay import Fold, fold
-from .base import aware, positive
+from .arguments import aware, positive
 from .reading import Reading, event_of
 
 
@@ -91,7 +91,7 @@ class Replay(Reading):
             complete, reached = _complete(marked, rows, limit)
             return [event_of(row) for row in complete], replace(marked, sequence_num=reached)
 
-        return self._run(work, begin=Begin.READ)
+        return self.run(work, begin=Begin.READ)
 
     def tail_from_now(self) -> TailCursor:
         """A cursor behind the last event committed.
@@ -103,7 +103,7 @@ class Replay(Reading):
             head = target.run(tail.head)[0]["head"]
             return TailCursor(sequence_num=head, settled=head)
 
-        return self._run(work, begin=Begin.READ)
+        return self.run(work, begin=Begin.READ)
 
 
 def _marked(cursor: TailCursor, seen: Row) -> TailCursor:

@@ -14,7 +14,7 @@ from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
-from .base import positive
+from .arguments import positive
 from .partitions import Partitions
 
 _NIL = UUID(int=0)
@@ -73,7 +73,7 @@ class Retention(Partitions):
         )
 
     def _count(self, values: Mapping[str, Any], using: object) -> int:
-        counted = self._run(
+        counted = self.run(
             lambda target: target.run(retention.prunable, values),
             using=using,
             begin=Begin.READ,
@@ -85,7 +85,7 @@ class Retention(Partitions):
         deleted, more = 0, True
         while more and not stop():
             began = time.monotonic()
-            seen, unrouted = self._run(lambda target: self._prune(target, values), using=using)
+            seen, unrouted = self.run(lambda target: self._prune(target, values), using=using)
             deleted += sum(row["status"] is not None for row in seen)
             more = max(len(seen), unrouted) == values["limit"]
             values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
@@ -110,5 +110,5 @@ class Retention(Partitions):
             seen = target.run(retention.prune, values)
             unrouted = len(target.run(retention.prune_unrouted, values))
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
-        self._wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
+        self.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
         return seen, unrouted

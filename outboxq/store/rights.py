@@ -31,11 +31,11 @@ class Permitted(ABC):
     def dialect(self) -> Dialect: ...
 
     @abstractmethod
-    def _transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
+    def transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
 
     def ensure_permitted(self, role: Role) -> None:
         """Raise NotPermitted unless the database role has the rights of such a role."""
-        with self._naming_rights(), self._transaction(Begin.READ) as target:
+        with self._naming_rights(), self.transaction(Begin.READ) as target:
             if lacking := lacks(target, rights(role)):
                 raise complaint(lacking, role)
 
@@ -56,7 +56,7 @@ class Permitted(ABC):
     def _denied(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> BaseException:
         """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of."""
         role = Role.PRODUCER if enqueues is not None else self._role(begin)
-        with suppress(Exception), self._transaction(Begin.READ) as target:
+        with suppress(Exception), self.transaction(Begin.READ) as target:
             if lacking := lacks(target, rights(role, enqueues or ())):
                 return complaint(lacking, role, enqueues or ())
         return error

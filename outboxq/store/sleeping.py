@@ -28,8 +28,8 @@ from ..database.dialects import Begin, Row
 from ..database.statements import sleeping
 from ..database.statements.grammar import Builder
 from ..database.target import Target
-from .base import Transactions
 from .reading import Look
+from .transactions import Transactions
 
 _ANNOUNCE = sleeping.announce, sleeping.announce_given
 _LOOK = sleeping.look, sleeping.look_given
@@ -49,17 +49,17 @@ class Sleeping(Transactions):
     def announce(self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta) -> float:
         """Ask to be notified, for `longest` or until the next task is due; returns for how many seconds that is."""
         values = {"worker_id": worker_id, "longest_seconds": longest.total_seconds()}
-        rows = self._run(lambda target: self._ask(target, _ANNOUNCE, queues, values), begin=Begin.SINGLE_ASYNCHRONOUS)
+        rows = self.run(lambda target: self._ask(target, _ANNOUNCE, queues, values), begin=Begin.SINGLE_ASYNCHRONOUS)
         return float(min(row["seconds"] for row in rows))
 
     def horizon(self) -> int:
         """Every transaction begun from now on has a greater id; none that has written by now has."""
-        rows = self._run(lambda target: target.run(sleeping.horizon), begin=Begin.SINGLE_ASYNCHRONOUS)
+        rows = self.run(lambda target: target.run(sleeping.horizon), begin=Begin.SINGLE_ASYNCHRONOUS)
         return int(rows[0]["horizon"])
 
     def look(self, horizon: int, queues: Sequence[str] | None, event_types: Sequence[str] | None = None) -> Look:
         """As of one snapshot."""
-        found = self._run(
+        found = self.run(
             lambda target: self._ask(target, _LOOK, queues, {"horizon": horizon}, event_types), begin=Begin.READ
         )
         return Look(**found[0])
@@ -73,8 +73,8 @@ class Sleeping(Transactions):
         self._change(sleeping.forget, worker_id)
 
     def _change(self, builder: Builder, worker_id: UUID) -> None:
-        self._run(
-            lambda target: target.run(builder, self._values(target, worker_id=worker_id)),
+        self.run(
+            lambda target: target.run(builder, self.values(target, worker_id=worker_id)),
             begin=Begin.SINGLE_ASYNCHRONOUS,
         )
 
@@ -87,5 +87,5 @@ class Sleeping(Transactions):
         event_types: Sequence[str] | None = None,
     ) -> list[Row]:
         of_all, of_given = asked
-        values = self._values(target, **values) | self._scope(target, queues, event_types)
+        values = self.values(target, **values) | self.scope(target, queues, event_types)
         return target.run(of_all if queues is None else of_given, values)

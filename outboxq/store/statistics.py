@@ -15,9 +15,10 @@ from ..database.statements.statistics import PERCENTILES
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .base import Transactions, queue_names
+from .arguments import queue_names
 from .queues import QueueSettings, settings_of
 from .registry import LiveWorker, live_workers
+from .transactions import Transactions
 
 By = Literal["queue", "task"]
 
@@ -120,7 +121,7 @@ class Stats(Transactions):
         if by not in get_args(By):
             raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
         names = queue_names(queues)
-        return self._run(
+        return self.run(
             lambda target: self._statistics(target, since, names, by_task=by == "task"),
             using=using,
             begin=Begin.SNAPSHOT,
@@ -129,7 +130,7 @@ class Stats(Transactions):
     def _statistics(
         self, target: Target, window: timedelta, names: list[str] | None, *, by_task: bool
     ) -> list[Statistics]:
-        now = target.run(reading.now, self._values(target))[0]["now"]
+        now = target.run(reading.now, self.values(target))[0]["now"]
         since = now - window
         values = {"now": now, "since": since, "search_from": since - _LEEWAY, "every_queue": names is None}
         values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names or ()])

@@ -15,7 +15,7 @@ from ..database.dialects import Begin
 from ..database.engine_events import listen
 from ..database.target import SqlalchemyTarget
 from ..errors import InvalidTarget
-from .base import Transactions
+from .transactions import Transactions
 
 
 class Unit:
@@ -116,16 +116,16 @@ class Units(Transactions):
         with ExitStack() as stack:
             target: Any = None
             if using is not None:
-                target = self._joined(using)
+                target = self.join(using)
                 if not isinstance(target, SqlalchemyTarget):
                     raise InvalidTarget(
                         "a transactional task writes through SQLAlchemy; give it a Session or Connection to run in"
                     )
                 stack.enter_context(target.connection.begin_nested())
             else:
-                for attempt in self._attempts():
+                for attempt in self.tries():
                     with attempt:
-                        target = stack.enter_context(self._transaction(Begin.HANDLER))
+                        target = stack.enter_context(self.transaction(Begin.HANDLER))
             unit = Unit(target, begun=using is None)
             stack.callback(unit.close)
             yield unit

@@ -12,10 +12,10 @@ from ..database.statements import by_hand, reading, registry, unknown
 from ..database.statements.unknown import HOLDING
 from ..database.target import Target
 from ..model import Claim
-from .base import Transactions
 from .operations import freed
 from .reading import data_of
 from .registry import live_workers, read_names, takes
+from .transactions import Transactions
 
 _PAGE = 500
 """Outbox entries that one transaction looks at, so that nobody waits long for it."""
@@ -40,7 +40,7 @@ class Unknown(Transactions):
         """
 
         def work(target: Target) -> Mapping[UUID, UnknownRun]:
-            now = target.run(reading.now, self._values(target))[0]["now"]
+            now = target.run(reading.now, self.values(target))[0]["now"]
             found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
             workers = live_workers(target, now)
             runs = {}
@@ -55,11 +55,11 @@ class Unknown(Transactions):
                 runs[claim.id] = UnknownRun(times=times, since=since, known_elsewhere=known)
             return runs
 
-        return self._run(work, using=using, begin=Begin.READ)
+        return self.run(work, using=using, begin=Begin.READ)
 
     def given_back_as_unknown(self, holding: Sequence[tuple[UUID, int]], *, using: object = None) -> Collection[UUID]:
         """Return those of the tasks, given as ids and lease tokens, whose claim of that token ended in a release as unknown."""
-        return self._run(lambda target: releases_as_unknown(target, holding).keys(), using=using, begin=Begin.READ)
+        return self.run(lambda target: releases_as_unknown(target, holding).keys(), using=using, begin=Begin.READ)
 
     def make_known_due(
         self,
@@ -83,7 +83,7 @@ class Unknown(Transactions):
             wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
             if not wanted:
                 return [], None
-            page = target.run(unknown.delayed, self._values(target, after=after, limit=_PAGE))
+            page = target.run(unknown.delayed, self.values(target, after=after, limit=_PAGE))
             due = [
                 row["id"]
                 for row in page
@@ -93,16 +93,16 @@ class Unknown(Transactions):
             ]
             return due, page[-1]["id"] if len(page) == _PAGE else None
 
-        entries, following = self._run(look, using=using, begin=Begin.READ)
+        entries, following = self.run(look, using=using, begin=Begin.READ)
         if entries:
-            self._run(lambda target: self._make_due(target, entries), using=using)
+            self.run(lambda target: self._make_due(target, entries), using=using)
         return following
 
     def _make_due(self, target: Target, entries: Sequence[int]) -> None:
-        values = self._values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
+        values = self.values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
         with target.atomic():
             moved = target.run(by_hand.make_due, values, [(entry,) for entry in entries])
-        self._wake(target, freed(moved))
+        self.wake(target, freed(moved))
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:

@@ -10,7 +10,7 @@ from uuid import UUID
 from ..database.dialects import Begin, Row
 from ..database.statements.checks import CHECKS, REPAIRS
 from ..database.target import Target
-from .base import Transactions
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 _EXAMPLES = 5
@@ -52,7 +52,7 @@ class Verification(Transactions):
             for name, check in CHECKS.items():
                 try:
                     with target.atomic(savepoint=apart):
-                        rows = target.run(check.broken, self._values(target))
+                        rows = target.run(check.broken, self.values(target))
                 except Exception as error:
                     if not apart or not self._is_unreadable(error):
                         raise
@@ -66,11 +66,11 @@ class Verification(Transactions):
                 return work(target, apart=False)
 
         try:
-            return self._run(together, using=using, begin=Begin.SNAPSHOT)
+            return self.run(together, using=using, begin=Begin.SNAPSHOT)
         except Exception as error:
             if not self._is_unreadable(error):
                 raise
-        return self._run(lambda target: work(target, apart=True), using=using, begin=Begin.SNAPSHOT)
+        return self.run(lambda target: work(target, apart=True), using=using, begin=Begin.SNAPSHOT)
 
     def _is_unreadable(self, error: Exception) -> bool:
         return self.dialect.is_bad_value(error)
@@ -81,11 +81,11 @@ class Verification(Transactions):
             if repair is None:
                 return None
             with target.atomic():
-                rows = target.run(repair, self._values(target))
-            self._wake(target, {row["queue"] for row in rows if "queue" in row})
+                rows = target.run(repair, self.values(target))
+            self.wake(target, {row["queue"] for row in rows if "queue" in row})
             return rows
 
-        rows = self._run(work, using=using)
+        rows = self.run(work, using=using)
         if rows is None:
             return violation
         for row in rows:

@@ -143,7 +143,7 @@ def test_what_was_done_by_hand_is_known_although_a_worker_has_claimed_the_task_s
 def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkeypatch):
     handle = database.add(delay=timedelta(hours=1))
     database.frozen.set_priority(handle.id, 5)
-    real, failures = database.frozen._transaction, [1]
+    real, failures = database.frozen.transaction, [1]
 
     def failing(begin):
         if begin == "write" and failures:
@@ -151,6 +151,6 @@ def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkey
             raise helpers.lost_connection(database)
         return real(begin)
 
-    monkeypatch.setattr(database.frozen, "_transaction", failing)
+    monkeypatch.setattr(database.frozen, "transaction", failing)
     assert database.frozen.run_now(handle.id)
     assert len(database.claim()) == 1

@@ -344,8 +344,8 @@ def test_repair_beside_writers_breaks_nothing(database):
         try:
             while not over.is_set() and (passes < 3 or min(rounds) < 3):
                 for repair in REPAIRS.values():
-                    found += database.store._run(
-                        lambda target, repair=repair: target.run(repair, database.store._values(target))
+                    found += database.store.run(
+                        lambda target, repair=repair: target.run(repair, database.store.values(target))
                     )
                 passes += 1
             return found, passes

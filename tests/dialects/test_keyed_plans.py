@@ -176,7 +176,7 @@ def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
 
     def call(store: Store, _: Big, using: Connection) -> None:
         target = target_of(using, schema=None)
-        values = store._values(target) | store._scope(target, [queue], None)
+        values = store.values(target) | store.scope(target, [queue], None)
         assert bool(target.run(waiting.any_due_given, values)) is can_claim
         target.run(partition_keys.besides_given, values)
 
@@ -191,7 +191,7 @@ def _settle(store: Store, _: Big, using: Connection) -> None:
     """Of keys that were won, half are given back and half go to another."""
     target = target_of(using, schema=None)
     changed = [(held(n), UUID(int=n) if n % 2 else None) for n in range(1, LIMIT + 1)]
-    target.run(partition_keys.settle, store._values(target), changed)
+    target.run(partition_keys.settle, store.values(target), changed)
 
 
 def _prune(store: Store, _: Big, using: Connection) -> None:

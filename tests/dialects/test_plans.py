@@ -483,7 +483,7 @@ def test_sqlite_does_an_amount_of_work_that_does_not_grow_with_the_table(big_sql
 def test_an_idle_poll_of_sqlite_is_a_few_look_ups(big_sqlite, queues):
     prepared = dialect_for("sqlite").compiled[waiting.any_due if queues is None else waiting.any_due_given]
     with big_sqlite.begun(Begin.READ) as connection:
-        scope = big_sqlite.database.store._scope(target_of(connection, schema=None), queues, None)
+        scope = big_sqlite.database.store.scope(target_of(connection, schema=None), queues, None)
         found = scans(connection, prepared.sql, prepared.bind({"now": datetime.now(UTC), **scope}))
         assert [
             line for line in found if line != "SCAN lease"

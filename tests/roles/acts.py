@@ -122,7 +122,7 @@ def enqueues_while_a_worker_sleeps(stage: Stage) -> None:
 def enqueues_though_an_answer_was_lost(stage: Stage) -> None:
     task = new()
     stage.store.enqueue(task)
-    with stage.store._transaction(Begin.WRITE) as target:
+    with stage.store.transaction(Begin.WRITE) as target:
         [handle] = stage.store._enqueued(target, [task]) or []
         assert handle.created
 
@@ -139,7 +139,7 @@ def emits(stage: Stage) -> None:
     stage.store.emit(said)
     with stage.session() as session:
         stage.store.emit(event(), using=session)
-    with stage.store._transaction(Begin.WRITE) as target:
+    with stage.store.transaction(Begin.WRITE) as target:
         assert stage.store._emitted(target, said)
 
 
@@ -178,7 +178,7 @@ def takes_the_key_of_a_dead_letter(stage: Stage) -> None:
 def takes_a_key_though_an_answer_was_lost(stage: Stage) -> None:
     task, other = new(idempotency_key="k"), new(idempotency_key="k")
     stage.store.enqueue(task)
-    with stage.store._transaction(Begin.WRITE) as target:
+    with stage.store.transaction(Begin.WRITE) as target:
         assert stage.store._enqueued(target, [task])
         stage.store._enqueued(target, [other])
 
@@ -198,7 +198,7 @@ def emits_with_a_key(stage: Stage) -> None:
     said = event(idempotency_key="k")
     stage.store.emit(said)
     stage.store.emit(event(idempotency_key="k"))
-    with stage.store._transaction(Begin.WRITE) as target:
+    with stage.store.transaction(Begin.WRITE) as target:
         assert stage.store._emitted(target, said)
 
 
@@ -223,7 +223,7 @@ def replaces_though_an_answer_was_lost(stage: Stage) -> None:
     stage.store.enqueue(new(idempotency_key="a"))
     task = new(idempotency_key="a", on_conflict=OnConflict.REPLACE)
     stage.store.enqueue(task)
-    with stage.store._transaction(Begin.WRITE) as target:
+    with stage.store.transaction(Begin.WRITE) as target:
         [handle] = stage.store._enqueued(target, [task]) or []
         assert handle.replaced
 
@@ -272,13 +272,13 @@ def listens(stage: Stage) -> None:
         sleeping.look(sleeping.horizon(), queues)
     sleeping.withdraw(me)
     sleeping.forget(me)
-    stage.store._forget_sleepers()
-    with sleeping._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
-        target.run(forget_ended, sleeping._values(target))
+    stage.store.forget_sleepers()
+    with sleeping.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
+        target.run(forget_ended, sleeping.values(target))
 
 
 def hears(stage: Stage) -> None:
-    with stage.store._transaction(Begin.WRITE) as target:
+    with stage.store.transaction(Begin.WRITE) as target:
         assert target.run(channel.find)
         target.run(channel.prove, {"word": "proof 0"})
 
@@ -313,7 +313,7 @@ def ends(stage: Stage) -> None:
         stage.store.finish([Outcome(claim=stage.claimed(partition_key=str(kind)), event_type=kind, delay=HOUR)])
     stage.store.finish([Outcome(claim=stage.claimed(), event_type=EventType.CANCELLED)])
     stage.store.finish_unlocked([Outcome(claim=stage.claimed(), event_type=EventType.COMPLETED)])
-    with stage.store._transaction(Begin.WRITE) as target:
+    with stage.store.transaction(Begin.WRITE) as target:
         stage.store._has_ended(target, Outcome(claim=claim, event_type=EventType.COMPLETED))
 
 
