@@ -146,8 +146,8 @@ MUTANTS = (
         "outboxq/store/enqueue.py",
         (
             (
-                "            using=using,\n            begin=Begin.INSERT if features",
-                "            begin=Begin.INSERT if features",
+                "        using=using,\n        begin=Begin.INSERT if features",
+                "        begin=Begin.INSERT if features",
             ),
         ),
         ("tests/contract/test_enqueue.py",),
@@ -816,7 +816,7 @@ MUTANTS = (
     Mutant(
         "the beginning of several ids is taken for the first of them",
         "outboxq/store/finding.py",
-        (("        if len(rows) > 1:\n", "        if len(rows) > _NAMED + 1:\n"),),
+        (("    if len(rows) > 1:\n", "    if len(rows) > _NAMED + 1:\n"),),
         ("tests/contract/test_task_ids.py",),
     ),
     Mutant(

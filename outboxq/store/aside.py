@@ -21,8 +21,9 @@ from ..database.statements import aside
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload.parameters import sanitize
-from .claims import Claims
+from .claims import finish
 from .failure_log import say
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -43,7 +44,7 @@ class _Tried(Exception):
     """Rolls back a claim that succeeded."""
 
 
-class Aside(Claims):
+class Aside(Transactions):
     _searches_again_at = -math.inf
 
     def _usable(self, claims: list[Claim], using: object) -> list[Claim]:
@@ -57,7 +58,7 @@ class Aside(Claims):
             log.error("task %s is failed: %s", claim.id, error)
             outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))
         try:
-            self.finish(outcomes, using=using)
+            finish(self, outcomes, using=using)
         except Exception as error:
             if using is not None:
                 raise

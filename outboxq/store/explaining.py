@@ -87,29 +87,28 @@ class Explanation:
     """The commands that help, where one does."""
 
 
-class Explaining(Transactions):
-    def explain(self, task_id: UUID, *, using: object = None) -> Explanation:
-        """Why the task does not run, or what it does; of several reasons, the one to be dealt with first.
+def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
+    """Why the task does not run, or what it does; of several reasons, the one to be dealt with first.
 
-        All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
-        """
-        values = {"task_id": identifier(task_id)}
+    All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    """
+    values = {"task_id": identifier(task_id)}
 
-        def work(target: Target) -> Explanation:
-            now = target.run(reading.now, self.values(target))[0]["now"]
-            found = target.run(reading.get, values)
-            if not found:
-                raise TaskNotFound(f"there is no task {task_id}")
-            task = execution_of(found[0])
-            if task.status is TaskStatus.READY:
-                return _waiting(target, task, now)
-            if task.status is TaskStatus.RUNNING:
-                return _running(target, task, now)
-            history = target.run(reading.history, values)
-            moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
-            return _ended(task, moves[-1] if moves else None)
+    def work(target: Target) -> Explanation:
+        now = target.run(reading.now, store.values(target))[0]["now"]
+        found = target.run(reading.get, values)
+        if not found:
+            raise TaskNotFound(f"there is no task {task_id}")
+        task = execution_of(found[0])
+        if task.status is TaskStatus.READY:
+            return _waiting(target, task, now)
+        if task.status is TaskStatus.RUNNING:
+            return _running(target, task, now)
+        history = target.run(reading.history, values)
+        moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
+        return _ended(task, moves[-1] if moves else None)
 
-        return self.run(work, using=using, begin=Begin.SNAPSHOT)
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:

@@ -29,34 +29,34 @@ class Outlook:
     """When its outbox entry is due; None: it is not Ready."""
 
 
-class Outlooks(Transactions):
-    def outlooks(self, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
-        """Return the outlook of each of these tasks that is Ready or Running, by its id.
+def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
+    """Return the outlook of each of these tasks that is Ready or Running, by its id.
 
-        The number of statements does not grow with the tasks, only with the queues among them that have limits. A task that
-        has moved on since it was read is left out.
-        """
-        waiting = [task for task in tasks if task.status is TaskStatus.READY]
-        running = [task for task in tasks if task.status is TaskStatus.RUNNING]
-        if not waiting and not running:
-            return {}
-        return self.run(lambda target: self._outlooks(target, waiting, running), using=using, begin=Begin.SNAPSHOT)
+    The number of statements does not grow with the tasks, only with the queues among them that have limits. A task that
+    has moved on since it was read is left out.
+    """
+    waiting = [task for task in tasks if task.status is TaskStatus.READY]
+    running = [task for task in tasks if task.status is TaskStatus.RUNNING]
+    if not waiting and not running:
+        return {}
+    return store.run(lambda target: _outlooks(store, target, waiting, running), using=using, begin=Begin.SNAPSHOT)
 
-    def _outlooks(
-        self, target: Target, waiting: Sequence[TaskExecution], running: Sequence[TaskExecution]
-    ) -> Mapping[UUID, Outlook]:
-        now = target.run(reading.now, self.values(target))[0]["now"]
-        found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
-        if waiting:
-            packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
-            rows = {row["id"]: row for row in target.run(explaining.waiting, packed)}
-            page = _Page(target, waiting, rows, now)
-            found |= {
-                task.id: Outlook(reason=page.reason(task), due_at=rows[task.id]["available_at"])
-                for task in waiting
-                if task.id in rows
-            }
-        return found
+
+def _outlooks(
+    store: Transactions, target: Target, waiting: Sequence[TaskExecution], running: Sequence[TaskExecution]
+) -> Mapping[UUID, Outlook]:
+    now = target.run(reading.now, store.values(target))[0]["now"]
+    found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
+    if waiting:
+        packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
+        rows = {row["id"]: row for row in target.run(explaining.waiting, packed)}
+        page = _Page(target, waiting, rows, now)
+        found |= {
+            task.id: Outlook(reason=page.reason(task), due_at=rows[task.id]["available_at"])
+            for task in waiting
+            if task.id in rows
+        }
+    return found
 
 
 class _Page:

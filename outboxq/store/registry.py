@@ -47,67 +47,74 @@ class LiveWorker:
         return takes(self.event_types, event_type)
 
 
-class Registry(Transactions):
-    def register(
-        self,
-        worker_id: UUID,
-        *,
-        label: str,
-        queues: Iterable[str] | None = None,
-        event_types: Iterable[str] | None = None,
-        concurrency: int,
-        task_names: Iterable[str],
-        unknown_tasks: Iterable[tuple[str, str]] = (),
-        using: object = None,
-    ) -> None:
-        """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all.
+def register(
+    store: Transactions,
+    worker_id: UUID,
+    *,
+    label: str,
+    queues: Iterable[str] | None = None,
+    event_types: Iterable[str] | None = None,
+    concurrency: int,
+    task_names: Iterable[str],
+    unknown_tasks: Iterable[tuple[str, str]] = (),
+    using: object = None,
+) -> None:
+    """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all.
 
-        `unknown_tasks`: queue and name of each task that it met lately and does not know.
-        Without `using`, the notifications that killed workers had asked for are deleted too.
-        """
-        values = {
-            "worker_id": identifier(worker_id),
-            "label": label,
-            "queues_json": _names(queues, "queues"),
-            "event_types_json": _names(event_types, "event_types"),
-            "concurrency": positive(concurrency, "concurrency"),
-            "task_names_json": _names(task_names, "task_names"),
-            "unknown_tasks_json": _written(unknown_tasks),
-        }
-        self._tell(registry.register, values, using)
-        if using is None:
-            self.forget_sleepers()
+    `unknown_tasks`: queue and name of each task that it met lately and does not know.
+    Without `using`, the notifications that killed workers had asked for are deleted too.
+    """
+    values = {
+        "worker_id": identifier(worker_id),
+        "label": label,
+        "queues_json": _names(queues, "queues"),
+        "event_types_json": _names(event_types, "event_types"),
+        "concurrency": positive(concurrency, "concurrency"),
+        "task_names_json": _names(task_names, "task_names"),
+        "unknown_tasks_json": _written(unknown_tasks),
+    }
+    _tell(store, registry.register, values, using)
+    if using is None:
+        store.forget_sleepers()
 
-    def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
-        """The worker is alive, and lately met `unknown_tasks`, as in `register`.
 
-        False: it is not registered, or not any more, and should register again.
-        """
-        values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
-        return bool(self._tell(registry.seen, values, using))
+def seen(
+    store: Transactions, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None
+) -> bool:
+    """The worker is alive, and lately met `unknown_tasks`, as in `register`.
 
-    def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
-        """The worker ends. Those that have not been seen for a day are forgotten with it.
+    False: it is not registered, or not any more, and should register again.
+    """
+    values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
+    return bool(_tell(store, registry.seen, values, using))
 
-        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
-        live no more all the same.
-        """
-        self._tell(registry.leave if met_unknown else registry.unregister, {"worker_id": identifier(worker_id)}, using)
 
-    def workers(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> list[LiveWorker]:
-        """The workers that were seen within this time, the oldest first."""
-        within = duration(live_within, "live_within")
+def unregister(store: Transactions, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
+    """The worker ends. Those that have not been seen for a day are forgotten with it.
 
-        def work(target: Target) -> list[LiveWorker]:
-            now = target.run(reading.now, self.values(target))[0]["now"]
-            return live_workers(target, now, within)
+    With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
+    live no more all the same.
+    """
+    _tell(store, registry.leave if met_unknown else registry.unregister, {"worker_id": identifier(worker_id)}, using)
 
-        return self.run(work, using=using, begin=Begin.READ)
 
-    def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> list[Row]:
-        return self.run(
-            lambda target: target.run(builder, self.values(target, **values)), using=using, begin=Begin.ASYNCHRONOUS
-        )
+def workers(
+    store: Transactions, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None
+) -> list[LiveWorker]:
+    """The workers that were seen within this time, the oldest first."""
+    within = duration(live_within, "live_within")
+
+    def work(target: Target) -> list[LiveWorker]:
+        now = target.run(reading.now, store.values(target))[0]["now"]
+        return live_workers(target, now, within)
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def _tell(store: Transactions, builder: Builder, values: dict[str, Any], using: object) -> list[Row]:
+    return store.run(
+        lambda target: target.run(builder, store.values(target, **values)), using=using, begin=Begin.ASYNCHRONOUS
+    )
 
 
 def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:

@@ -375,7 +375,7 @@ def test_a_count_that_may_not_be_read_makes_it_a_failed_attempt(outbox, run, dat
 
 def losing_commits(monkeypatch, database, times):
     """The connections of so many handlers are lost before their commits."""
-    real, lost = Transactions._transaction, []
+    real, lost = Transactions.transaction, []
 
     @contextmanager
     def losing(store, begin):

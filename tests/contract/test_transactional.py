@@ -817,7 +817,7 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
 
 def test_a_commit_whose_answer_is_lost_completes_once(outbox, work, database, monkeypatch, caplog):
     """The transaction is in the tables, but its worker is told that the connection broke."""
-    real, lost = Transactions._transaction, []
+    real, lost = Transactions.transaction, []
 
     @contextmanager
     def losing(store, begin):
@@ -843,7 +843,7 @@ def test_a_commit_whose_answer_is_lost_completes_once(outbox, work, database, mo
 
 
 def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, database, monkeypatch):
-    real, lost = Transactions._transaction, []
+    real, lost = Transactions.transaction, []
 
     @contextmanager
     def losing(store, begin):
@@ -869,7 +869,7 @@ def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, da
 
 
 def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbox, run, database, monkeypatch):
-    real, failures, runs = Transactions._transaction, [], []
+    real, failures, runs = Transactions.transaction, [], []
 
     @contextmanager
     def failing(store, begin):

@@ -26,6 +26,9 @@ from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
 from outboxq.store import Sleeping, Store
+from outboxq.store.claims import _has_ended
+from outboxq.store.fanout import _emitted
+from outboxq.store.idempotency import enqueued
 from tests.waiting import until
 
 HOUR = timedelta(hours=1)
@@ -123,7 +126,7 @@ def enqueues_though_an_answer_was_lost(stage: Stage) -> None:
     task = new()
     stage.store.enqueue(task)
     with stage.store.transaction(Begin.WRITE) as target:
-        [handle] = stage.store._enqueued(target, [task]) or []
+        [handle] = enqueued(stage.store, target, [task]) or []
         assert handle.created
 
 
@@ -140,7 +143,7 @@ def emits(stage: Stage) -> None:
     with stage.session() as session:
         stage.store.emit(event(), using=session)
     with stage.store.transaction(Begin.WRITE) as target:
-        assert stage.store._emitted(target, said)
+        assert _emitted(stage.store, target, said)
 
 
 def enqueues_with_a_key(stage: Stage) -> None:
@@ -179,8 +182,8 @@ def takes_a_key_though_an_answer_was_lost(stage: Stage) -> None:
     task, other = new(idempotency_key="k"), new(idempotency_key="k")
     stage.store.enqueue(task)
     with stage.store.transaction(Begin.WRITE) as target:
-        assert stage.store._enqueued(target, [task])
-        stage.store._enqueued(target, [other])
+        assert enqueued(stage.store, target, [task])
+        enqueued(stage.store, target, [other])
 
 
 def enqueues_with_a_key_from_sql(stage: Stage) -> None:
@@ -199,7 +202,7 @@ def emits_with_a_key(stage: Stage) -> None:
     stage.store.emit(said)
     stage.store.emit(event(idempotency_key="k"))
     with stage.store.transaction(Begin.WRITE) as target:
-        assert stage.store._emitted(target, said)
+        assert _emitted(stage.store, target, said)
 
 
 def replaces(stage: Stage) -> None:
@@ -224,7 +227,7 @@ def replaces_though_an_answer_was_lost(stage: Stage) -> None:
     task = new(idempotency_key="a", on_conflict=OnConflict.REPLACE)
     stage.store.enqueue(task)
     with stage.store.transaction(Begin.WRITE) as target:
-        [handle] = stage.store._enqueued(target, [task]) or []
+        [handle] = enqueued(stage.store, target, [task]) or []
         assert handle.replaced
 
 
@@ -314,7 +317,7 @@ def ends(stage: Stage) -> None:
     stage.store.finish([Outcome(claim=stage.claimed(), event_type=EventType.CANCELLED)])
     stage.store.finish_unlocked([Outcome(claim=stage.claimed(), event_type=EventType.COMPLETED)])
     with stage.store.transaction(Begin.WRITE) as target:
-        stage.store._has_ended(target, Outcome(claim=claim, event_type=EventType.COMPLETED))
+        _has_ended(target, Outcome(claim=claim, event_type=EventType.COMPLETED))
 
 
 def recovers(stage: Stage) -> None:
