@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "a claim that fails at one row fails for all",
         "outboxq/store/claiming.py",
-        ((" or not self._set_aside(worker_id)", ""), ("not self._perhaps_the_row(error)", "True")),
+        ((" or not set_aside(self, cursor.search, worker_id)", ""), ("not perhaps_the_row(self, error)", "True")),
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "an entry is deleted because the disk is full",
         "outboxq/store/aside.py",
-        (("if not self._perhaps_the_row(refused):", "if refused is None:"),),
+        (("if not perhaps_the_row(store, refused):", "if refused is None:"),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(

@@ -28,6 +28,7 @@ from . import (
 )
 from .arguments import queue_names
 from .attempts import Attempt
+from .claim_cursor import ClaimCursor
 from .claiming import Claiming
 from .dead_letters import DeadLetter
 from .enqueue import check
@@ -47,6 +48,7 @@ from .verification import Violation
 
 __all__ = [
     "Attempt",
+    "ClaimCursor",
     "Cure",
     "DeadLetter",
     "Explanation",

@@ -11,7 +11,7 @@ from typing import Any
 from ..database.dialects import Row
 from ..database.statements import keyed
 from ..database.target import Target
-from .transactions import Transactions
+from .aside import started
 
 log = logging.getLogger("outboxq.store")
 
@@ -23,29 +23,30 @@ _LEAST, _MOST = 32, 1000
 """Keys looked at in one statement, however few or many are to be won."""
 
 
-class Keys(Transactions):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+class KeyTurns:
+    """Claims tasks with a partition key, and remembers whose turn is next. It belongs to one claimer."""
+
+    def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """Where the last claim of each queue's keys ended. It is no matter if two threads confuse each other here."""
+        """Where the last claim of each queue's keys ended. Two threads that share it lose no task, only the order of turns."""
         self._served: dict[str, int] = {}
         """When each queue last had a key won, by `_wins`."""
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
         """The queues in which the last claim looked at many keys and could win none."""
 
-    def _keyed_fairly(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
+    def claim_in_turns(self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int) -> list[Row]:
         """The queues take turns, and so do the keys of each.
 
         Behind many that cannot be claimed, those due the longest are found, and those in which something happened last.
         """
-        return self._keyed(target, limit, values, queues, (self._rotate, self._oldest))
+        return self._claim(target, limit, values, queues, (self._rotate, self._oldest))
 
-    def _keyed_oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
+    def claim_oldest(self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int) -> list[Row]:
         """The keys with what is due the longest come first."""
-        return self._keyed(target, limit, values, queues, (self._oldest, self._rotate))
+        return self._claim(target, limit, values, queues, (self._oldest, self._rotate))
 
-    def _keyed(
+    def _claim(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], ways: Sequence[Way]
     ) -> list[Row]:
         if limit < 1:
@@ -162,11 +163,3 @@ class Keys(Transactions):
 
 def _whole(queues: Sequence[str]) -> list[Segment]:
     return [(queue, "", None) for queue in queues]
-
-
-def started(taken: Sequence[Row]) -> list[Row]:
-    """Those that run now; the others were stale, or expired."""
-    stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
-    if stale:
-        log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))
-    return [row for row in taken if row["lease_token"] is not None]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
-from ..store import Store
+from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import Registry
 from .completer import Completer
@@ -64,6 +64,7 @@ class Claimer(threading.Thread):
         """`finished` is called where `burst` or `max_tasks` ends the work."""
         super().__init__(name="outboxq-claimer", daemon=True)
         self._store = store
+        self._cursor = ClaimCursor()
         self._tasks = tasks
         self._worker_id = worker_id
         self._queues, self._event_types = queues, event_types
@@ -140,6 +141,7 @@ class Claimer(threading.Thread):
             queues=self._queues,
             event_types=self._event_types,
             says_begin=True,
+            cursor=self._cursor,
         )
         self._reach(Failpoint.AFTER_CLAIM)
         if self._stopping.is_set():  # the threads may be gone already
