@@ -67,7 +67,7 @@ class Outbox:
         self.host = host or (Host() if session is None else SessionHost(session))
         self.tasks = Registry()
         self._database: str | URL | Engine | None = None
-        self._store: Store | None = None
+        self._bound: dict[str, Store] = {}
         database = database or self._database_of_the_environment()
         if database is not None:
             self.bind(database)
@@ -82,7 +82,7 @@ class Outbox:
             url = parse_url(database)
             dialect_for(url.get_backend_name(), schema=self.schema).own_url(url)
         self._database = database
-        self._store = None
+        self._bound = {}
 
     @property
     def is_bound(self) -> bool:
@@ -91,10 +91,11 @@ class Outbox:
     @property
     def store(self) -> Store:
         """The lower layer. While the outbox is unbound, only its methods with ``using=`` work."""
-        if self._store is None:
-            engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-            self._store = Store(engine, schema=self.schema)
-        return self._store
+        if (store := self._bound.get("store")) is not None:
+            return store
+        engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
+        # Threads that come here at once all get the first one's: nobody would close the connections of a second engine.
+        return self._bound.setdefault("store", Store(engine, schema=self.schema))
 
     @overload
     def task(
