@@ -48,7 +48,7 @@ class Claimer(threading.Thread):
         *,
         worker_id: UUID,
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         crew: Crew[Held],
         leases: Leases,
         completer: Completer,
@@ -66,7 +66,7 @@ class Claimer(threading.Thread):
         self._store = store
         self._tasks = tasks
         self._worker_id = worker_id
-        self._queues, self._event_types = queues, event_types
+        self._queues, self._topics = queues, topics
         self._crew = crew
         self._leases = leases
         self._completer = completer
@@ -138,7 +138,7 @@ class Claimer(threading.Thread):
             limit,
             worker_id=self._worker_id,
             queues=self._queues,
-            event_types=self._event_types,
+            topics=self._topics,
             says_begin=True,
         )
         self._reach(Failpoint.AFTER_CLAIM)
