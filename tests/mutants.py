@@ -483,8 +483,8 @@ MUTANTS = (
         "outboxq/worker/claim_loop.py",
         (
             (
-                '            self._put_back([held], "another task like it runs in this process", delay=delay)\n',
-                "            self._crew.give(held)\n",
+                '            self._give_back([held], "another task like it runs in this process", delay=delay)\n',
+                "            self._pool.submit(held)\n",
             ),
         ),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
@@ -665,9 +665,9 @@ MUTANTS = (
         "outboxq/worker/worker.py",
         (
             (
-                "        self._crew.wake()\n        self._release_unstarted()\n",
+                "        self._pool.wake()\n        self._release_unstarted()\n",
                 (
-                    "        self._crew.wake()\n        for loop in self._loops:\n            loop.stop()\n"
+                    "        self._pool.wake()\n        for loop in self._loops:\n            loop.stop()\n"
                     "        self._release_unstarted()\n"
                 ),
             ),
@@ -677,7 +677,7 @@ MUTANTS = (
     Mutant(
         "what was claimed ahead and not begun is not given back at stop",
         "outboxq/worker/worker.py",
-        (("        for held in self._crew.take_back():\n", "        for held in ():\n"),),
+        (("        for held in self._pool.cancel_queued():\n", "        for held in ():\n"),),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
     ),
     Mutant(
@@ -889,7 +889,7 @@ MUTANTS = (
         "a claim that fails for the 1024th time in a row kills the worker",
         "outboxq/worker/claim_loop.py",
         (("2 ** min(failures, 10)", "2**failures"),),
-        ("tests/unit/test_claimer.py",),
+        ("tests/unit/test_claim_loop.py",),
     ),
     Mutant(
         "a worker that gave its tasks back at once ends with 0",

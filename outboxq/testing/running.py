@@ -24,7 +24,7 @@ from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import unarmed
 from ..worker.maintenance import Leases
-from ..worker.task_runner import Handling
+from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
 from .room import Room
 
@@ -81,7 +81,7 @@ class Runner:
         self._host = _Watched(outbox.host, room, context)
         self._leases = Leases(store, heartbeat=None, reach=unarmed)
         self._completer = _Kept(store, self._leases)
-        self._handling = Handling(
+        self._runner = TaskRunner(
             store, self._tasks, self._leases, self._completer, own=store, host=self._host, reach=unarmed
         )
 
@@ -93,7 +93,7 @@ class Runner:
         [held] = self._leases.hold([(claim, context)], sent=time.monotonic())
         self._host.begin()
         with self._guard():
-            self._handling.handle(held)
+            self._runner.run(held)
         kept = self._completer.take()
         lost = self._store.finish(kept)
         self._leases.drop(claim)

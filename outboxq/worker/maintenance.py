@@ -32,7 +32,7 @@ worker is dead (`recovery.py`), so after an outage the heartbeat comes first."""
 
 
 @dataclass(kw_only=True)
-class Held:
+class ActiveClaim:
     """A claim this process holds."""
 
     claim: Claim
@@ -58,17 +58,17 @@ class Leases:
         self._bound = math.inf if heartbeat is None else heartbeat.total_seconds()
         self.changed: Callable[[], None] = lambda: None
         """To be called when the next beat may be due earlier than `pause()` last said."""
-        self._held: dict[UUID, Held] = {}
+        self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
 
-    def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[Held]:
+    def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[ActiveClaim]:
         """Keep these alive, once `changed()` is called. `sent`: `time.monotonic()` before the claim was sent."""
         new = []
         for claim, context in claims:
             # Counted from before the claim was sent: never later than the database's own.
             context.deadline = sent + claim.lease_seconds
-            new.append(Held(claim=claim, context=context, next_beat=sent + self._every(claim)))
+            new.append(ActiveClaim(claim=claim, context=context, next_beat=sent + self._every(claim)))
         with self._lock:
             self._held.update((one.claim.id, one) for one in new)
         return new
@@ -106,7 +106,7 @@ class Leases:
                 if one is not None and one.claim.lease_token == claim.lease_token:
                     del self._held[claim.id]
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[ActiveClaim]:
         with self._lock:
             return list(self._held.values())
 
@@ -151,13 +151,13 @@ class Leases:
             if beat.cancel_requested:
                 one.context.request_cancel()
 
-    def _to_beat(self) -> list[Held]:
+    def _to_beat(self) -> list[ActiveClaim]:
         """Return all that are held, or only those that were locked the last time, if nothing else is due."""
         held, soon = self.held(), time.monotonic() + _AGAIN
         due = [one for one in held if one.next_beat <= soon]
         return due if due and all(one.again for one in due) else held
 
-    def complain_of_late(self, one: Held) -> None:
+    def complain_of_late(self, one: ActiveClaim) -> None:
         """Once: with a heartbeat, or at the latest when its handler has ended."""
         if one.context.timed_out and not one.late:
             one.late = True
@@ -174,7 +174,7 @@ class Leases:
     def _again(self, claim: Claim) -> float:
         return min(self._every(claim) / 4, _AGAIN)
 
-    def _complain_of_silence(self, one: Held) -> None:
+    def _complain_of_silence(self, one: ActiveClaim) -> None:
         """Once for each outage: until the database answers, nobody knows whether the lease still holds."""
         if one.context.lost and not one.unreached and not one.ending:
             one.unreached = True
@@ -185,18 +185,18 @@ class Leases:
                 one.claim.task_name,
             )
 
-    def _own(self, claim: Claim) -> Held | None:
+    def _own(self, claim: Claim) -> ActiveClaim | None:
         """What is held for just this claim, not for a later one of the same task."""
         with self._lock:
             one = self._held.get(claim.id)
         return one if one is not None and one.claim.lease_token == claim.lease_token else None
 
-    def _lose(self, one: Held, why: str) -> None:
+    def _lose(self, one: ActiveClaim, why: str) -> None:
         if one.context.lose():
             log.warning("lost the lease of task %s (%s): %s", one.claim.id, one.claim.task_name, why)
 
 
-class Presence:
+class WorkerRegistration:
     """Says which workers there are, and what they take: for people, `explain` and statistics. Nothing relies on it.
 
     One that could not say so counts as gone after 90 s without a sign.
@@ -256,7 +256,7 @@ def partitions_pause() -> float:
     return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
 
 
-class Loop(threading.Thread):
+class ServiceThread(threading.Thread):
     """Runs `once()` again and again, waiting in between as long as `pause()` says, until stopped.
 
     An error is logged and the loop goes on: the database may be away for a while. A file that cannot be used any more ends it,

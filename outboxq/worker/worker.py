@@ -21,7 +21,7 @@ from ..integration.base import Host
 from ..model import duration
 from ..store import Store, queue_names
 from ..task import Registry
-from .claim_loop import Claimer
+from .claim_loop import ClaimLoop
 from .completer import Completer
 from .deadline import end_process_after
 from .distributor import Health, create_work_distributor
@@ -30,12 +30,12 @@ from .executor import STOPPED, released
 from .failpoints import Reach, unarmed
 from .handback import Handback
 from .introduction import Introduction
-from .maintenance import Held, Leases, Loop, Presence, partitions_pause
+from .maintenance import ActiveClaim, Leases, ServiceThread, WorkerRegistration, partitions_pause
 from .options import positive, whole
 from .recovery import Recovery
 from .signals import obeyed
-from .task_runner import Handling
-from .thread_pool import Crew
+from .task_runner import TaskRunner
+from .thread_pool import HandlerPool
 from .unknown_tasks import KnownAgain, UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
@@ -113,7 +113,7 @@ class Worker:
         longest_delay = duration(unknown_task_longest_delay, "unknown_task_longest_delay")
         unknown_limit = duration(unknown_task_limit, "unknown_task_limit")
         names, patterns = queue_names(queues), queue_names(event_types, "event_types")
-        self._claimer_options: dict[str, Any] = {
+        self._claim_options: dict[str, Any] = {
             "queues": names,
             "event_types": patterns,
             "max_tasks": None if max_tasks is None else whole(max_tasks, "max_tasks", 1),
@@ -150,14 +150,14 @@ class Worker:
             durable=not relaxed_durability,
         )
         ends = EndLog(tracebacks=log_tracebacks, front_end=host.front_end)
-        self._crew: Crew[Held] = Crew(
+        self._pool: HandlerPool[ActiveClaim] = HandlerPool(
             size,
-            Handling(
+            TaskRunner(
                 store, tasks, self._leases, self._completer, own=self._store, host=host, reach=reach, ends=ends
-            ).handle,
+            ).run,
             prefetch=ahead,
-            died=self._die,
-            left=host.leave,
+            on_thread_failure=self._die,
+            on_thread_exit=host.leave,
         )
         task_names = [task.name for task in tasks]
         works_on: dict[str, Any] = {"queues": names, "event_types": patterns, "concurrency": size}
@@ -165,7 +165,7 @@ class Worker:
             self._claiming, first_delay=first_delay, longest_delay=longest_delay, limit=unknown_limit
         )
         self._known_again = KnownAgain(self._claiming, task_names, queues=names, event_types=patterns)
-        self._presence = Presence(
+        self._presence = WorkerRegistration(
             self._claiming,
             self.id,
             met=self._unknown.met,
@@ -181,15 +181,15 @@ class Worker:
             recovering=self._expect_recovered,
             reach=reach,
         )
-        self._presence_loop = Loop(
+        self._presence_loop = ServiceThread(
             "presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end
         )
         self._loops = [
-            Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
-            Loop("recovery", recovery.run_once, recovery.pause, self._die),
+            ServiceThread("heartbeat", self._leases.beat, self._leases.pause, self._die),
+            ServiceThread("recovery", recovery.run_once, recovery.pause, self._die),
             self._presence_loop,
-            Loop("partitions", self._claiming.make_partitions, partitions_pause, self._die),
-            Loop("known-again", self._known_again.run_once, self._known_again.pause, self._die),
+            ServiceThread("partitions", self._claiming.make_partitions, partitions_pause, self._die),
+            ServiceThread("known-again", self._known_again.run_once, self._known_again.pause, self._die),
         ]
         self._leases.changed, self._unknown.changed = self._loops[0].look, self._presence_loop.look
         self._introduction = Introduction(
@@ -197,7 +197,7 @@ class Worker:
         )
         self.introduces_itself = True
         """The worker says in the log where it works, on what, and how it hears of it. False: only that it has started."""
-        self._claimer: Claimer | None = None  # until started
+        self._claim_loop: ClaimLoop | None = None  # until started
         self._starting = threading.Lock()
 
     def run(self, *, burst: bool = False) -> int:
@@ -265,17 +265,17 @@ class Worker:
 
     @property
     def _denied(self) -> str | None:
-        return None if self._claimer is None else self._claimer.denied
+        return None if self._claim_loop is None else self._claim_loop.denied
 
     @property
     def handled(self) -> int:
         """Tasks whose handlers have ended."""
-        return self._crew.handled
+        return self._pool.handled
 
     @property
     def running(self) -> int:
         """Handlers that run now."""
-        return max(0, self._crew.in_flight - self._crew.lying)
+        return max(0, self._pool.in_flight - self._pool.queued)
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
@@ -294,7 +294,7 @@ class Worker:
             [one for task in self._tasks for one in task.subscriptions], tasks=[task.name for task in self._tasks]
         )
         with self._starting:
-            if self._claimer is not None:
+            if self._claim_loop is not None:
                 raise ConfigurationError("a worker starts once; make a new one")
             if self._stopping.is_set():  # it was stopped before it could begin
                 self._bell.put(None)
@@ -305,26 +305,26 @@ class Worker:
         self._beating.check_file()
         self._presence.begin()
         self._known_again.begin()
-        self._claimer = Claimer(
+        self._claim_loop = ClaimLoop(
             self._claiming,
             self._tasks,
             worker_id=self.id,
-            crew=self._crew,
+            pool=self._pool,
             leases=self._leases,
             completer=self._completer,
             distributor=self._distributor,
             stopping=self._stopping,
-            finished=lambda: self._bell.put(None),
-            died=self._die,
+            on_finished=lambda: self._bell.put(None),
+            on_thread_failure=self._die,
             reach=self._reach,
             unknown=self._unknown,
             burst=burst,
-            **self._claimer_options,
+            **self._claim_options,
         )
         self._introduction.say(self.label, self.id, in_full=self.introduces_itself)
         self._distributor.start()
-        self._crew.start()
-        for thread in (self._completer, *self._loops, self._claimer):
+        self._pool.start()
+        for thread in (self._completer, *self._loops, self._claim_loop):
             thread.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
@@ -338,18 +338,18 @@ class Worker:
             return True
         self._distributor.close()
         with self._starting:  # another thread may be about to
-            if self._claimer is None:
+            if self._claim_loop is None:
                 return True
         limit = self._drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
-        self._crew.wake()
+        self._pool.wake()
         self._release_unstarted()
-        self._claimer.join(limit.total_seconds())
+        self._claim_loop.join(limit.total_seconds())
         self._release_unstarted()  # of a claim that was under way
-        self._crew.dismiss(deadline)
+        self._pool.shutdown(deadline)
         self._completer.finish()
         self._completer.join(
-            max(_LAST_WORDS, deadline - time.monotonic()) if self._crew.in_flight == 0 else _LAST_WORDS
+            max(_LAST_WORDS, deadline - time.monotonic()) if self._pool.in_flight == 0 else _LAST_WORDS
         )
         self._gone.set()
         left = self._handback.give_back()
@@ -360,11 +360,11 @@ class Worker:
         for own in (self._store, self._claiming, self._beating):
             own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
-        return left == 0 and not self._claimer.is_alive()
+        return left == 0 and not self._claim_loop.is_alive()
 
     def _expect_recovered(self) -> None:
-        if self._claimer is not None:
-            self._claimer.be_careful()
+        if self._claim_loop is not None:
+            self._claim_loop.expect_recovered()
 
     def _waits(self) -> bool:
         """False once there is a reason to end. Wakes now and then: a signal that another thread met is handled only then."""
@@ -375,7 +375,7 @@ class Worker:
 
     def _release_unstarted(self) -> None:
         """At once: another worker may be idle."""
-        for held in self._crew.take_back():
+        for held in self._pool.cancel_queued():
             held.ending = True
             self._completer.put(released(held.claim, STOPPED))
 
@@ -388,7 +388,7 @@ class Worker:
         self._died = self._died or error
         self._stopping.set()
         self._distributor.wake()
-        self._crew.wake()
+        self._pool.wake()
         self._bell.put(None)
 
     def _check_leases(self, heartbeat: timedelta | None) -> None:

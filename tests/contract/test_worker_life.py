@@ -33,7 +33,7 @@ from outboxq.model import SUSPECT
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint
-from outboxq.worker.maintenance import Presence
+from outboxq.worker.maintenance import WorkerRegistration
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import until
@@ -152,14 +152,14 @@ def test_told_to_stop_at_once_before_it_starts_it_ends_and_claims_nothing(outbox
 
 def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox, exits, monkeypatch):
     listed, going_on = threading.Event(), threading.Event()
-    begin = Presence.begin
+    begin = WorkerRegistration.begin
 
-    def slow_begin(presence: Presence) -> None:
+    def slow_begin(presence: WorkerRegistration) -> None:
         begin(presence)
         listed.set()
         going_on.wait(60)
 
-    monkeypatch.setattr(Presence, "begin", slow_begin)
+    monkeypatch.setattr(WorkerRegistration, "begin", slow_begin)
     monkeypatch.setattr("outboxq.worker.worker._LAST_WORDS", 30.0)  # this machine may be slow
     worker = outbox.worker(notifications=False)
     starting = threading.Thread(target=worker.start)
@@ -178,10 +178,10 @@ def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox
 
 
 def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
-    def fails(presence: Presence) -> None:
+    def fails(presence: WorkerRegistration) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(Presence, "begin", fails)
+    monkeypatch.setattr(WorkerRegistration, "begin", fails)
     worker = outbox.worker(notifications=False)
     with pytest.raises(OSError, match="no room"):
         worker.start()
@@ -220,7 +220,7 @@ def test_stop_right_after_start_ends_it_however_soon(outbox):
         worker.start()
         assert worker.stop() is True
         took.append(time.monotonic() - began)
-        assert not worker._claimer.is_alive()
+        assert not worker._claim_loop.is_alive()
     assert max(took) < 20  # the poll would take 30 s
     until(lambda: not threads())
     assert outbox.store.verify() == []
@@ -698,7 +698,7 @@ def test_one_connection_of_the_applications_is_enough_for_eight_threads(database
     parent.using(outbox).enqueue_many([()] * 16)
     worker = outbox.worker(concurrency=8, notifications=False)
     worker.start(burst=True)
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     assert worker.stop() is True
     assert worker.handled == 32
 

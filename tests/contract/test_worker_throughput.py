@@ -69,7 +69,7 @@ def finished(monkeypatch):
 
 
 def over(worker):
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     assert worker.stop() is True
 
 
@@ -265,7 +265,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
 
     @outbox.task(name="wait")
     def wait() -> None:
-        most.append(worker._crew.in_flight)
+        most.append(worker._pool.in_flight)
         gate.wait(60)
 
     handles = wait.using(outbox).enqueue_many([()] * 20)
@@ -273,7 +273,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
     worker.start()
     until(lambda: counted(outbox)[1] == concurrency + prefetch)
     until(lambda: worker.running == concurrency)
-    assert worker._crew.in_flight == concurrency + prefetch
+    assert worker._pool.in_flight == concurrency + prefetch
     gate.set()
     for handle in handles:
         ended(outbox, handle)
@@ -286,7 +286,7 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
 
     @outbox.task(name="slow")
     def slow() -> None:
-        seen.append(worker._crew.in_flight)
+        seen.append(worker._pool.in_flight)
         pause.wait(0.06)
 
     handles = slow.using(outbox).enqueue_many([()] * 8)
@@ -300,7 +300,7 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
 
 def test_much_lies_ahead_of_fast_handlers(outbox, work):
     limits = []
-    outbox.task(name="fast")(lambda: limits.append(worker._crew.ahead)).using(outbox).enqueue_many([()] * 1000)
+    outbox.task(name="fast")(lambda: limits.append(worker._pool.prefetch_limit)).using(outbox).enqueue_many([()] * 1000)
     worker = outbox.worker(poll=0.01, notifications=False, concurrency=4)
     worker.start(burst=True)
     over(worker)
@@ -372,13 +372,13 @@ def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, mon
     worker = work(reach=lambda point: point is Failpoint.AFTER_CLAIM and turns.append(1), **options)
     until(lambda: worker.running == options["concurrency"] and worker.handled == 200)
     already = releases(database)
-    real, waits = worker._crew.wait_until_at_most, []
+    real, waits = worker._pool.wait_until_at_most, []
 
     def waiting(jobs, timeout=None):
         waits.append(timeout)
         return real(jobs, timeout)
 
-    monkeypatch.setattr(worker._crew, "wait_until_at_most", waiting)
+    monkeypatch.setattr(worker._pool, "wait_until_at_most", waiting)
     until(lambda: waits.count(0.05) >= 8)
     assert releases(database) - already <= 2 * 60
     before = len(turns)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from outboxq.worker import claim_loop as claimer
-from outboxq.worker.claim_loop import Claimer
+from outboxq.worker import claim_loop
+from outboxq.worker.claim_loop import ClaimLoop
 from outboxq.worker.failpoints import unarmed
 
 
@@ -27,11 +27,11 @@ class AwayStore:
 
 
 class Idle:
-    """A crew, and a completer, with nothing to do."""
+    """A thread pool and a completer with nothing to do."""
 
     size = 1
-    ahead = in_flight = handled = 0
-    lying = adapts = False
+    prefetch_limit = in_flight = handled = 0
+    queued = is_adaptive = False
     writes = threading.Event()
     writes.set()
 
@@ -41,21 +41,21 @@ class Idle:
 
 def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
     """The pause doubles with each failure, and 2 to the power of 1024 is more than a float holds."""
-    monkeypatch.setattr(claimer, "_LONGEST_PAUSE", 0.00001)
+    monkeypatch.setattr(claim_loop, "_LONGEST_PAUSE", 0.00001)
     stopping, deaths = threading.Event(), []
     store = AwayStore(1100, stopping)
-    one = Claimer(
+    one = ClaimLoop(
         store,
         {},
         worker_id=None,
         queues=None,
-        crew=Idle(),
+        pool=Idle(),
         leases=None,
         completer=Idle(),
         distributor=None,
         stopping=stopping,
-        finished=lambda: None,
-        died=deaths.append,
+        on_finished=lambda: None,
+        on_thread_failure=deaths.append,
         reach=unarmed,
         unknown=None,
     )
