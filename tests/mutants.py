@@ -575,7 +575,7 @@ MUTANTS = (
     Mutant(
         "a worker claims on although no end can be written",
         "outboxq/worker/claim_loop.py",
-        (("        while not self._completer.writes.is_set() and", "        while False and"),),
+        (("        while not self._completer.can_write.is_set() and", "        while False and"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
@@ -667,7 +667,7 @@ MUTANTS = (
             (
                 "        self._pool.wake()\n        self._release_unstarted()\n",
                 (
-                    "        self._pool.wake()\n        for loop in self._loops:\n            loop.stop()\n"
+                    "        self._pool.wake()\n        for service in self._services:\n            service.stop()\n"
                     "        self._release_unstarted()\n"
                 ),
             ),

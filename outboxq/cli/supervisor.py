@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ..worker.signals import Heard, unignored
+from ..worker.signals import SignalCounter, unignored_stop_signals
 from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .lifeline import Lifeline, Order
 
@@ -108,7 +108,7 @@ class Supervisor:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Make events of signals. Python's own handlers may wait for as long as `run` does; the numbers in this pipe do not."""
-        numbers, heard = unignored(), Heard()
+        numbers, heard = unignored_stop_signals(), SignalCounter()
         arriving, leaving = os.pipe()
         os.set_blocking(leaving, False)
 
@@ -116,7 +116,7 @@ class Supervisor:
             while came := os.read(arriving, 64):
                 for number in came:
                     if number in numbers:
-                        self._events.put(partial(self._pass_on, number, at_once=heard.asks_at_once(number)))
+                        self._events.put(partial(self._pass_on, number, at_once=heard.is_urgent(number)))
 
         thread = threading.Thread(target=listen, name="outboxq-signals", daemon=True)
         thread.start()

@@ -28,7 +28,7 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOu
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
 from ..outbox import Outbox
-from ..worker.signals import unignored
+from ..worker.signals import unignored_stop_signals
 from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
@@ -323,7 +323,7 @@ def _run(
 
 def _interrupt() -> None:
     """Make the main thread hear one of the signals that it does not ignore: whatever it waits for, it then stops."""
-    for number in unignored()[:1]:
+    for number in unignored_stop_signals()[:1]:
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
@@ -338,7 +338,7 @@ def _hearing(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
     Yields a function that ends the process if a signal has come that did not: Python swallows an exception inside of a weak
     reference's callback, and while modules are imported there are many of those.
     """
-    heard = unignored()
+    heard = unignored_stop_signals()
     ended, told = math.inf, False
 
     def hear(number: int, _frame: FrameType | None) -> None:

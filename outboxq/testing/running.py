@@ -22,7 +22,7 @@ from ..store import Store
 from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
-from ..worker.failpoints import unarmed
+from ..worker.failpoints import ignore_failpoint
 from ..worker.maintenance import Leases
 from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
@@ -79,10 +79,10 @@ class Runner:
         self._store = store
         self._room = room
         self._host = _Watched(outbox.host, room, context)
-        self._leases = Leases(store, heartbeat=None, reach=unarmed)
+        self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         self._completer = _Kept(store, self._leases)
         self._runner = TaskRunner(
-            store, self._tasks, self._leases, self._completer, own=store, host=self._host, reach=unarmed
+            store, self._tasks, self._leases, self._completer, own=store, host=self._host, on_failpoint=ignore_failpoint
         )
 
     def run(self, claim: Claim) -> Ran:
@@ -201,7 +201,7 @@ class _Kept(Completer):
     """Outcomes to be written by the test's thread. (The thread that it would be is never started.)"""
 
     def __init__(self, store: Store, leases: Leases) -> None:
-        super().__init__(store, leases, reach=unarmed, died=lambda _: None)
+        super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
         self._kept: list[Outcome] = []
 
     def put(self, outcome: Outcome) -> None:

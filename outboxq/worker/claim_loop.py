@@ -18,7 +18,7 @@ from ..task import Registry
 from .completer import Completer
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
-from .failpoints import Failpoint, Reach
+from .failpoints import Failpoint, OnFailpoint
 from .maintenance import ActiveClaim, Leases
 from .thread_pool import HandlerPool
 from .unknown_tasks import UnknownTasks
@@ -56,7 +56,7 @@ class ClaimLoop(threading.Thread):
         stopping: threading.Event,
         on_finished: Callable[[], None],
         on_thread_failure: Callable[[BaseException], None],
-        reach: Reach,
+        on_failpoint: OnFailpoint,
         unknown: UnknownTasks,
         burst: bool = False,
         max_tasks: int | None = None,
@@ -74,7 +74,7 @@ class ClaimLoop(threading.Thread):
         self._stopping = stopping
         self._on_finished = on_finished
         self._on_thread_failure = on_thread_failure
-        self._reach = reach
+        self._on_failpoint = on_failpoint
         self._unknown = unknown
         self._burst = burst
         self._tasks_left = max_tasks
@@ -134,7 +134,7 @@ class ClaimLoop(threading.Thread):
         if limit < 1:
             return False
         idle = self._burst and self._is_idle()
-        self._reach(Failpoint.BEFORE_CLAIM)
+        self._on_failpoint(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
         claims = self._store.claim_ready_task(
             limit,
@@ -143,7 +143,7 @@ class ClaimLoop(threading.Thread):
             event_types=self._event_types,
             says_begin=True,
         )
-        self._reach(Failpoint.AFTER_CLAIM)
+        self._on_failpoint(Failpoint.AFTER_CLAIM)
         if self._stopping.is_set():  # the threads may be gone already
             self._release(claims)
             return False
@@ -165,15 +165,15 @@ class ClaimLoop(threading.Thread):
             if self._expects_suspects():
                 self._stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())
             return
-        self._reach(Failpoint.BEFORE_SLEEP)
+        self._on_failpoint(Failpoint.BEFORE_SLEEP)
         self._distributor.wait_for_work(_STUCK_AFTER if self._pool.queued else None)
-        self._reach(Failpoint.AFTER_SLEEP)
+        self._on_failpoint(Failpoint.AFTER_SLEEP)
 
     def _wait_for_capacity(self) -> int:
         """How many to claim; waits until it is worth a claim."""
         pool = self._pool
         self._release_stalled_prefetch()
-        while not self._completer.writes.is_set() and not self._stopping.wait(_CHECK_EVERY):
+        while not self._completer.can_write.is_set() and not self._stopping.wait(_CHECK_EVERY):
             pass  # what would end now could only wait for the database
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self._distributor.at_work(saturated=True)
@@ -265,7 +265,7 @@ class ClaimLoop(threading.Thread):
         if self._tasks_left is not None:
             self._tasks_left += len(held)
         for one in held:
-            one.ending = True
+            one.finishing = True
             self._completer.put(released(one.claim, reason, delay=delay))
 
     def _release(self, claims: Sequence[Claim]) -> None:
@@ -273,16 +273,16 @@ class ClaimLoop(threading.Thread):
         if not claims:
             return
         try:
-            self._reach(Failpoint.BEFORE_RELEASE)
+            self._on_failpoint(Failpoint.BEFORE_RELEASE)
             self._store.finish([released(claim, STOPPED) for claim in claims])
-            self._reach(Failpoint.AFTER_RELEASE)
+            self._on_failpoint(Failpoint.AFTER_RELEASE)
         except Exception as error:  # noqa: BLE001
             say(log, logging.ERROR, f"could not give back {len(claims)} tasks; their leases will run out", error)
 
     def _is_idle(self) -> bool:
         """Nothing runs and nothing is to be written: what a claim does not find now is not there."""
         written = self._pool.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
-        return written and not self._completer.waits
+        return written and not self._completer.has_locked
 
     def _release_unknown(self, claims: Sequence[Claim]) -> None:
         try:

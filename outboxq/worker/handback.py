@@ -9,26 +9,26 @@ from collections.abc import Sequence
 from ..model import Claim
 from ..store import Store
 from ..store.failure_log import say
-from .deadline import within
+from .deadline import run_with_timeout
 from .executor import STOPPED, released
-from .failpoints import Failpoint, Reach
+from .failpoints import Failpoint, OnFailpoint
 from .maintenance import Leases
 
 log = logging.getLogger("outboxq.worker")
 
-_AGAIN_AFTER = 0.02
+_RETRY_AFTER = 0.02
 """Seconds between two tries while somebody has a task locked: a heartbeat on its way takes a few milliseconds."""
 
 
 class Handback:
     """Releases what a worker still holds, within a time: the database may not answer."""
 
-    def __init__(self, store: Store, leases: Leases, *, within: float, reach: Reach) -> None:
-        """`within`: seconds that one call may take."""
+    def __init__(self, store: Store, leases: Leases, *, timeout: float, on_failpoint: OnFailpoint) -> None:
+        """`timeout`: seconds that one call may take."""
         self._store = store
         self._leases = leases
-        self._within = within
-        self._reach = reach
+        self._timeout = timeout
+        self._on_failpoint = on_failpoint
         self._lock = threading.Lock()
 
     def give_back(self) -> int:
@@ -46,7 +46,7 @@ class Handback:
                 return 0
             ended: list[int] = []
             over = threading.Event()
-            within(self._within, lambda: ended.append(self._release(claims, over)))
+            run_with_timeout(self._timeout, lambda: ended.append(self._release(claims, over)))
             over.set()
             return len(claims) - sum(ended)
 
@@ -54,14 +54,14 @@ class Handback:
         """Release them until that is over. Returns how many had ended meanwhile."""
         ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
         try:
-            self._reach(Failpoint.BEFORE_RELEASE)
+            self._on_failpoint(Failpoint.BEFORE_RELEASE)
             while True:
                 lost, locked = self._store.finish_unlocked(outcomes)
                 ended += len(lost)
-                if not locked or over.wait(_AGAIN_AFTER):
+                if not locked or over.wait(_RETRY_AFTER):
                     break
                 outcomes = [outcome for outcome in outcomes if outcome.claim.id in locked]
-            self._reach(Failpoint.AFTER_RELEASE)
+            self._on_failpoint(Failpoint.AFTER_RELEASE)
             if locked:
                 log.warning(
                     "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)

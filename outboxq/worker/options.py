@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from ..errors import InvalidArgument
 from ..model import duration
-from .failpoints import Reach
+from .failpoints import OnFailpoint
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -31,7 +31,7 @@ class WorkerOptions(TypedDict, total=False):
     relaxed_durability: bool
     log_tracebacks: bool | None
     label: str | None
-    reach: Reach
+    on_failpoint: OnFailpoint
 
 
 def whole(value: int, name: str, least: int) -> int:

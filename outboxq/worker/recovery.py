@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from ..model import TaskStatus
 from ..store import Lease, LeaseLook, Recovered, Store
 from ..store.failure_log import say
-from .failpoints import Failpoint, Reach
+from .failpoints import Failpoint, OnFailpoint
 from .maintenance import Leases
 
 log = logging.getLogger("outboxq.worker")
@@ -47,7 +47,7 @@ class Recovery:
         every: timedelta,
         writes: Callable[[], object],
         recovering: Callable[[], object],
-        reach: Reach,
+        on_failpoint: OnFailpoint,
     ) -> None:
         """`leases` are those of this process, which it never takes back. `writes` proves that the database takes writes.
         `recovering` is called before tasks are taken back.
@@ -57,7 +57,7 @@ class Recovery:
         self._every = every.total_seconds()
         self._writes = writes
         self._recovering = recovering
-        self._reach = reach
+        self._on_failpoint = on_failpoint
         self._watched: dict[Lease, float] = {}
         """Leases that ran out, and since when they have been watched (`time.monotonic()`)."""
         self._ended: dict[Lease, float] = {}
@@ -90,7 +90,7 @@ class Recovery:
         return self._pause
 
     def _run_once(self) -> int:
-        self._reach(Failpoint.BEFORE_RECOVERY)
+        self._on_failpoint(Failpoint.BEFORE_RECOVERY)
         began = time.monotonic()
         if self._looked_at is not None and began - self._looked_at > self._pause + _HELD_UP:
             self._begin_anew()
@@ -119,7 +119,7 @@ class Recovery:
     def _take_back(self, ripe: Sequence[Lease]) -> int:
         self._recovering()
         found = self._recover(ripe)
-        self._reach(Failpoint.AFTER_RECOVERY)
+        self._on_failpoint(Failpoint.AFTER_RECOVERY)
         now, taken = time.monotonic(), {one.id for one in found}
         for lease in ripe:
             self._ended.pop(lease, None)

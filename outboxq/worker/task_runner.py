@@ -18,7 +18,7 @@ from ..task import Registry, Task
 from .completer import Completer
 from .end_log import EndLog
 from .executor import execute, failed, released
-from .failpoints import Failpoint, Reach
+from .failpoints import Failpoint, OnFailpoint
 from .interruptions import Interruptions
 from .maintenance import ActiveClaim, Leases
 
@@ -40,7 +40,7 @@ class TaskRunner:
         *,
         own: Store,
         host: Host,
-        reach: Reach,
+        on_failpoint: OnFailpoint,
         ends: EndLog | None = None,
     ) -> None:
         """`store` is the application's: in its connections, transactional tasks write. `own`: the worker's, for what must not
@@ -52,7 +52,7 @@ class TaskRunner:
         self._leases = leases
         self._completer = completer
         self._interruptions = Interruptions(own)
-        self._reach = reach
+        self._on_failpoint = on_failpoint
         self._ends = ends or EndLog()
 
     def run(self, held: ActiveClaim) -> None:
@@ -60,37 +60,37 @@ class TaskRunner:
         try:
             self._run(held)
         except Exception:
-            self._drop_unless_ending(held)
+            self._drop_unless_finishing(held)
             raise
         finally:
             held.context.error = None  # its traceback holds the handler's frames, and those the context
-        self._drop_unless_ending(held)  # (of a thread that dies, the worker gives back what it had)
+        self._drop_unless_finishing(held)  # (of a thread that dies, the worker gives back what it had)
 
-    def _drop_unless_ending(self, held: ActiveClaim) -> None:
+    def _drop_unless_finishing(self, held: ActiveClaim) -> None:
         """Nothing will be written of it: it must not be kept alive for ever."""
-        if not held.ending:
+        if not held.finishing:
             self._leases.drop(held.claim)
 
     def _run(self, held: ActiveClaim) -> None:
         claim, task = held.claim, self._tasks.get(held.claim.task_name)
-        self._reach(Failpoint.BEFORE_START)
+        self._on_failpoint(Failpoint.BEFORE_START)
         if held.context.was_lost:
             log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
             return
         if held.context.lost:  # the database has not answered for so long; it decides whether this counts
-            held.ending = True
+            held.finishing = True
             self._completer.put(released(claim, "its lease ended before it began"))
             return
         if claim.recovery_attempts >= SUSPECT and not self._record_start(held):
             return
         began = time.monotonic()
         outcome = self._run_with_hooks(held, task)
-        self._reach(Failpoint.AFTER_HANDLER)
-        self._leases.complain_of_late(held)
+        self._on_failpoint(Failpoint.AFTER_HANDLER)
+        self._leases.warn_if_late(held)
         if outcome is None:
-            held.ending = False
+            held.finishing = False
             return
-        held.ending = True
+        held.finishing = True
         self._completer.put(outcome)
         self._ends.tell(
             outcome, held.context, time.monotonic() - began
@@ -106,7 +106,7 @@ class TaskRunner:
         except Exception as error:  # noqa: BLE001
             what = f"task {claim.id} ({claim.task_name}): its beginning could not be written; it is given back"
             say(log, logging.ERROR, what, error)
-            held.ending = True
+            held.finishing = True
             self._completer.put(released(claim, "its beginning could not be written", delay=_LATER))
         return False
 
@@ -143,21 +143,21 @@ class TaskRunner:
                 held.context.join(unit)
                 if self._store.dialect.one_writer:
                     self._hold_lease(held, unit)
-                self._reach(Failpoint.TRANSACTION_BEGUN)
+                self._on_failpoint(Failpoint.TRANSACTION_BEGUN)
                 ours = False
                 outcome = execute(claim, task, held.context)
                 if outcome.event_type is not EventType.COMPLETED:
                     rolled_back = _RolledBack(outcome, error=_interruption(held, outcome, unit))
                     raise rolled_back
                 unit.flush()
-                held.ending = ours = True
+                held.finishing = ours = True
                 if self._store.finish([outcome], using=unit.target):
                     raise LeaseLost(
                         f"task {claim.id} ({task.name}): its lease was lost, so what it wrote is rolled back"
                     )
-                self._reach(Failpoint.BEFORE_COMMIT)
-            self._reach(Failpoint.AFTER_COMMIT)
-            self._completer.ended([claim])
+                self._on_failpoint(Failpoint.BEFORE_COMMIT)
+            self._on_failpoint(Failpoint.AFTER_COMMIT)
+            self._completer.notify_unblocked([claim])
             self._call_after_handler(held, outcome)
             self._ends.tell(outcome, held.context, time.monotonic() - began)
         except LeaseLost as lost:
@@ -189,7 +189,7 @@ class TaskRunner:
 
     def _give_back(self, held: ActiveClaim, error: BaseException) -> Outcome | None:
         """The task's transaction came to its end by an error from outside. None: it counts as a failed attempt all the same."""
-        held.ending = True  # the database may have to come back first
+        held.finishing = True  # the database may have to come back first
         return self._interruptions.outcome(held.claim, error)
 
     def _hold_lease(self, held: ActiveClaim, unit: Unit) -> None:

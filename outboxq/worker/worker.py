@@ -27,13 +27,13 @@ from .deadline import end_process_after
 from .distributor import Health, create_work_distributor
 from .end_log import EndLog
 from .executor import STOPPED, released
-from .failpoints import Reach, unarmed
+from .failpoints import OnFailpoint, ignore_failpoint
 from .handback import Handback
 from .introduction import Introduction
 from .maintenance import ActiveClaim, Leases, ServiceThread, WorkerRegistration, partitions_pause
 from .options import positive, whole
 from .recovery import Recovery
-from .signals import obeyed
+from .signals import handle_stop_signals
 from .task_runner import TaskRunner
 from .thread_pool import HandlerPool
 from .unknown_tasks import KnownAgain, UnknownTasks
@@ -45,8 +45,8 @@ RECOVER_EVERY = timedelta(seconds=5)
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 UNKNOWN_TASK_LONGEST_DELAY = timedelta(minutes=15)
 UNKNOWN_TASK_LIMIT = timedelta(days=1)
-_LISTENING = 0.1
-_LAST_WORDS = 0.8
+_SIGNAL_CHECK = 0.1
+_GIVE_BACK_TIMEOUT = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
 
@@ -81,7 +81,7 @@ class Worker:
         relaxed_durability: bool = False,
         log_tracebacks: bool | None = None,
         label: str | None = None,
-        reach: Reach = unarmed,
+        on_failpoint: OnFailpoint = ignore_failpoint,
     ) -> None:
         """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these
         emitted events, exact or as patterns (``order.*``); None: all tasks. `concurrency`: handler threads. `prefetch`: how many
@@ -94,7 +94,7 @@ class Worker:
         (transactional tasks excepted).
         `log_tracebacks`: whose log records have the exception as `exc_info`. None: those of last attempts, and at the level DEBUG
         those of all that failed; True: all that failed; False: none. What a message or a traceback says may be personal data.
-        `reach` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
+        `on_failpoint` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
 
         Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two
         heartbeats, so that one late beat would lose it.
@@ -102,7 +102,7 @@ class Worker:
         self.label = label or f"{socket.gethostname()}:{os.getpid()}"
         self._tasks = tasks
         self._drain_timeout = duration(drain_timeout, "drain_timeout")
-        self._reach = reach
+        self._on_failpoint = on_failpoint
         beat = None if heartbeat is None else positive(heartbeat, "heartbeat")
         self._check_leases(beat)
         every = positive(recover_every, "recover_every")
@@ -121,15 +121,15 @@ class Worker:
 
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self._pid = os.getpid()
-        self._died: BaseException | None = None
+        self._failure: BaseException | None = None
         self._abandoned = False
         """It was told to stop at once, so that what ran was given back."""
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._stopping, self._gone = threading.Event(), threading.Event()
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._stopping, self._stopped = threading.Event(), threading.Event()
         self._application, host = store, host or Host()
-        self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone, hurried=True)
-        self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
-        self._handback = Handback(self._store, self._leases, within=_LAST_WORDS, reach=reach)
+        self._store, self._urgent = store.reserved(self._stopped), store.reserved(self._stopped, hurried=True)
+        self._leases = Leases(self._urgent, heartbeat=beat, on_failpoint=on_failpoint)
+        self._handback = Handback(self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint)
         self._claiming = store.reserved(self._stopping)  # what waits for the database must not delay a stop
         self._distributor = create_work_distributor(
             self._claiming,
@@ -144,19 +144,26 @@ class Worker:
         self._completer = Completer(
             self._store,
             self._leases,
-            reach=reach,
-            died=self._die,
-            made_way=self._distributor.wake,
+            on_failpoint=on_failpoint,
+            on_thread_failure=self._on_thread_failure,
+            on_unblocked=self._distributor.wake,
             durable=not relaxed_durability,
         )
         ends = EndLog(tracebacks=log_tracebacks, front_end=host.front_end)
         self._pool: HandlerPool[ActiveClaim] = HandlerPool(
             size,
             TaskRunner(
-                store, tasks, self._leases, self._completer, own=self._store, host=host, reach=reach, ends=ends
+                store,
+                tasks,
+                self._leases,
+                self._completer,
+                own=self._store,
+                host=host,
+                on_failpoint=on_failpoint,
+                ends=ends,
             ).run,
             prefetch=ahead,
-            on_thread_failure=self._die,
+            on_thread_failure=self._on_thread_failure,
             on_thread_exit=host.leave,
         )
         task_names = [task.name for task in tasks]
@@ -165,7 +172,7 @@ class Worker:
             self._claiming, first_delay=first_delay, longest_delay=longest_delay, limit=unknown_limit
         )
         self._known_again = KnownAgain(self._claiming, task_names, queues=names, event_types=patterns)
-        self._presence = WorkerRegistration(
+        self._registration = WorkerRegistration(
             self._claiming,
             self.id,
             met=self._unknown.met,
@@ -174,24 +181,28 @@ class Worker:
             **works_on,
         )
         recovery = Recovery(
-            self._beating,  # as urgent as a heartbeat, and never long
+            self._urgent,  # as urgent as a heartbeat, and never long
             self._leases,
             every=every,
-            writes=self._presence.run_once,
+            writes=self._registration.run_once,
             recovering=self._expect_recovered,
-            reach=reach,
+            on_failpoint=on_failpoint,
         )
-        self._presence_loop = ServiceThread(
-            "presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end
+        self._registration_thread = ServiceThread(
+            "presence",
+            self._registration.run_once,
+            self._registration.pause,
+            self._on_thread_failure,
+            on_stop=self._registration.end,
         )
-        self._loops = [
-            ServiceThread("heartbeat", self._leases.beat, self._leases.pause, self._die),
-            ServiceThread("recovery", recovery.run_once, recovery.pause, self._die),
-            self._presence_loop,
-            ServiceThread("partitions", self._claiming.make_partitions, partitions_pause, self._die),
-            ServiceThread("known-again", self._known_again.run_once, self._known_again.pause, self._die),
+        self._services = [
+            ServiceThread("heartbeat", self._leases.beat, self._leases.pause, self._on_thread_failure),
+            ServiceThread("recovery", recovery.run_once, recovery.pause, self._on_thread_failure),
+            self._registration_thread,
+            ServiceThread("partitions", self._claiming.make_partitions, partitions_pause, self._on_thread_failure),
+            ServiceThread("known-again", self._known_again.run_once, self._known_again.pause, self._on_thread_failure),
         ]
-        self._leases.changed, self._unknown.changed = self._loops[0].look, self._presence_loop.look
+        self._leases.changed, self._unknown.changed = self._services[0].wake, self._registration_thread.wake
         self._introduction = Introduction(
             store=store, hears=self._distributor.means, task_names=sorted(task_names), **works_on
         )
@@ -208,32 +219,34 @@ class Worker:
         stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises what
         `start` raises.
         """
-        with obeyed(stop=self.request_stop, abandon=self.stop_at_once):
+        with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
-            while self._waits():
+            while self._keep_waiting():
                 pass
             # Whatever a thread is stuck in.
-            overtime = end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
+            overtime = end_process_after(self._drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
             clean = self.stop()
             overtime.cancel()
-        return 0 if clean and self._died is None and not self._abandoned else 1
+        return 0 if clean and self._failure is None and not self._abandoned else 1
 
     def request_stop(self) -> None:
         """Make `run` end as the first signal does. May be called in any thread, by a signal handler, and more than once."""
-        self._bell.put(None)
+        self._ended.put(None)
 
     def stop_at_once(self) -> None:
         """Give back what runs and end the process with 1, whatever its threads do, as a second signal does."""
-        end_process_after(2 * _LAST_WORDS)
+        end_process_after(2 * _GIVE_BACK_TIMEOUT)
         self._abandoned = True  # before a handler can notice, for `run` may then end first
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
         self._handback.give_back()
-        starting = self._starting.acquire(timeout=_LAST_WORDS / 2)  # a start that is under way puts it into the list
-        presence = self._presence_loop
-        presence.stop()
-        if presence.is_alive():
-            presence.join(_LAST_WORDS / 2)
+        starting = self._starting.acquire(
+            timeout=_GIVE_BACK_TIMEOUT / 2
+        )  # a start that is under way puts it into the list
+        thread = self._registration_thread
+        thread.stop()
+        if thread.is_alive():
+            thread.join(_GIVE_BACK_TIMEOUT / 2)
         if starting:
             self._starting.release()
         os._exit(1)
@@ -243,23 +256,23 @@ class Worker:
         """False once a thread of the worker itself has died, or the database refuses to record how tasks end: it claims nothing
         more then, and is to be stopped. False also while its role lacks a right to claim. `health.error` says why.
         """
-        return self._died is None and self._denied is None
+        return self._failure is None and self._denied is None
 
     @property
     def may_start_again(self) -> bool:
         """False once another process in this one's place would destroy the SQLite file by opening it."""
-        return not isinstance(self._died, FileUnusable) or self._died.may_start_again
+        return not isinstance(self._failure, FileUnusable) or self._failure.may_start_again
 
     @property
     def has_stopped(self) -> bool:
         """Whether `stop` has ended what `start` began."""
-        return self._gone.is_set()
+        return self._stopped.is_set()
 
     @property
     def health(self) -> Health:
         """The way it hears of new work, or the reason why it works no more."""
-        if self._died is not None:
-            return replace(self._distributor.health, listening=False, error=str(self._died))
+        if self._failure is not None:
+            return replace(self._distributor.health, listening=False, error=str(self._failure))
         health = self._distributor.health
         return health if self._denied is None else replace(health, error=self._denied)
 
@@ -297,13 +310,13 @@ class Worker:
             if self._claim_loop is not None:
                 raise ConfigurationError("a worker starts once; make a new one")
             if self._stopping.is_set():  # it was stopped before it could begin
-                self._bell.put(None)
+                self._ended.put(None)
                 return
             self._begin(burst=burst)
 
     def _begin(self, *, burst: bool) -> None:
-        self._beating.check_file()
-        self._presence.begin()
+        self._urgent.check_file()
+        self._registration.begin()
         self._known_again.begin()
         self._claim_loop = ClaimLoop(
             self._claiming,
@@ -314,9 +327,9 @@ class Worker:
             completer=self._completer,
             distributor=self._distributor,
             stopping=self._stopping,
-            on_finished=lambda: self._bell.put(None),
-            on_thread_failure=self._die,
-            reach=self._reach,
+            on_finished=lambda: self._ended.put(None),
+            on_thread_failure=self._on_thread_failure,
+            on_failpoint=self._on_failpoint,
             unknown=self._unknown,
             burst=burst,
             **self._claim_options,
@@ -324,7 +337,7 @@ class Worker:
         self._introduction.say(self.label, self.id, in_full=self.introduces_itself)
         self._distributor.start()
         self._pool.start()
-        for thread in (self._completer, *self._loops, self._claim_loop):
+        for thread in (self._completer, *self._services, self._claim_loop):
             thread.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
@@ -349,15 +362,15 @@ class Worker:
         self._pool.shutdown(deadline)
         self._completer.finish()
         self._completer.join(
-            max(_LAST_WORDS, deadline - time.monotonic()) if self._pool.in_flight == 0 else _LAST_WORDS
+            max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if self._pool.in_flight == 0 else _GIVE_BACK_TIMEOUT
         )
-        self._gone.set()
+        self._stopped.set()
         left = self._handback.give_back()
-        for loop in self._loops:
-            loop.stop()
-        for loop in self._loops:
-            loop.join(_LAST_WORDS / 4)
-        for own in (self._store, self._claiming, self._beating):
+        for service in self._services:
+            service.stop()
+        for service in self._services:
+            service.join(_GIVE_BACK_TIMEOUT / 4)
+        for own in (self._store, self._claiming, self._urgent):
             own.bound_engine.dispose()
         log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
         return left == 0 and not self._claim_loop.is_alive()
@@ -366,30 +379,30 @@ class Worker:
         if self._claim_loop is not None:
             self._claim_loop.expect_recovered()
 
-    def _waits(self) -> bool:
+    def _keep_waiting(self) -> bool:
         """False once there is a reason to end. Wakes now and then: a signal that another thread met is handled only then."""
         with suppress(queue.Empty):
-            self._bell.get(timeout=_LISTENING)
+            self._ended.get(timeout=_SIGNAL_CHECK)
             return False
         return True
 
     def _release_unstarted(self) -> None:
         """At once: another worker may be idle."""
         for held in self._pool.cancel_queued():
-            held.ending = True
+            held.finishing = True
             self._completer.put(released(held.claim, STOPPED))
 
-    def _die(self, error: BaseException) -> None:
+    def _on_thread_failure(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""
         if isinstance(error, OutcomesRefused | FileUnusable):
             log.critical("stopping: %s", error)
         else:
             log.critical("a worker thread died; stopping", exc_info=error)
-        self._died = self._died or error
+        self._failure = self._failure or error
         self._stopping.set()
         self._distributor.wake()
         self._pool.wake()
-        self._bell.put(None)
+        self._ended.put(None)
 
     def _check_leases(self, heartbeat: timedelta | None) -> None:
         for task in self._tasks:

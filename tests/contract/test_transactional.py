@@ -429,7 +429,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
     """On SQLite nobody else can write once it has begun."""
     taken, gate = threading.Event(), threading.Event()
 
-    def reach(point):
+    def on_failpoint(point):
         if point is Failpoint.BEFORE_START:
             taken.set()
             gate.wait(60)
@@ -440,7 +440,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
         follow.enqueue(1)
 
     handle = late.using(outbox).enqueue()
-    worker = work(queues=["default"], concurrency=1, reach=reach)
+    worker = work(queues=["default"], concurrency=1, on_failpoint=on_failpoint)
     assert taken.wait(60)
     lose(outbox, handle)
     before = helpers.everything(database)
@@ -804,7 +804,7 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
 
     begun = []
     handles = turn.using(outbox).enqueue_many([(n,) for n in range(4)])
-    work(concurrency=4, reach=lambda point: point is Failpoint.BEFORE_START and begun.append(1))
+    work(concurrency=4, on_failpoint=lambda point: point is Failpoint.BEFORE_START and begun.append(1))
     until(lambda: len(begun) == 4 and inside)
     gate.set()
     until(lambda: all(outbox.store.get(handle.id).completed_at for handle in handles))

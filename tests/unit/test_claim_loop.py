@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from outboxq.worker import claim_loop
 from outboxq.worker.claim_loop import ClaimLoop
-from outboxq.worker.failpoints import unarmed
+from outboxq.worker.failpoints import ignore_failpoint
 
 
 class AwayStore:
@@ -32,8 +32,8 @@ class Idle:
     size = 1
     prefetch_limit = in_flight = handled = 0
     queued = is_adaptive = False
-    writes = threading.Event()
-    writes.set()
+    can_write = threading.Event()
+    can_write.set()
 
     def wait_until_at_most(self, *_arguments):
         return True
@@ -56,7 +56,7 @@ def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
         stopping=stopping,
         on_finished=lambda: None,
         on_thread_failure=deaths.append,
-        reach=unarmed,
+        on_failpoint=ignore_failpoint,
         unknown=None,
     )
     with suppress(OverflowError):

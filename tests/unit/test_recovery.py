@@ -11,7 +11,7 @@ import pytest
 from outboxq.model import TaskStatus
 from outboxq.store import Lease, LeaseLook, Recovered
 from outboxq.worker import recovery
-from outboxq.worker.failpoints import unarmed
+from outboxq.worker.failpoints import ignore_failpoint
 from outboxq.worker.recovery import RECOVERY_BATCH, Recovery
 
 EVERY = 5.0
@@ -111,7 +111,7 @@ def one(world):
         every=timedelta(seconds=EVERY),
         writes=world.writes,
         recovering=lambda: world.calls.append("recovering"),
-        reach=unarmed,
+        on_failpoint=ignore_failpoint,
     )
 
 

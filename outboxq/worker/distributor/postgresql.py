@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from ...database.engine import detached, make_engine
 from ...store import Sleeping, Store
-from ..deadline import within
+from ..deadline import run_with_timeout
 from .base import Bell, Health
 
 log = logging.getLogger("outboxq.distributor")
@@ -130,7 +130,7 @@ class PostgresDistributor:
         self._bell.ring_for_ever()
         self._listener.close()
         if self._written:
-            within(_FAREWELL, self._forget)
+            run_with_timeout(_FAREWELL, self._forget)
 
     def _forget(self) -> None:
         with suppress(Exception):  # its row ends by itself
