@@ -23,7 +23,7 @@ from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
-from ..worker.maintenance import Leases
+from ..worker.leases import Leases
 from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
 from .room import Room

@@ -19,7 +19,7 @@ from .completer import Completer
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint, OnFailpoint
-from .maintenance import ActiveClaim, Leases
+from .leases import ActiveClaim, Leases
 from .thread_pool import HandlerPool
 from .unknown_tasks import UnknownTasks
 

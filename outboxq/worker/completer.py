@@ -19,7 +19,7 @@ from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import unwritable
 from .failpoints import Failpoint, OnFailpoint
-from .maintenance import Leases
+from .leases import Leases
 
 log = logging.getLogger("outboxq.worker")
 

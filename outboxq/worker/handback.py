@@ -12,7 +12,7 @@ from ..store.failure_log import say
 from .deadline import run_with_timeout
 from .executor import STOPPED, released
 from .failpoints import Failpoint, OnFailpoint
-from .maintenance import Leases
+from .leases import Leases
 
 log = logging.getLogger("outboxq.worker")
 

@@ -18,7 +18,7 @@ from ..model import TaskStatus
 from ..store import Lease, LeaseLook, Recovered, Store
 from ..store.failure_log import say
 from .failpoints import Failpoint, OnFailpoint
-from .maintenance import Leases
+from .leases import Leases
 
 log = logging.getLogger("outboxq.worker")
 

@@ -20,7 +20,7 @@ from .end_log import EndLog
 from .executor import execute, failed, released
 from .failpoints import Failpoint, OnFailpoint
 from .interruptions import Interruptions
-from .maintenance import ActiveClaim, Leases
+from .leases import ActiveClaim, Leases
 
 log = logging.getLogger("outboxq.worker")
 

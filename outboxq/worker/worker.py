@@ -30,7 +30,8 @@ from .executor import STOPPED, released
 from .failpoints import OnFailpoint, ignore_failpoint
 from .handback import Handback
 from .introduction import Introduction
-from .maintenance import ActiveClaim, Leases, ServiceThread, WorkerRegistration, partitions_pause
+from .leases import ActiveClaim, Leases
+from .maintenance import ServiceThread, WorkerRegistration, partitions_pause
 from .options import positive, whole
 from .recovery import Recovery
 from .signals import handle_stop_signals

@@ -14,7 +14,7 @@ from outboxq import Outbox
 from outboxq.cli.main import main
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
-from outboxq.worker.maintenance import Leases
+from outboxq.worker.leases import Leases
 from outboxq.worker.recovery import Recovery
 from tests.contract.planting import plant
 

@@ -14,7 +14,7 @@ from outboxq.errors import FileUnusable, OutcomesRefused
 from outboxq.model import Claim, EventType, Outcome
 from outboxq.worker.completer import Completer
 from outboxq.worker.failpoints import Failpoint, ignore_failpoint
-from outboxq.worker.maintenance import Leases
+from outboxq.worker.leases import Leases
 from tests.waiting import until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
