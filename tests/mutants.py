@@ -284,7 +284,7 @@ MUTANTS = (
     Mutant(
         "a listener that comes back wakes nobody",
         "outboxq/worker/distributor/listener.py",
-        (("        self._error = None\n        self._changed()\n", "        self._error = None\n"),),
+        (("        self._error = None\n        self._on_change()\n", "        self._error = None\n"),),
         ("tests/faults/test_listener.py",),
     ),
     Mutant(
@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "a listener takes LISTEN for hearing",
         "outboxq/worker/distributor/listener.py",
-        (("if not self._hears(connection, word, self._patience / 2):", "if not connection:"),),
+        (("if not self._receives(connection, word, self._answer_timeout / 2):", "if not connection:"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
@@ -355,8 +355,8 @@ MUTANTS = (
         (
             ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
             (
-                "        self._changed()\n        log.debug(",
-                "        self._changed()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
+                "        self._on_change()\n        log.debug(",
+                "        self._on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
             ),
         ),
         ("tests/dialects/test_sleeping.py",),
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         "a task that no worker knows is claimed every 15 seconds for a day",
         "outboxq/worker/unknown_tasks.py",
-        (("2.0 ** min(times - 1, _DOUBLINGS)", "1.0 ** min(times - 1, _DOUBLINGS)"),),
+        (("2.0 ** min(times - 1, _MAX_DOUBLINGS)", "1.0 ** min(times - 1, _MAX_DOUBLINGS)"),),
         ("tests/unit/test_unknown.py",),
     ),
     Mutant(
@@ -410,13 +410,18 @@ MUTANTS = (
     Mutant(
         "a supervisor's echo of the service manager's signal counts as a second one",
         "outboxq/cli/supervisor.py",
-        (("and not self.lifeline.tell(order):", "and (self.lifeline.tell(order), True)[1]:"),),
+        (("and not self.lifeline.send(order):", "and (self.lifeline.send(order), True)[1]:"),),
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
         "a person's second signal to the supervisor is one more polite one to its workers",
         "outboxq/cli/supervisor.py",
-        (("self._tell(Order.AT_ONCE if at_once else Order.STOP, number)", "self._tell(Order.STOP, number)"),),
+        (
+            (
+                "self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)",
+                "self._send_to_all(Order.STOP, number)",
+            ),
+        ),
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
@@ -527,7 +532,7 @@ MUTANTS = (
     Mutant(
         "nobody makes sure that heartbeats can be written before leases are taken back",
         "outboxq/worker/recovery.py",
-        (("        if new:\n            self._writes()\n", ""),),
+        (("        if new:\n            self._prove_writable()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(

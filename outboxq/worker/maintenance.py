@@ -27,14 +27,19 @@ class WorkerRegistration:
     """
 
     def __init__(
-        self, store: Store, worker_id: UUID, *, met: Callable[[], Collection[tuple[str, str]]], **description: Any
+        self,
+        store: Store,
+        worker_id: UUID,
+        *,
+        unknown_tasks: Callable[[], Collection[tuple[str, str]]],
+        **description: Any,
     ) -> None:
-        """`met`: queue and name of the tasks that the worker met lately and does not know. `description` is what else
+        """`unknown_tasks`: queue and name of the tasks that the worker met lately and does not know. `description` is what else
         `Store.register` takes.
         """
         self._store = store
         self._worker_id = worker_id
-        self._met = met
+        self._unknown_tasks = unknown_tasks
         self._description = description
         self._written_unknown: Collection[tuple[str, str]] = ()
         self._due = 0.0
@@ -53,10 +58,10 @@ class WorkerRegistration:
             if self._ended:
                 return
             self._due = time.monotonic() + REGISTER_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
-            self._written_unknown = met = self._met()
-            if not self._store.seen(self._worker_id, unknown_tasks=met):
+            self._written_unknown = unknown = self._unknown_tasks()
+            if not self._store.seen(self._worker_id, unknown_tasks=unknown):
                 self._store.unregister(self._worker_id)  # and those that have not been seen for a day
-                self._store.register(self._worker_id, unknown_tasks=met, **self._description)
+                self._store.register(self._worker_id, unknown_tasks=unknown, **self._description)
 
     def end(self) -> None:
         """Say that the worker is gone, if the database takes it.
@@ -66,11 +71,11 @@ class WorkerRegistration:
         with self._lock:
             self._ended = True
             with suppress(Exception):
-                self._store.unregister(self._worker_id, met_unknown=bool(self._met()))
+                self._store.unregister(self._worker_id, met_unknown=bool(self._unknown_tasks()))
 
     def pause(self) -> float:
         """Seconds until it is to be said again: at once when it met a name that it has not told of."""
-        if set(self._met()) - set(self._written_unknown):
+        if set(self._unknown_tasks()) - set(self._written_unknown):
             return 0.0
         return max(0.0, self._due - time.monotonic())
 

@@ -37,7 +37,7 @@ from .recovery import Recovery
 from .signals import handle_stop_signals
 from .task_runner import TaskRunner
 from .thread_pool import HandlerPool
-from .unknown_tasks import KnownAgain, UnknownTasks
+from .unknown_tasks import KnownTaskScheduler, UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 
@@ -172,11 +172,11 @@ class Worker:
         self._unknown = UnknownTasks(
             self._claiming, first_delay=first_delay, longest_delay=longest_delay, limit=unknown_limit
         )
-        self._known_again = KnownAgain(self._claiming, task_names, queues=names, event_types=patterns)
+        self._known_tasks = KnownTaskScheduler(self._claiming, task_names, queues=names, event_types=patterns)
         self._registration = WorkerRegistration(
             self._claiming,
             self.id,
-            met=self._unknown.met,
+            unknown_tasks=self._unknown.recent,
             label=self.label,
             task_names=task_names,
             **works_on,
@@ -185,8 +185,8 @@ class Worker:
             self._urgent,  # as urgent as a heartbeat, and never long
             self._leases,
             every=every,
-            writes=self._registration.run_once,
-            recovering=self._expect_recovered,
+            prove_writable=self._registration.run_once,
+            on_recovery=self._expect_recovered,
             on_failpoint=on_failpoint,
         )
         self._registration_thread = ServiceThread(
@@ -201,7 +201,7 @@ class Worker:
             ServiceThread("recovery", recovery.run_once, recovery.pause, self._on_thread_failure),
             self._registration_thread,
             ServiceThread("partitions", self._claiming.make_partitions, partitions_pause, self._on_thread_failure),
-            ServiceThread("known-again", self._known_again.run_once, self._known_again.pause, self._on_thread_failure),
+            ServiceThread("known-again", self._known_tasks.run_once, self._known_tasks.pause, self._on_thread_failure),
         ]
         self._leases.changed, self._unknown.changed = self._services[0].wake, self._registration_thread.wake
         self._introduction = Introduction(
@@ -318,7 +318,7 @@ class Worker:
     def _begin(self, *, burst: bool) -> None:
         self._urgent.check_file()
         self._registration.begin()
-        self._known_again.begin()
+        self._known_tasks.begin()
         self._claim_loop = ClaimLoop(
             self._claiming,
             self._tasks,

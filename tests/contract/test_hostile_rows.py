@@ -201,8 +201,8 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
         frozen,
         Leases(frozen, heartbeat=None, on_failpoint=lambda _: None),
         every=timedelta(seconds=1),
-        writes=lambda: None,
-        recovering=lambda: None,
+        prove_writable=lambda: None,
+        on_recovery=lambda: None,
         on_failpoint=lambda _: None,
     )
     assert set(healthy) <= {one.id for one in recovery._recover(seen)}
