@@ -93,11 +93,11 @@ def none_if_empty(
     help="A queue to work on; may be given again. Default: all.",
 )
 @click.option(
-    "--event-type",
-    "event_types",
+    "--topic",
+    "topics",
     multiple=True,
     callback=none_if_empty,
-    help="Only tasks of this emitted event, or pattern such as order.*; may be given again. Default: all tasks.",
+    help="Only tasks that handle events of this topic, or pattern such as order.*; may be given again. Default: all tasks.",
 )
 @click.option("-c", "--concurrency", default=8, show_default=True, type=click.IntRange(1), help="Handler threads.")
 @click.option("--prefetch", type=click.IntRange(0), help="How many tasks to claim beyond those that run.")

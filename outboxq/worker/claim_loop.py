@@ -48,7 +48,7 @@ class ClaimLoop(threading.Thread):
         *,
         worker_id: UUID,
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         pool: HandlerPool[ActiveClaim],
         leases: Leases,
         completer: Completer,
@@ -66,7 +66,7 @@ class ClaimLoop(threading.Thread):
         self._store = store
         self._tasks = tasks
         self._worker_id = worker_id
-        self._queues, self._event_types = queues, event_types
+        self._queues, self._topics = queues, topics
         self._pool = pool
         self._leases = leases
         self._completer = completer
@@ -140,7 +140,7 @@ class ClaimLoop(threading.Thread):
             limit,
             worker_id=self._worker_id,
             queues=self._queues,
-            event_types=self._event_types,
+            topics=self._topics,
             says_begin=True,
         )
         self._on_failpoint(Failpoint.AFTER_CLAIM)

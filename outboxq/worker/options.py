@@ -15,7 +15,7 @@ class WorkerOptions(TypedDict, total=False):
     """Options that `Worker` takes and `Outbox.worker()` passes on."""
 
     queues: Sequence[str] | None
-    event_types: Sequence[str] | None
+    topics: Sequence[str] | None
     concurrency: int
     prefetch: int | None
     poll: timedelta | float | None

@@ -148,11 +148,11 @@ class KnownTaskScheduler:
         task_names: Collection[str],
         *,
         queues: Collection[str] | None,
-        event_types: Collection[str] | None,
+        topics: Collection[str] | None,
     ) -> None:
-        """`queues`, `event_types` None: all."""
+        """`queues`, `topics` None: all."""
         self._store = store
-        self._task_names, self._queues, self._event_types = task_names, queues, event_types
+        self._task_names, self._queues, self._topics = task_names, queues, topics
         self._after, self._pause = 0, 0.0
 
     def begin(self) -> None:
@@ -164,7 +164,7 @@ class KnownTaskScheduler:
         """One page of the outbox."""
         self._pause = _RETRY_AFTER  # if the database is away
         following = self._store.make_known_due(
-            self._task_names, queues=self._queues, event_types=self._event_types, after=self._after
+            self._task_names, queues=self._queues, topics=self._topics, after=self._after
         )
         self._after = following or 0
         self._pause = _REPEAT_AFTER * random.uniform(0.5, 1.0) if following is None else 0.0  # noqa: S311

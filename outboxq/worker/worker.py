@@ -66,7 +66,7 @@ class Worker:
         *,
         host: Host | None = None,
         queues: Sequence[str] | None = None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         concurrency: int = 8,
         prefetch: int | None = None,
         poll: timedelta | float | None = None,
@@ -84,8 +84,8 @@ class Worker:
         label: str | None = None,
         on_failpoint: OnFailpoint = ignore_failpoint,
     ) -> None:
-        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these
-        emitted events, exact or as patterns (``order.*``); None: all tasks. `concurrency`: handler threads. `prefetch`: how many
+        """`host` is what the outbox's framework does around handlers. `queues` None: all. `topics`: only tasks of these
+        topics, exact or as patterns (``order.*``); None: all tasks. `concurrency`: handler threads. `prefetch`: how many
         claims may lie before busy threads; None: what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
         A task that this process does not know is given back for `unknown_task_delay`, then for twice as long each time, up to
@@ -113,10 +113,10 @@ class Worker:
         first_delay = duration(unknown_task_delay, "unknown_task_delay")
         longest_delay = duration(unknown_task_longest_delay, "unknown_task_longest_delay")
         unknown_limit = duration(unknown_task_limit, "unknown_task_limit")
-        names, patterns = queue_names(queues), queue_names(event_types, "event_types")
+        names, patterns = queue_names(queues), queue_names(topics, "topics")
         self._claim_options: dict[str, Any] = {
             "queues": names,
-            "event_types": patterns,
+            "topics": patterns,
             "max_tasks": None if max_tasks is None else whole(max_tasks, "max_tasks", 1),
         }
 
@@ -135,7 +135,7 @@ class Worker:
         self._distributor = create_work_distributor(
             self._claiming,
             queues=names,
-            event_types=patterns,
+            topics=patterns,
             worker_id=self.id,
             poll=longest,
             notifications=notifications,
@@ -168,11 +168,11 @@ class Worker:
             on_thread_exit=host.leave,
         )
         task_names = [task.name for task in tasks]
-        works_on: dict[str, Any] = {"queues": names, "event_types": patterns, "concurrency": size}
+        works_on: dict[str, Any] = {"queues": names, "topics": patterns, "concurrency": size}
         self._unknown = UnknownTasks(
             self._claiming, first_delay=first_delay, longest_delay=longest_delay, limit=unknown_limit
         )
-        self._known_tasks = KnownTaskScheduler(self._claiming, task_names, queues=names, event_types=patterns)
+        self._known_tasks = KnownTaskScheduler(self._claiming, task_names, queues=names, topics=patterns)
         self._registration = WorkerRegistration(
             self._claiming,
             self.id,

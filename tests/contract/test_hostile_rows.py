@@ -213,8 +213,8 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
 
 NO_TEXT, BLOB = "CAST(X'31ff' AS TEXT)", "X'31ff'"
 TEXTS = {
-    EXECUTION: ("task_name", "queue", "event_type", "partition_key", "args", "headers"),
-    ENTRY: ("queue", "partition_key", "event_type"),
+    EXECUTION: ("task_name", "queue", "topic", "partition_key", "args", "headers"),
+    ENTRY: ("queue", "partition_key", "topic"),
 }
 NO_TEXTS = [
     (table, column, value) for table, columns in TEXTS.items() for column in columns for value in (NO_TEXT, BLOB)

@@ -143,7 +143,7 @@ def test_the_outbox_is_looked_through_once_and_soon_again_only_if_that_failed():
                 raise answer
             return answer
 
-    looking = KnownTaskScheduler(Pages(), ["a"], queues=None, event_types=None)
+    looking = KnownTaskScheduler(Pages(), ["a"], queues=None, topics=None)
     looking.begin()
     assert looking.pause() == 0
     looking.run_once()

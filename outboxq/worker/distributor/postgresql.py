@@ -46,7 +46,7 @@ class PostgresDistributor:
         store: Store,
         *,
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         worker_id: UUID,
         poll: timedelta | None = None,
         notifications: bool = True,
@@ -59,7 +59,7 @@ class PostgresDistributor:
         self._sleeping = Sleeping(
             store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone, works=True
         )
-        self._queues, self._event_types = queues, event_types
+        self._queues, self._topics = queues, topics
         self._worker_id = worker_id
         self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()
         self._poll_without_listener = min(self._poll, POLL.total_seconds())
@@ -141,7 +141,7 @@ class PostgresDistributor:
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
-            seen = self._sleeping.look(self._horizon, self._queues, self._event_types)
+            seen = self._sleeping.look(self._horizon, self._queues, self._topics)
             now = time.monotonic()
             # Not past the end of the row: from then on nobody is notified.
             longest = self._announced_until - now
@@ -178,7 +178,7 @@ class PostgresDistributor:
                 self._sleeping.withdraw(self._worker_id)
 
     def _until_due(self, longest: float) -> float:
-        ahead = self._store.look_ahead(self._queues, event_types=self._event_types)
+        ahead = self._store.look_ahead(self._queues, topics=self._topics)
         if ahead.seconds is not None:
             longest = min(longest, ahead.seconds)
         return min(self._pause_after_empty_claims(), longest) if ahead.due else longest

@@ -44,7 +44,7 @@ class SqliteDistributor:
         store: Store,
         *,
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         worker_id: UUID,  # noqa: ARG002 - nobody writes down who sleeps
         poll: timedelta | None = None,
         notifications: bool = True,
@@ -52,7 +52,7 @@ class SqliteDistributor:
         commits_of: Engine | None = None,
     ) -> None:
         self._store = store
-        self._queues, self._event_types = queues, event_types
+        self._queues, self._topics = queues, topics
         self._poll = (poll or POLL).total_seconds()
         self._notifications = notifications
         self._commits_of = commits_of or store.bound_engine
@@ -97,7 +97,7 @@ class SqliteDistributor:
         self._work_was_due = False
 
     def _wait(self, began: float, longest: float) -> None:
-        ahead = self._store.look_ahead(self._queues, event_types=self._event_types)
+        ahead = self._store.look_ahead(self._queues, topics=self._topics)
         was_due, self._work_was_due = self._work_was_due, ahead.due
         if ahead.due:
             if was_due:
@@ -117,7 +117,7 @@ class SqliteDistributor:
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:
-                recent = self._store.look_ahead(self._queues, event_types=self._event_types, recent=True)
+                recent = self._store.look_ahead(self._queues, topics=self._topics, recent=True)
                 if recent.due:
                     return
                 next_due = _next_due(recent)
