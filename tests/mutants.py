@@ -670,11 +670,8 @@ MUTANTS = (
         "outboxq/worker/worker.py",
         (
             (
-                "        self._pool.wake()\n        self._release_unstarted()\n",
-                (
-                    "        self._pool.wake()\n        for service in self._services:\n            service.stop()\n"
-                    "        self._release_unstarted()\n"
-                ),
+                "        self._stop_claiming(claim_loop, limit.total_seconds())\n",
+                "        self._stop_services()\n        self._stop_claiming(claim_loop, limit.total_seconds())\n",
             ),
         ),
         ("tests/faults/test_processes.py::test_a_worker_that_drains_longer_than_a_lease_keeps_its_task",),
@@ -682,7 +679,16 @@ MUTANTS = (
     Mutant(
         "what was claimed ahead and not begun is not given back at stop",
         "outboxq/worker/worker.py",
-        (("        for held in self._pool.cancel_queued():\n", "        for held in ():\n"),),
+        (
+            (
+                "        self._pool.wake()\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        self._pool.wake()\n",
+            ),
+            (
+                "        claim_loop.join(seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        claim_loop.join(seconds)\n",
+            ),
+        ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
     ),
     Mutant(
@@ -880,8 +886,13 @@ MUTANTS = (
     ),
     Mutant(
         "a worker drains for longer than the services of the pages wait",
-        "outboxq/worker/worker.py",
-        (("DRAIN_TIMEOUT = timedelta(seconds=25)", "DRAIN_TIMEOUT = timedelta(seconds=35)"),),
+        "outboxq/worker/options.py",
+        (
+            (
+                "    drain_timeout: timedelta = timedelta(seconds=25)\n",
+                "    drain_timeout: timedelta = timedelta(seconds=35)\n",
+            ),
+        ),
         ("tests/docs/test_deploying_page.py",),
     ),
     Mutant(

@@ -28,6 +28,7 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOu
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
 from ..outbox import Outbox
+from ..worker.options import WorkerSettings
 from ..worker.signals import unignored_stop_signals
 from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
@@ -37,6 +38,8 @@ from .live import LiveHandler, show_live_line
 from .loading import load
 from .logs import LogFormat, configure, open_closed_streams
 from .supervisor import INTRODUCED, Environment, Supervisor, watch_files
+
+DEFAULTS = WorkerSettings()
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -99,10 +102,19 @@ def none_if_empty(
     callback=none_if_empty,
     help="Only tasks that handle events of this topic, or pattern such as order.*; may be given again. Default: all tasks.",
 )
-@click.option("-c", "--concurrency", default=8, show_default=True, type=click.IntRange(1), help="Handler threads.")
+@click.option(
+    "-c",
+    "--concurrency",
+    default=DEFAULTS.concurrency,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Handler threads.",
+)
 @click.option("--prefetch", type=click.IntRange(0), help="How many tasks to claim beyond those that run.")
 @click.option("--poll", callback=span, help="How often to look for tasks where no notification comes, e.g. 500ms.")
-@click.option("--notifications/--no-notifications", default=True, help="Be told of new tasks, or only poll.")
+@click.option(
+    "--notifications/--no-notifications", default=DEFAULTS.notifications, help="Be told of new tasks, or only poll."
+)
 @click.option(
     "--listen-url",
     envvar="OUTBOXQ_LISTEN_URL",
@@ -111,7 +123,7 @@ def none_if_empty(
 )
 @click.option(
     "--drain-timeout",
-    default="25s",
+    default=f"{DEFAULTS.drain_timeout.total_seconds():g}s",
     show_default=True,
     callback=span,
     help="How long running tasks may take to finish.",

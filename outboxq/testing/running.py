@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
-from ..worker.leases import Leases
+from ..worker.leases import ActiveClaim, Leases
 from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
 from .room import Room
@@ -204,11 +204,10 @@ class _Kept(Completer):
         super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
         self._kept: list[Outcome] = []
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        if active is not None:
+            active.finishing = True
         self._kept.append(outcome)
-
-    def ended(self, claims: Iterable[Claim]) -> None:
-        """Whoever drains looks again anyway."""
 
     def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - each is written before the next begins
         return True

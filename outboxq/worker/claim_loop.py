@@ -18,8 +18,10 @@ from ..task import Registry
 from .completer import Completer
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
-from .failpoints import Failpoint, OnFailpoint
+from .failpoints import Failpoint
+from .handback import releasing
 from .leases import ActiveClaim, Leases
+from .options import WorkerSettings
 from .thread_pool import HandlerPool
 from .unknown_tasks import UnknownTasks
 
@@ -45,28 +47,25 @@ class ClaimLoop(threading.Thread):
         self,
         store: Store,
         tasks: Registry,
+        settings: WorkerSettings,
         *,
-        worker_id: UUID,
-        queues: Sequence[str] | None,
-        topics: Sequence[str] | None = None,
-        pool: HandlerPool[ActiveClaim],
         leases: Leases,
+        pool: HandlerPool[ActiveClaim],
         completer: Completer,
         distributor: WorkDistributor,
+        unknown: UnknownTasks,
+        worker_id: UUID,
         stopping: threading.Event,
         on_finished: Callable[[], None],
         on_thread_failure: Callable[[BaseException], None],
-        on_failpoint: OnFailpoint,
-        unknown: UnknownTasks,
         burst: bool = False,
-        max_tasks: int | None = None,
     ) -> None:
         """`on_finished` is called where `burst` or `max_tasks` ends the work."""
         super().__init__(name="outboxq-claimer", daemon=True)
         self._store = store
         self._tasks = tasks
         self._worker_id = worker_id
-        self._queues, self._topics = queues, topics
+        self._queues, self._topics = settings.queues, settings.topics
         self._pool = pool
         self._leases = leases
         self._completer = completer
@@ -74,10 +73,10 @@ class ClaimLoop(threading.Thread):
         self._stopping = stopping
         self._on_finished = on_finished
         self._on_thread_failure = on_thread_failure
-        self._on_failpoint = on_failpoint
+        self._on_failpoint = settings.on_failpoint
         self._unknown = unknown
         self._burst = burst
-        self._tasks_left = max_tasks
+        self._tasks_left = settings.max_tasks
         self._handled_seen, self._handled_seen_at = -1, 0.0
         """What the pool had handled when it was last seen to get on."""
         self.denied: str | None = None
@@ -228,7 +227,7 @@ class ClaimLoop(threading.Thread):
         if len(known) <= self._pool.size:
             # Else the threads that were woken have Python's lock only when this one waits for the database.
             self._stopping.wait(_YIELD)
-        self._leases.changed()
+        self._leases.beat_moved.set()
         if strangers := [claim for claim in claims if claim.task_name not in self._tasks]:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
@@ -264,20 +263,14 @@ class ClaimLoop(threading.Thread):
         """Give back what never started: nothing is counted. It is held until that is written."""
         if self._tasks_left is not None:
             self._tasks_left += len(held)
-        for one in held:
-            one.finishing = True
-            self._completer.put(released(one.claim, reason, delay=delay))
+        self._completer.give_back(held, reason, delay=delay)
 
     def _release(self, claims: Sequence[Claim]) -> None:
         """Give back what was claimed while the worker was told to stop."""
-        if not claims:
-            return
-        try:
-            self._on_failpoint(Failpoint.BEFORE_RELEASE)
-            self._store.finish([released(claim, STOPPED) for claim in claims])
-            self._on_failpoint(Failpoint.AFTER_RELEASE)
-        except Exception as error:  # noqa: BLE001
-            say(log, logging.ERROR, f"could not give back {len(claims)} tasks; their leases will run out", error)
+        if claims:
+            outcomes = [released(claim, STOPPED) for claim in claims]
+            with releasing(outcomes, self._on_failpoint):
+                self._store.finish(outcomes)
 
     def _is_idle(self) -> bool:
         """Nothing runs and nothing is to be written: what a claim does not find now is not there."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
 from uuid import UUID
 
@@ -17,9 +18,9 @@ from ..errors import FileUnusable, OutcomesRefused
 from ..model import Claim, EventType, Outcome
 from ..store import Store
 from ..store.failure_log import FailureLog, say
-from .executor import unwritable
+from .executor import released, unwritable
 from .failpoints import Failpoint, OnFailpoint
-from .leases import Leases
+from .leases import ActiveClaim, Leases
 
 log = logging.getLogger("outboxq.worker")
 
@@ -80,8 +81,16 @@ class Completer(threading.Thread):
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        """Write the outcome with the next statement. Until then, heartbeats keep the claim that it ends."""
+        if active is not None:
+            active.finishing = True
         self._outcomes.put(outcome)
+
+    def give_back(self, claims: Iterable[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
+        """Release claims that were not begun: no attempt is used."""
+        for active in claims:
+            self.put(released(active.claim, reason, delay=delay), active)
 
     def notify_unblocked(self, claims: Iterable[Claim]) -> None:
         """They have: whoever claims should look again, if they made way for others."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Sized
+from contextlib import contextmanager
 
 from ..model import Claim
 from ..store import Store
@@ -53,20 +54,26 @@ class Handback:
     def _release(self, claims: Sequence[Claim], over: threading.Event) -> int:
         """Release them until that is over. Returns how many had ended meanwhile."""
         ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
-        try:
-            self._on_failpoint(Failpoint.BEFORE_RELEASE)
+        with releasing(outcomes, self._on_failpoint):
             while True:
                 lost, locked = self._store.finish_unlocked(outcomes)
                 ended += len(lost)
                 if not locked or over.wait(_RETRY_AFTER):
                     break
-                outcomes = [outcome for outcome in outcomes if outcome.claim.id in locked]
-            self._on_failpoint(Failpoint.AFTER_RELEASE)
+                outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]
             if locked:
                 log.warning(
                     "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
                 )
-            return ended
-        except Exception as error:  # noqa: BLE001
-            say(log, logging.ERROR, f"could not give back {len(outcomes)} tasks; their leases will run out", error)
-            return ended
+        return ended
+
+
+@contextmanager
+def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
+    """Write these releases inside the block. If that fails, it is logged: their leases run out."""
+    try:
+        on_failpoint(Failpoint.BEFORE_RELEASE)
+        yield
+        on_failpoint(Failpoint.AFTER_RELEASE)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the worker is about to end
+        say(log, logging.ERROR, f"could not give back {len(outcomes)} tasks; their leases will run out", error)

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -44,21 +44,21 @@ class ActiveClaim:
 
 
 class Leases:
-    """The claims this process holds, kept alive by `beat()`."""
+    """The claims this process holds, kept alive by `run_once()`."""
 
     def __init__(self, store: Store, *, heartbeat: timedelta | None, on_failpoint: OnFailpoint) -> None:
         """`store` on a connection reserved for this. `heartbeat` bounds the time between beats; None: a third of each lease."""
         self._store = store
         self._on_failpoint = on_failpoint
         self._bound = math.inf if heartbeat is None else heartbeat.total_seconds()
-        self.changed: Callable[[], None] = lambda: None
-        """To be called when the next beat may be due earlier than `pause()` last said."""
+        self.beat_moved = threading.Event()
+        """Set when the next heartbeat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
 
     def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[ActiveClaim]:
-        """Keep these alive, once `changed()` is called. `sent`: `time.monotonic()` before the claim was sent."""
+        """Keep these alive, once `beat_moved` is set. `sent`: `time.monotonic()` before the claim was sent."""
         new = []
         for claim, context in claims:
             # Counted from before the claim was sent: never later than the database's own.
@@ -82,12 +82,7 @@ class Leases:
         """Have the next heartbeat sent now: a clock was set, and to others these leases may seem to have ended."""
         for one in self.held():
             one.next_beat = -math.inf
-        self.changed()
-
-    def ending(self, claim: Claim) -> None:
-        """The claim's outcome is about to be written; it is beaten for until it is dropped."""
-        if (one := self._find(claim)) is not None:
-            one.finishing = True
+        self.beat_moved.set()
 
     def lose(self, claim: Claim) -> None:
         """The claim is given up: tell its handler."""
@@ -111,7 +106,7 @@ class Leases:
         due = min((one.next_beat for one in self.held()), default=now + _LONGEST_PAUSE)
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
-    def beat(self) -> None:
+    def run_once(self) -> None:
         """Send one heartbeat for all. Only what the database denies is lost; while it does not answer, nobody knows."""
         held = self._claims_to_beat()
         if not held:

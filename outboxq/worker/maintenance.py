@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from ..errors import FileUnusable
@@ -30,7 +30,6 @@ class WorkerRegistration:
         self,
         store: Store,
         worker_id: UUID,
-        *,
         unknown_tasks: Callable[[], Collection[tuple[str, str]]],
         **description: Any,
     ) -> None:
@@ -80,44 +79,64 @@ class WorkerRegistration:
         return max(0.0, self._due - time.monotonic())
 
 
-def partitions_pause() -> float:
-    """Seconds until partitions are made ahead again, where the history has them: there are three, so there is time."""
-    return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
+class PartitionMaker:
+    """Makes the partitions of the history ahead, where it has them. Three are always ahead, so it need not be punctual."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def run_once(self) -> None:
+        self._store.make_partitions()
+
+    def pause(self) -> float:
+        """Return the seconds until partitions are made again: half an hour to an hour."""
+        return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+class Service(Protocol):
+    """Work of a worker that is done again and again in a thread of its own."""
+
+    def run_once(self) -> object: ...
+
+    def pause(self) -> float:
+        """Return the seconds until it is to be done again."""
 
 
 class ServiceThread(threading.Thread):
-    """Runs `once()` again and again, waiting in between as long as `pause()` says, until stopped.
+    """Runs a service again and again until stopped, and waits in between as long as it says.
 
-    An error is logged and the loop goes on: the database may be away for a while. A file that cannot be used any more ends it,
-    and the worker. `wake()` has it ask `pause()` anew.
+    An error is logged and the thread goes on: the database may be away for a while. A file that cannot be used any more ends it,
+    and the worker.
     """
 
     def __init__(
         self,
         name: str,
-        once: Callable[[], object],
-        pause: Callable[[], float],
+        service: Service,
         on_thread_failure: Callable[[BaseException], None],
+        *,
+        wake: threading.Event | None = None,
         on_stop: Callable[[], object] = lambda: None,
     ) -> None:
-        """`on_stop` is called in this thread after a stop, not after a death."""
+        """`wake` is set by whoever wants the service asked anew how long to wait. `on_stop` is called in this thread after a
+        stop, not after a death.
+        """
         super().__init__(name=f"outboxq-{name}", daemon=True)
-        self._once = once
-        self._pause = pause
+        self._service = service
         self._on_thread_failure = on_thread_failure
         self._on_stop = on_stop
         self._stopped = False
-        self._wake = threading.Event()
+        self._wake = wake or threading.Event()
 
     def run(self) -> None:
         failing = FailureLog(log)
         try:
             while not self._stopped:
-                if self._wake.wait(self._pause()):
+                if self._wake.wait(self._service.pause()):
                     self._wake.clear()
                     continue
                 try:
-                    self._once()
+                    self._service.run_once()
                     failing.worked(f"{self.name} works again")
                 except FileUnusable as error:
                     return self._on_thread_failure(error)
@@ -128,10 +147,7 @@ class ServiceThread(threading.Thread):
             self._on_thread_failure(error)
             raise
 
-    def wake(self) -> None:
-        self._wake.set()
-
     def stop(self) -> None:
-        """To be joined."""
+        """Have the thread end after what it does now; to be joined."""
         self._stopped = True
-        self.wake()
+        self._wake.set()

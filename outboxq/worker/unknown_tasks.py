@@ -51,8 +51,8 @@ class UnknownTasks:
         self._longest_delay = max(self._first_delay, longest_delay.total_seconds())
         self._limit = limit
         self._clock = clock
-        self.changed: Callable[[], None] = lambda: None
-        """To be called when a name was met that `recent()` did not have before."""
+        self.found_new = threading.Event()
+        """Set when a name was met that `recent()` did not have before."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
         """Queue and name, and when it was met last; the last one met is at the end."""
@@ -111,7 +111,7 @@ class UnknownTasks:
             for pair in list(self._seen_at)[: max(0, len(self._seen_at) - _MAX_NAMES)]:
                 del self._seen_at[pair]
         if new:
-            self.changed()
+            self.found_new.set()
 
     def _log_unknown(self, claims: Sequence[Claim]) -> None:
         """One line a minute for each name, however many they are."""

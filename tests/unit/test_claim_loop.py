@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from outboxq.worker import claim_loop
 from outboxq.worker.claim_loop import ClaimLoop
-from outboxq.worker.failpoints import ignore_failpoint
+from outboxq.worker.options import WorkerSettings
 
 
 class AwayStore:
@@ -47,17 +47,16 @@ def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
     one = ClaimLoop(
         store,
         {},
-        worker_id=None,
-        queues=None,
-        pool=Idle(),
+        WorkerSettings(),
         leases=None,
+        pool=Idle(),
         completer=Idle(),
         distributor=None,
+        unknown=None,
+        worker_id=None,
         stopping=stopping,
         on_finished=lambda: None,
         on_thread_failure=deaths.append,
-        on_failpoint=ignore_failpoint,
-        unknown=None,
     )
     with suppress(OverflowError):
         one.run()

@@ -110,11 +110,13 @@ def test_each_name_has_one_line_a_minute_that_counts_the_others(unknown, clock, 
 
 
 def test_what_was_met_lately_is_remembered_by_queue_and_told_of_when_it_is_new(unknown, clock):
-    rules, news = unknown(), []
-    rules.changed = lambda: news.append(rules.recent())
+    rules = unknown()
     rules.outcomes([claim("a"), claim("a"), claim("a", queue="mail")])
+    assert rules.found_new.is_set()
+    assert rules.recent() == {("default", "a"), ("mail", "a")}
+    rules.found_new.clear()
     rules.outcomes([claim("a")])
-    assert news == [{("default", "a"), ("mail", "a")}]
+    assert not rules.found_new.is_set()
     clock[0] = 1000.0
     rules.outcomes([claim("a")])
     clock[0] = 1800.0

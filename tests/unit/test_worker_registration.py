@@ -28,7 +28,7 @@ class Listed:
 
 
 def presence(store):
-    return WorkerRegistration(store, uuid4(), unknown_tasks=lambda: ())
+    return WorkerRegistration(store, uuid4(), lambda: ())
 
 
 def test_a_worker_that_has_ended_is_not_registered_anew():
