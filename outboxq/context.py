@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-class Unit(Protocol):
+class UnitOfWork(Protocol):
     """The one transaction of a transactional task."""
 
     @property
@@ -48,17 +48,17 @@ class TaskContext:
     """
 
     def __init__(
-        self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, holder: object = None
+        self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
     ) -> None:
         self._claim = claim
         self._stopping = stopping
         self._lost = self._cancel = False
         self._began: float | None = None
-        self._unit: Unit | None = None
+        self._unit: UnitOfWork | None = None
         self._ended = False
         self.deadline = float("inf")
         """By `time.monotonic()`: when the lease ends unless it is extended. Kept by the worker."""
-        self.holder = holder
+        self.outbox = outbox
         """The outbox that the task was declared on."""
         self.error: BaseException | None = None
         """What the handler raised, or why its result cannot be stored."""
@@ -166,7 +166,7 @@ class TaskContext:
         return self._unit is not None
 
     @property
-    def inside(self) -> Unit | None:
+    def inside(self) -> UnitOfWork | None:
         """The transaction that the handler runs in; None: it has none of its own, or the handler has ended."""
         return None if self._ended else self._unit
 
@@ -207,7 +207,7 @@ class TaskContext:
         """Called when the handler has ended. A copy of its `contextvars` in another thread still names this context."""
         self._ended = True
 
-    def join(self, unit: Unit) -> None:
+    def enter_unit_of_work(self, unit: UnitOfWork) -> None:
         """Called by the worker: the handler runs inside this transaction."""
         self._unit = unit
 
@@ -220,7 +220,7 @@ class TaskContext:
         """Called by the worker."""
         self._cancel = True
 
-    def _joined(self) -> Unit:
+    def _joined(self) -> UnitOfWork:
         if self._unit is None:
             raise InvalidTarget(
                 f"task {self.task_name} has no transaction of its own; declare it transactional=True, or pass a session"

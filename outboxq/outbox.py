@@ -19,9 +19,9 @@ from .context import TaskContext
 from .database.dialects import check_schema_name, dialect_for
 from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
-from .integration.ambient import HERE, place
-from .integration.base import Host
-from .integration.sessions import SessionHost
+from .integration.ambient import CURRENT, resolve_target
+from .integration.base import Integration
+from .integration.sessions import SessionIntegration
 from .model import NewTask, OnDeadLetter, duration
 from .model.options import choice, times
 from .model.subscriptions import Emitted, NewEvent, Subscription
@@ -30,7 +30,7 @@ from .model.uuid7 import family, uuid7
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
 from .store import Store, check
-from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context
+from .task import DEFAULT_LEASE, ContextTask, P, R, Settings, Task, TaskRegistry, name_of, takes_context
 
 if TYPE_CHECKING:
     from .worker.options import WorkerOptions
@@ -46,26 +46,26 @@ class Outbox:
         *,
         schema: str | None = None,
         session: scoped_session[Any] | Callable[[], Session | None] | None = None,
-        host: Host | None = None,
+        integration: Integration | None = None,
     ) -> None:
         """`database` is a URL or an Engine; None: OUTBOXQ_DATABASE_URL, else unbound until `bind()`.
 
         The engine is made at first use, so that an Outbox may be a module's global before processes fork. `schema` is the
         PostgreSQL schema of our tables. `session` returns the Session of the present request (a `scoped_session` does):
-        `task.enqueue()` writes in its transaction, and handlers have it too. `host` is what a framework knows of that, and
-        more; see `Host`. Raises ConfigurationError for what cannot be a database of ours.
+        `task.enqueue()` writes in its transaction, and handlers have it too. `integration` is what a framework knows of that, and
+        more; see `Integration`. Raises ConfigurationError for what cannot be a database of ours.
         """
         check_schema_name(schema)
-        if session is not None and host is not None:
-            raise ConfigurationError("an outbox takes a session or a host, which knows it, not both")
+        if session is not None and integration is not None:
+            raise ConfigurationError("an outbox takes a session or an integration, which knows it, not both")
         if session is not None and not callable(session):
             raise ConfigurationError(
                 "session= takes a function that returns the present Session, such as a scoped_session; one Session belongs "
                 "to one request: pass it to using()"
             )
         self.schema = schema
-        self.host = host or (Host() if session is None else SessionHost(session))
-        self.tasks = Registry()
+        self.integration = integration or (Integration() if session is None else SessionIntegration(session))
+        self.tasks = TaskRegistry()
         self._database: str | URL | Engine | None = None
         self._store: Store | None = None
         database = database or self._database_of_the_environment()
@@ -118,7 +118,7 @@ class Outbox:
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
         check_types: bool = True,
-    ) -> Declaring: ...
+    ) -> TaskDecorator: ...
 
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
@@ -183,7 +183,7 @@ class Outbox:
             name=name,
             settings=settings,
             retry=policy,
-            holder=self,
+            outbox=self,
             transactional=transactional,
             subscribe=subscribe,
             check_types=check_types,
@@ -197,7 +197,7 @@ class Outbox:
         event_type: str,
         payload: object = None,
         *,
-        using: object = HERE,
+        using: object = CURRENT,
         delay: timedelta | float | None = None,
         run_after: datetime | None = None,
         partition_key: str | None = None,
@@ -224,7 +224,7 @@ class Outbox:
             idempotency_key=idempotency_key,
             **times(f"emit({event_type!r})", delay=delay, run_after=run_after, expires=expires),
         )
-        with place(self, using, f"emit({event_type!r})") as target:
+        with resolve_target(self, using, f"emit({event_type!r})") as target:
             return self.store.emit(event, using=target)
 
     @property
@@ -248,7 +248,7 @@ class Outbox:
         """A worker for this outbox's tasks; see `Worker` for the options."""
         from .worker.worker import Worker
 
-        return Worker(self.store, self.tasks, host=self.host, **options)
+        return Worker(self.store, self.tasks, integration=self.integration, **options)
 
     def _database_of_the_environment(self) -> str | None:
         return os.environ.get("OUTBOXQ_DATABASE_URL") or None
@@ -270,7 +270,7 @@ def _signature_of_task() -> inspect.Signature:
 Outbox.task.__signature__ = _signature_of_task()  # type: ignore[attr-defined]
 
 
-class Declaring(Protocol):
+class TaskDecorator(Protocol):
     """`@outbox.task(…)`, waiting for its function."""
 
     @overload

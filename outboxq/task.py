@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hin
 
 from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
-from .integration.ambient import HERE, Holder, nowhere, place
+from .integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
 from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
 from .model.options import choice, times
 from .model.subscriptions import Subscription, patterns_of
@@ -49,7 +49,7 @@ class Task(Generic[P, R]):
         name: str,
         settings: Settings,
         retry: RetryPolicy,
-        holder: Holder,
+        outbox: OutboxRef,
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         check_types: bool = True,
@@ -59,7 +59,7 @@ class Task(Generic[P, R]):
         self.settings = settings
         self.retry = retry
         self.transactional = transactional
-        self.holder = holder
+        self.outbox = outbox
         self.takes_context = takes_context(function)
         self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
         self.subscriptions = _subscriptions(self, subscribe)
@@ -82,7 +82,7 @@ class Task(Generic[P, R]):
     @naming_options("using()", OF_ONE_CALL)
     def using(
         self,
-        target: object = HERE,
+        target: object = CURRENT,
         *,
         delay: timedelta | float | None = None,
         run_after: datetime | None = None,
@@ -95,7 +95,7 @@ class Task(Generic[P, R]):
         unique_for: timedelta | float | None = None,
         unique_until_finished: bool = False,
         on_conflict: OnConflict | str = OnConflict.RETURN,
-    ) -> Enqueuing[P]:
+    ) -> BoundTask[P]:
         """Enqueue on `target`: the thing whose transaction the task belongs to, or with these options.
 
         Times are a timedelta or seconds, and moments aware datetimes. Raises InvalidArgument.
@@ -118,7 +118,7 @@ class Task(Generic[P, R]):
                 takes over these arguments and options while it is Ready ("replace"), or DuplicateTask is raised ("raise").
         """
         if target is None:
-            raise nowhere(self.name, "using(None) names no transaction")
+            raise no_transaction(self.name, "using(None) names no transaction")
         settings = self.settings
         options = {
             "task_name": self.name,
@@ -135,7 +135,7 @@ class Task(Generic[P, R]):
             "on_conflict": choice(OnConflict, on_conflict, "on_conflict"),
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
         }
-        return Enqueuing(self, target, options)
+        return BoundTask(self, target, options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Where the transaction is known without being named: inside a transactional task of the same outbox, in Django, in
@@ -153,7 +153,7 @@ class ContextTask(Task[P, R]):
         return self.function(ctx, *args, **kwargs)
 
 
-class Enqueuing(Generic[P]):
+class BoundTask(Generic[P]):
     """A task with its target and options: ready to be given its arguments."""
 
     def __init__(self, task: Task[P, Any], target: object, options: Mapping[str, Any]) -> None:
@@ -170,8 +170,8 @@ class Enqueuing(Generic[P]):
         tables are missing.
         """
         task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
-        with place(self._task.holder, self._target, task.task_name) as target:
-            return self._task.holder.store.enqueue(task, using=target)
+        with resolve_target(self._task.outbox, self._target, task.task_name) as target:
+            return self._task.outbox.store.enqueue(task, using=target)
 
     def enqueue_many(
         self,
@@ -194,11 +194,11 @@ class Enqueuing(Generic[P]):
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
             for (args, kwargs), key in zip(given, keys, strict=True)
         ]
-        with place(self._task.holder, self._target, self._task.name) as target:
-            return self._task.holder.store.enqueue_many(tasks, using=target)
+        with resolve_target(self._task.outbox, self._target, self._task.name) as target:
+            return self._task.outbox.store.enqueue_many(tasks, using=target)
 
 
-class Registry:
+class TaskRegistry:
     """The tasks of one outbox, by their names. Names are stored for ever, so a name means one task."""
 
     def __init__(self) -> None:

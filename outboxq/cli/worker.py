@@ -268,8 +268,8 @@ def _find(app: str, url: URL | None) -> Outbox:
 
 def _typed(outbox: Outbox, front_end: FrontEnd) -> Outbox:
     """Have it know how its commands are typed, unless a framework knows better."""
-    if outbox.host.front_end == FrontEnd():
-        outbox.host.front_end = front_end
+    if outbox.integration.front_end == FrontEnd():
+        outbox.integration.front_end = front_end
     return outbox
 
 

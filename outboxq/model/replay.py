@@ -11,7 +11,7 @@ from .records import EventType, ExecutionEvent, TaskStatus, status_after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fold:
+class TaskState:
     """What a task's events, read in order, say its row must be."""
 
     status: TaskStatus
@@ -27,30 +27,30 @@ class Fold:
     last_error: str | None = field(default=None, repr=False)
 
 
-def fold(events: Iterable[ExecutionEvent]) -> Fold:
+def replay(events: Iterable[ExecutionEvent]) -> TaskState:
     """Replay the events of one task, oldest first. Types that only a later release knows move nothing.
 
     Raises ValueError where the events do not begin with the task's creation.
     """
-    state: Fold | None = None
+    state: TaskState | None = None
     for event in events:
         if isinstance(event.event_type, EventType):
             state = _after(state, event)
     if state is None:
-        raise ValueError("a task without events cannot be folded: every task has at least its task_created")
+        raise ValueError("a task without events cannot be replayed: every task has at least its task_created")
     return state
 
 
-def _after(before: Fold | None, event: ExecutionEvent) -> Fold:
+def _after(before: TaskState | None, event: ExecutionEvent) -> TaskState:
     if before is None:
         if event.event_type is not EventType.CREATED:
             raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
-        before = Fold(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
+        before = TaskState(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
     data, status = event.event_data, status_after(event.event_type)
     if status is None:  # a request, which moves nothing
         return before
     claimed = event.event_type is EventType.CLAIMED
-    return Fold(
+    return TaskState(
         status=status,
         attempt=data.get("attempt", before.attempt),
         recovery_attempts=data.get("recovery_attempts", before.recovery_attempts),

@@ -14,7 +14,7 @@ from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
 from ..store import Store
 from ..store.failure_log import FailureLog, say
-from ..task import Registry
+from ..task import TaskRegistry
 from .completer import Completer
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
@@ -44,7 +44,7 @@ class Claimer(threading.Thread):
     def __init__(
         self,
         store: Store,
-        tasks: Registry,
+        tasks: TaskRegistry,
         *,
         worker_id: UUID,
         queues: Sequence[str] | None,

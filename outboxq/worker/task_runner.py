@@ -8,13 +8,13 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from ..context import Unit
+from ..context import UnitOfWork
 from ..errors import LeaseLost
-from ..integration.base import Host
+from ..integration.base import Integration
 from ..model import SUSPECT, EventType, Outcome, Retry
 from ..store import Store
 from ..store.failure_log import say
-from ..task import Registry, Task
+from ..task import Task, TaskRegistry
 from .completer import Completer
 from .end_log import EndLog
 from .executor import execute, failed, released
@@ -34,12 +34,12 @@ class Handling:
     def __init__(
         self,
         store: Store,
-        tasks: Registry,
+        tasks: TaskRegistry,
         leases: Leases,
         completer: Completer,
         *,
         own: Store,
-        host: Host,
+        integration: Integration,
         reach: Reach,
         ends: EndLog | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class Handling:
         wait until a handler gives one of those back. `ends` is told of each end.
         """
         self._store = store
-        self._host = host
+        self._integration = integration
         self._tasks = tasks
         self._leases = leases
         self._completer = completer
@@ -114,7 +114,7 @@ class Handling:
         """What the application's framework does about a handler must neither cost its outcome nor change it."""
         claim, has_run, outcome = held.claim, False, None
         try:
-            with self._host.handling(held.context):
+            with self._integration.around_handler(held.context):
                 outcome = self._transact(held, task) if task.transactional else execute(claim, task, held.context)
                 has_run = True
                 if outcome is not None:
@@ -128,7 +128,7 @@ class Handling:
 
     def _tell(self, held: Held, outcome: Outcome) -> None:
         try:
-            self._host.handled(held.context, outcome)
+            self._integration.after_handler(held.context, outcome)
         except Exception:
             log.exception("task %s (%s): whoever is told of its end failed", held.claim.id, held.claim.task_name)
 
@@ -137,8 +137,8 @@ class Handling:
         claim, unit, undone, ours = held.claim, None, None, True
         began = time.monotonic()
         try:
-            with self._host.unit(self._store) as unit:
-                held.context.join(unit)
+            with self._integration.unit_of_work(self._store) as unit:
+                held.context.enter_unit_of_work(unit)
                 if self._store.dialect.one_writer:
                     self._keep_lease(held, unit)
                 self._reach(Failpoint.TRANSACTION_BEGUN)
@@ -168,7 +168,7 @@ class Handling:
         return None
 
     def _unwritten(
-        self, held: Held, task: Task[..., Any], error: Exception, unit: Unit | None, *, ours: bool
+        self, held: Held, task: Task[..., Any], error: Exception, unit: UnitOfWork | None, *, ours: bool
     ) -> Outcome:
         """Return how a claim ends whose transaction could not be begun, or whose completion not be written with it: a constraint
         that is checked at commit, a lost connection.
@@ -190,7 +190,7 @@ class Handling:
         held.ending = True  # the database may have to come back first
         return self._interruptions.outcome(held.claim, error)
 
-    def _keep_lease(self, held: Held, unit: Unit) -> None:
+    def _keep_lease(self, held: Held, unit: UnitOfWork) -> None:
         """The transaction has the only lock there is: if the lease is ours now, nobody takes it until the end.
 
         Raises LeaseLost if somebody else took it while we waited for the lock.
@@ -209,7 +209,7 @@ class _Undone(Exception):
         self.error = error
 
 
-def _interruption(held: Held, outcome: Outcome, unit: Unit) -> BaseException | None:
+def _interruption(held: Held, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
     """Return the handler's error if one from outside is behind it.
 
     An end that the handler asked for, such as Retry, is never an interruption.

@@ -17,10 +17,10 @@ from uuid import UUID, uuid4
 
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
-from ..integration.base import Host
+from ..integration.base import Integration
 from ..model import duration
 from ..store import Store, queue_names
-from ..task import Registry
+from ..task import TaskRegistry
 from .claim_loop import Claimer
 from .completer import Completer
 from .deadline import end_process_after
@@ -61,9 +61,9 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        tasks: Registry,
+        tasks: TaskRegistry,
         *,
-        host: Host | None = None,
+        integration: Integration | None = None,
         queues: Sequence[str] | None = None,
         event_types: Sequence[str] | None = None,
         concurrency: int = 8,
@@ -83,7 +83,7 @@ class Worker:
         label: str | None = None,
         reach: Reach = unarmed,
     ) -> None:
-        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these
+        """`integration` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these
         emitted events, exact or as patterns (``order.*``); None: all tasks. `concurrency`: handler threads. `prefetch`: how many
         claims may lie before busy threads; None: what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
         those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
@@ -126,7 +126,7 @@ class Worker:
         """It was told to stop at once, so that what ran was given back."""
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping, self._gone = threading.Event(), threading.Event()
-        self._application, host = store, host or Host()
+        self._application, around = store, integration or Integration()
         self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone, hurried=True)
         self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
         self._handback = Handback(self._store, self._leases, within=_LAST_WORDS, reach=reach)
@@ -149,15 +149,15 @@ class Worker:
             made_way=self._distributor.wake,
             durable=not relaxed_durability,
         )
-        ends = EndLog(tracebacks=log_tracebacks, front_end=host.front_end)
+        ends = EndLog(tracebacks=log_tracebacks, front_end=around.front_end)
         self._crew: Crew[Held] = Crew(
             size,
             Handling(
-                store, tasks, self._leases, self._completer, own=self._store, host=host, reach=reach, ends=ends
+                store, tasks, self._leases, self._completer, own=self._store, integration=around, reach=reach, ends=ends
             ).handle,
             prefetch=ahead,
             died=self._die,
-            left=host.leave,
+            left=around.on_thread_exit,
         )
         task_names = [task.name for task in tasks]
         works_on: dict[str, Any] = {"queues": names, "event_types": patterns, "concurrency": size}

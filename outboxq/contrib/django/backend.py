@@ -16,7 +16,7 @@ from django.core.signals import setting_changed
 from django.db import connections, transaction
 
 from ...errors import InvalidCall, TaskNotFound, UnknownTask
-from ...integration.ambient import HERE, place
+from ...integration.ambient import CURRENT, resolve_target
 from ...model import TaskExecution
 from .aliases import DjangoOutbox, outboxes
 from .compat import (
@@ -33,7 +33,7 @@ from .django_task import OutboxqTask, aware, call_options, task, unvalidated, va
 from .options import Options
 from .registry import DjangoRegistry
 from .results import Call, amend, result_of, task_as_enqueued
-from .runner import Runner
+from .task_adapter import TaskAdapter
 
 __all__ = ["OutboxqBackend", "OutboxqTask", "task"]
 
@@ -82,13 +82,13 @@ class OutboxqBackend(BaseTaskBackend):
         stored; all of them before anything is written.
         """
         self.validate_task(task)
-        runner, store = self._runner(task), self.outbox.store
+        adapter, store = self._adapter(task), self.outbox.store
         call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
         _check_call(task, call["args"], call["kwargs"])
         if task.run_after is not None:
             call["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
-        with place(self.outbox, HERE, task.module_path) as where:
-            handle = runner.using(where, **call_options(task)).enqueue(**call)
+        with resolve_target(self.outbox, CURRENT, task.module_path) as where:
+            handle = adapter.using(where, **call_options(task)).enqueue(**call)
             execution = store.get(handle.id, using=where)
             result = self._result(execution, using=where)
         if handle.created:
@@ -160,12 +160,12 @@ class OutboxqBackend(BaseTaskBackend):
     def _tasks(self) -> DjangoRegistry:
         return self.outbox.tasks
 
-    def _runner(self, task: Any) -> Runner:
+    def _adapter(self, task: Any) -> TaskAdapter:
         try:
             found = self._tasks.get(task.module_path)
         except UnknownTask:
             found = None
-        if not isinstance(found, Runner):
+        if not isinstance(found, TaskAdapter):
             raise InvalidTask(
                 f"no worker would find {task.module_path}: declare it with @task under that name, in a module of an installed "
                 f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
@@ -180,12 +180,14 @@ class OutboxqBackend(BaseTaskBackend):
             found = self._tasks.get(execution.task_name)
         except UnknownTask:
             found = None
-        declared = found.declared if isinstance(found, Runner) else unvalidated(execution.task_name, backend=self.alias)
+        declared = (
+            found.declared if isinstance(found, TaskAdapter) else unvalidated(execution.task_name, backend=self.alias)
+        )
         task = task_as_enqueued(declared, call, execution)
         return result_of(self.outbox.store, execution, call, task, using=using)
 
 
-def runner_of(path: str, database: str) -> Runner | None:
+def adapter_for(path: str, database: str) -> TaskAdapter | None:
     """What runs the task of Django's that is declared at this import path; None: there is none.
 
     Imports the module, if it may be imported, and passes on what that raises.
@@ -207,7 +209,7 @@ def runner_of(path: str, database: str) -> Runner | None:
     if not isinstance(declared, Task) or declared.module_path != path:
         return None
     backend = next((one for one in backends if one.alias == declared.backend), backends[0])
-    return Runner(declared, backend=backend, outbox=backend.outbox)
+    return TaskAdapter(declared, backend=backend, outbox=backend.outbox)
 
 
 def _backends(database: str) -> Iterator[OutboxqBackend]:

@@ -27,7 +27,7 @@ class DjangoTaskContext(compat.TaskContext):
     """outboxq's own: `should_stop`, `checkpoint()`, `recovery_attempts` and the like."""
 
 
-class Runner(Task[..., Any]):
+class TaskAdapter(Task[..., Any]):
     """The outboxq task that runs a task of Django's. Its name is that one's import path."""
 
     def __init__(self, declared: Any, *, backend: Any, outbox: Outbox) -> None:
@@ -39,7 +39,7 @@ class Runner(Task[..., Any]):
             name=declared.module_path,
             settings=settings_of(declared, backend.defaults),
             retry=retry_of(declared, backend.defaults),
-            holder=outbox,
+            outbox=outbox,
             transactional=is_transactional(declared, backend.defaults),
             # Django promises that arguments are JSON and asks for no more, so a third party's task may be annotated loosely. The
             # two that are stored, `args` and `kwargs`, would look at none of its annotations anyway.
