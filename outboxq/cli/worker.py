@@ -153,7 +153,7 @@ def none_of_none(
 @click.option("--lifeline", type=int, hidden=True, help="The socket to the process that started this one.")
 @click.pass_context
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
-    """Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.
+    """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
     """

@@ -1,6 +1,6 @@
 """`flask outboxq …`: the commands of `outboxq`, for the application that Flask has found.
 
-Every process that makes an application makes the group: what a command needs is imported when it is asked for.
+Every Flask application builds this group, so a command is imported when it is used.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ ELSEWHERE = {
     "demo": "run: outboxq demo",
     "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
 }
-"""Commands that make no sense here, and what to run instead."""
+"""Commands that Flask leaves out, each with what to run instead."""
 
 
 def commands() -> FramedGroup:
-    """The commands of `outboxq`, and `worker` and `upgrade` of their own; all run in the application's context."""
+    """Return the group: the commands of `outboxq`, but with Flask's own `worker` and `upgrade`, in the application's context."""
     frame = Frame(program=PROGRAM, store=_store, own=_own, elsewhere=ELSEWHERE)
     return FramedGroup(
         _source,
         frame,
         name="outboxq",
-        help="Transactional outbox and task queue: the worker, and commands that look and change.",
+        help="Run and inspect the tasks of the transactional outbox.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 
 def found() -> Outboxq:
-    """The outbox of the application whose context this is."""
+    """Return the outbox of the current application."""
     outbox: Outboxq = current_app.extensions["outboxq"]
     return outbox
 
@@ -64,4 +64,4 @@ def _store() -> Store:
 
 @with_appcontext
 def _enter() -> None:
-    """The context stays until the command ends."""
+    """Push the application's context, which stays until the command ends."""

@@ -1,4 +1,4 @@
-"""`flask outboxq worker` and `flask outboxq upgrade`: what is another thing for a Flask application than for `outboxq`."""
+"""`flask outboxq worker` and `flask outboxq upgrade`, which differ from the commands of `outboxq`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .flask_commands import found
 @click.pass_context
 @with_appcontext
 def worker(ctx: click.Context, /, **options: Any) -> None:
-    """Run this application's tasks until SIGTERM, SIGINT or SIGHUP.
+    """Run the application's tasks until SIGTERM or SIGINT.
 
-    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
+    SIGHUP stops the worker too. Running tasks may finish; a second signal, or SIGQUIT, gives them back at once.
     """
     written = list(ctx.obj)
 
@@ -37,7 +37,7 @@ def worker(ctx: click.Context, /, **options: Any) -> None:
 @click.command()
 @with_appcontext
 def upgrade() -> None:
-    """Create or upgrade the tables, and make known what the tasks subscribe to."""
+    """Create or upgrade outboxq's tables and subscriptions."""
     with speaking_plainly():
         outbox = found()
         outbox.load_tasks()
