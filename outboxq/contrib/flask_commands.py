@@ -6,17 +6,14 @@ Every Flask application builds this group, so a command is imported when it is u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 from flask import current_app
 from flask.cli import with_appcontext
 
 from ..cli.framing import Frame, FramedGroup
+from ..outbox import Outbox
 from ..store import Store
-
-if TYPE_CHECKING:
-    from .flask import Outboxq
 
 PROGRAM = "flask outboxq"
 
@@ -39,12 +36,6 @@ def commands() -> FramedGroup:
     )
 
 
-def found() -> Outboxq:
-    """Return the outbox of the current application."""
-    outbox: Outboxq = current_app.extensions["outboxq"]
-    return outbox
-
-
 def _source() -> click.Group:
     from ..cli import main
 
@@ -59,7 +50,8 @@ def _own() -> Mapping[str, click.Command]:
 
 def _store() -> Store:
     _enter()
-    return found().store
+    outbox: Outbox = current_app.extensions["outboxq"]
+    return outbox.store
 
 
 @with_appcontext

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from flask import current_app
 from flask.cli import with_appcontext
 
 from ..cli.console import EXIT_USAGE, fail, speaking_plainly
@@ -13,7 +14,9 @@ from ..cli.framing import WHERE
 from ..cli.upgrade import upgraded
 from ..cli.worker import EPILOG, Rerunnable, serve
 from ..cli.worker import worker as worker_of_app
-from .flask_commands import found
+
+if TYPE_CHECKING:
+    from .flask import Outboxq
 
 
 @click.command(cls=Rerunnable, epilog=EPILOG, params=[one for one in worker_of_app.params if one.name not in WHERE])
@@ -31,7 +34,7 @@ def worker(ctx: click.Context, /, **options: Any) -> None:
 
     if (options["processes"] > 1 or options["reload"]) and sys.orig_argv[-len(written) :] != written:
         fail("--processes and --reload start the flask command again, and this process is none", EXIT_USAGE)
-    serve(found, again, **options)
+    serve(_outbox, again, **options)
 
 
 @click.command()
@@ -39,6 +42,12 @@ def worker(ctx: click.Context, /, **options: Any) -> None:
 def upgrade() -> None:
     """Create or upgrade outboxq's tables and subscriptions."""
     with speaking_plainly():
-        outbox = found()
+        outbox = _outbox()
         outbox.load_tasks()
         click.echo(upgraded(outbox), err=True)
+
+
+def _outbox() -> Outboxq:
+    """Return the outbox of the current application."""
+    outbox: Outboxq = current_app.extensions["outboxq"]
+    return outbox

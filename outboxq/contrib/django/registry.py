@@ -68,7 +68,7 @@ class DjangoRegistry(TaskRegistry):
     def _find(self, name: str) -> TaskAdapter | None:
         if name not in self._found:
             try:
-                from .backend import adapter_for
+                from .task_adapter import adapter_for
 
                 found = adapter_for(name, self._alias)
             except ImproperlyConfigured:  # no django.tasks here, so no task of it
