@@ -1,4 +1,4 @@
-"""Which transaction is meant where a task is enqueued or an event emitted."""
+"""The ambient transaction: the one that an enqueue or an emit joins if the caller names none."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..store import Store
 from .base import Integration
 
 CURRENT: Final = object()
-"""Nothing was said: the transaction that the running task, or the framework, is in."""
+"""Default of `using`: the present transaction of the running task or of the framework."""
 
 
 class OutboxRef(Protocol):
-    """What a task needs of the outbox that it belongs to."""
+    """The part of an Outbox that its tasks use."""
 
     @property
     def store(self) -> Store: ...
@@ -26,7 +26,7 @@ class OutboxRef(Protocol):
 
 
 def resolve_target(outbox: OutboxRef, target: object, what: str) -> AbstractContextManager[object]:
-    """What the store is to be given as `using`. Raises InvalidTarget where nobody knows the present transaction."""
+    """Yield the `using` argument for the store. Raises InvalidTarget if the present transaction is not known."""
     if target is outbox:
         return nullcontext()
     if target is None:

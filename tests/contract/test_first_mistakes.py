@@ -272,7 +272,7 @@ async def asynchronous() -> None: ...
 def test_a_name_twice(outbox) -> None:
     outbox.task(name="shop.hello")(first)
     here = __name__
-    sentence = f"two tasks are called 'shop.hello': {here}.first and {here}.second; give one name="
+    sentence = f"two tasks are called 'shop.hello': {here}.first and {here}.second; give one of them another name="
     refused(ConfigurationError, sentence, lambda: outbox.task(name="shop.hello")(second))
 
 
