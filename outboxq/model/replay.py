@@ -1,4 +1,4 @@
-"""A task's events, replayed into what its row must be. No I/O."""
+"""The replay of a task's events into the state that its row must have. No I/O."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from .records import EventType, ExecutionEvent, TaskStatus, status_after
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskState:
-    """What a task's events, read in order, say its row must be."""
+    """The state of a task's row according to its events."""
 
     status: TaskStatus
     attempt: int
     recovery_attempts: int
     lease_token: int
     worker_id: UUID | None = None
-    """Who has claimed it; None unless Running."""
+    """The worker that has claimed it; None unless Running."""
     available_at: datetime | None
-    """When it is due; None unless Ready."""
+    """The moment at which it is due; None unless Ready."""
     completed_at: datetime | None = None
-    """When it ended; None until then."""
+    """The moment at which it ended; None until then."""
     last_error: str | None = field(default=None, repr=False)
 
 
 def replay(events: Iterable[ExecutionEvent]) -> TaskState:
-    """Replay the events of one task, oldest first. Types that only a later release knows move nothing.
+    """Replay the events of one task, oldest first, into its state. Types that only a later release knows are passed over.
 
-    Raises ValueError where the events do not begin with the task's creation.
+    Raises ValueError if the events do not begin with the creation of the task.
     """
     state: TaskState | None = None
     for event in events:

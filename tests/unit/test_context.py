@@ -171,7 +171,7 @@ def test_only_a_joined_context_has_a_transaction():
     assert not context.is_transactional
     for name in ("connection", "session"):
         with pytest.raises(
-            InvalidTarget, match="mail.send has no transaction of its own; declare it transactional=True"
+            InvalidTarget, match="mail.send has no transaction of its own; declare it with transactional=True"
         ):
             getattr(context, name)
     unit = UnitOfWork()
