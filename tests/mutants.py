@@ -898,7 +898,7 @@ MUTANTS = (
     Mutant(
         "an option of a task is not in the reference",
         "outboxq/outbox.py",
-        (("            priority: From -100 to 100; tasks with a higher one go first.\n", ""),),
+        (("            priority: -100 to 100. Tasks with a higher priority start first.\n", ""),),
         ("tests/docs/test_reference_page.py",),
     ),
     Mutant(
