@@ -5,8 +5,9 @@ One object serves the caller's own connection whatever its kind, and costs a thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 from uuid import UUID, SafeUUID
 
@@ -18,10 +19,10 @@ from ..column_types import UnreadableId
 from ..statements.grammar import Statement
 
 Row = dict[str, Any]
-Execute = Callable[[str, Mapping[str, Any]], Iterable[tuple[Any, ...]]]
-"""Runs one statement on one connection; the rows as the driver gives them, none for a statement without a result."""
-Wanted = tuple[str, int, Callable[[Any], Any] | None]
-"""A column by its name, where it stands in a row, and what makes the driver's value into ours."""
+Cells = Sequence[Any]
+"""A row as the driver returns or takes it."""
+Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
+"""Runs one statement on one connection; returns the driver's rows, none for a statement without a result."""
 
 
 class Prepared:
@@ -53,8 +54,9 @@ class Prepared:
                 self._encoders[name] = encode
         columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
         self.columns = {str(column.key): column.type for column in columns}
-        self._decoders = [_decoder(kind, dialect) for kind in self.columns.values()]
-        self._read = reader(self.wanted())
+        self._decoders = {
+            name: (position, _decoder(kind, dialect)) for position, (name, kind) in enumerate(self.columns.items())
+        }
 
     @property
     def names(self) -> frozenset[str]:
@@ -77,35 +79,26 @@ class Prepared:
     def run(self, execute: Execute, values: Mapping[str, Any]) -> list[Row]:
         return self.read(execute(self.sql, self.bind(values)))
 
-    def read(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
-        return self._read(rows)
-
-    def wanted(self, names: Iterable[str] | None = None, behind: int = 0) -> list[Wanted]:
-        """How to read these columns (None: all) of rows that begin after `behind` others."""
-        positions = {name: position for position, name in enumerate(self.columns)}
-        return [
-            (name, behind + positions[name], self._decoders[positions[name]])
-            for name in (self.columns if names is None else names)
-        ]
-
-
-def reader(wanted: Sequence[Wanted]) -> Callable[[Iterable[Sequence[Any]]], list[Row]]:
-    """What makes these columns of the rows into values; nothing is spent on the others. A column at a time."""
-    names = [name for name, *_ in wanted]
-
-    def read(rows: Iterable[Sequence[Any]]) -> list[Row]:
+    def read(self, rows: Iterable[Cells], names: Collection[str] | None = None) -> list[Row]:
+        """Return these columns (None: all) of the driver's rows as Python values, decoded a column at a time."""
         columns = list(zip(*rows, strict=True))
         if not columns:
             return []
-        values = [
-            columns[position]
-            if decode is None
-            else [None if cell is None else decode(cell) for cell in columns[position]]
-            for _, position, decode in wanted
-        ]
-        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+        wanted = self.columns if names is None else names
+        values = [self._decoded(columns, name) for name in wanted]
+        return [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
 
-    return read
+    def _decoded(self, columns: Sequence[Cells], name: str) -> Cells:
+        position, decode = self._decoders[name]
+        if decode is None:
+            return columns[position]
+        return [None if cell is None else decode(cell) for cell in columns[position]]
+
+
+def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells], Any]:
+    """Return what takes the columns of these names from a row of `columns`: a tuple, or the value of a single one."""
+    positions = {name: position for position, name in enumerate(columns)}
+    return itemgetter(*(positions[name] for name in names))
 
 
 def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:

@@ -91,7 +91,7 @@ def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, give
             "event": lambda r: _event(g, r),
         },
         returns="taken",
-        completed_by=("claimed",),
+        joined_steps=("claimed",),
     )
 
 

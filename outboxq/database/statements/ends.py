@@ -31,7 +31,7 @@ from ..column_types import Instant
 from ..tables import task_executions, task_leases
 from . import follow, limits
 from .claim import worker_id
-from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
+from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
@@ -47,7 +47,7 @@ END: Columns = {
     "data": Text(),
     "partition_key": Text(),
 }
-ALIKE = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
+CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
 """Most claims end well, and say nothing but their result."""
 
 
@@ -84,7 +84,7 @@ def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statem
     return Transition(
         name=name,
         given=END,
-        alike=ALIKE,
+        constant_columns=CONSTANT_COLUMNS,
         steps={
             **freed,
             "ended": lambda r: _ended(g, r),
@@ -94,14 +94,14 @@ def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statem
             "key_held": lambda r: follow.key_held(g, r["ended"].c),
             "key_freed": lambda r: follow.key_freed(g, r["ended"].c),
         },
-        when={
-            "entry": When("given", "status", frozenset({TaskStatus.READY})),
-            "letter": When("given", "status", frozenset({TaskStatus.FAILED})),
-            "key_held": When("given", "partition_key"),
-            "key_freed": When("given", "partition_key"),
+        conditions={
+            "entry": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.READY})),
+            "letter": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.FAILED})),
+            "key_held": StepCondition(relation="given", column="partition_key"),
+            "key_freed": StepCondition(relation="given", column="partition_key"),
         },
         returns="ended",
-        tells=("id", "queue", "partition_key", "limits"),
+        returning=("id", "queue", "partition_key", "limits"),
     )
 
 
@@ -141,7 +141,7 @@ def heartbeat(g: Grammar) -> Transition:
             "request": request,
         },
         returns="there",
-        completed_by=("beaten", "request"),
+        joined_steps=("beaten", "request"),
     )
 
 

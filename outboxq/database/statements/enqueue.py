@@ -48,7 +48,7 @@ NEW_TASK: Columns = {
     "expires_seconds": Double(),
 }
 
-ALIKE = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
+CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 """Tasks that are written together are mostly calls of one function, with the same options."""
 
 
@@ -57,7 +57,7 @@ def enqueue(g: Grammar) -> Transition:
     return Transition(
         name="enqueue",
         given=NEW_TASK,
-        alike=ALIKE,
+        constant_columns=CONSTANT_COLUMNS,
         steps={
             "entry": lambda r: entry(g, r, every(r)),
             "execution": lambda r: execution(g, r),

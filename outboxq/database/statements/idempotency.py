@@ -30,7 +30,7 @@ from sqlalchemy import (
 from ...model import TERMINAL, EventType, TaskStatus
 from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
 from . import enqueue, follow
-from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
+from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
 KEYED: Columns = {
     **enqueue.NEW_TASK,
@@ -77,7 +77,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
     return Transition(
         name="enqueue_keyed",
         given=KEYED,
-        alike=enqueue.ALIKE,
+        constant_columns=enqueue.CONSTANT_COLUMNS,
         steps={
             "key": key,
             "entry": entry,
@@ -85,7 +85,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
             "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
-        tells=("id",),  # no instant: a caller's connection may say them in a style that nobody reads
+        returning=("id",),  # no instant: a caller's connection may say them in a style that nobody reads
     )
 
 
@@ -127,7 +127,7 @@ def key_holders(g: Grammar) -> Transition:
         given={"scope": Text(), "key": Text()},
         steps={"found": found, "holder": holder, "task": task},
         returns="holder",
-        completed_by=("task",),
+        joined_steps=("task",),
     )
 
 
@@ -197,7 +197,7 @@ def take_over_keys(g: Grammar) -> Transition:
     return Transition(
         name="take_over_keys",
         given=TAKING,
-        when={"lost": When(rows="given", column="lost_key")},
+        conditions={"lost": StepCondition(relation="given", column="lost_key")},
         steps={
             "alive": alive,
             "key": key,
@@ -207,7 +207,7 @@ def take_over_keys(g: Grammar) -> Transition:
             "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
-        tells=("id",),
+        returning=("id",),
     )
 
 
@@ -227,8 +227,8 @@ def replace(g: Grammar) -> Transition:
             "event": lambda r: _event(g, r),
         },
         returns="replaced",
-        tells=("id",),
-        completed_by=("gone",),
+        returning=("id",),
+        joined_steps=("gone",),
     )
 
 

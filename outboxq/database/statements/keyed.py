@@ -215,7 +215,7 @@ def _win(g: Grammar, name: str, found: Any, *told: str) -> Transition:
             new.on_conflict_do_nothing().returning(claims.task_execution_id.label("id"), claims.held.label("won"))
         )
 
-    return Transition(name=name, given=SEGMENT, steps={"hop": hop, "won": won}, returns="hop", completed_by=("won",))
+    return Transition(name=name, given=SEGMENT, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
 
 
 def _oldest_keys(g: Grammar, segments: FromClause, budget: Any) -> FromClause:
