@@ -79,8 +79,8 @@ import os
 from sqlalchemy import create_engine, insert
 
 from outboxq import EventType, Outbox
-from outboxq.engine import configure_sqlite
-from outboxq.tables import execution_events
+from outboxq.database.engine import configure_sqlite
+from outboxq.database.tables import execution_events
 
 outbox = Outbox(os.environ["OUTBOXQ_DATABASE_URL"])
 
