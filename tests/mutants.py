@@ -157,9 +157,9 @@ MUTANTS = (
         "outboxq/database/dialects/script.py",
         (
             (
-                "            else:\n                found[name] = ()\n",
+                "constant=constant).run(execute, values, found)\n",
                 (
-                    "            else:\n                found[name] = ()\n"
+                    "constant=constant).run(execute, values, found)\n"
                     '            if name in ("taken", "entry"):\n'
                     '                execute("COMMIT", {})\n'
                     '                execute("BEGIN IMMEDIATE", {})\n'
@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant(
         "a batch on PostgreSQL is taken for one with constant columns: every task ends as the first one does",
         "outboxq/database/dialects/one_statement.py",
-        (("len(set(map(self._constants, rows))) != 1", "len(set(map(self._constants, rows))) < 1"),),
+        (("len(set(map(self._constants, rows))) == 1", "len(set(map(self._constants, rows))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(

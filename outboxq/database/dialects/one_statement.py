@@ -37,11 +37,11 @@ class OneStatement:
         self._every_column = frozenset(transition.given)
         constant = transition.constant_columns
         self._constants = cells_of(transition.given, constant) if constant else None
-        self._conditions = {
-            name: (condition, cells_of(transition.given, [condition.column]))
+        self._conditions = [
+            (name, condition, cells_of(transition.given, [condition.column]))
             for name, condition in transition.conditions.items()
             if condition.relation == "given"
-        }
+        ]
         self._variants: dict[tuple[frozenset[str], frozenset[str]], Prepared] = {}
 
     @property
@@ -55,32 +55,30 @@ class OneStatement:
 
     def sql_for(self, rows: Sequence[Cells]) -> str:
         """Return the text that is run for this batch."""
-        return self._variant(self._constant_columns(rows), self._needless_steps(rows)).sql
+        return self._variant(*self._kind(rows)).sql
 
     def compile(self) -> None:
         """Compile now, instead of at the first use, the variants that most batches take: those without the needless steps."""
         for constant in {self._every_column, self._transition.constant_columns}:
-            self._variant(constant, frozenset(self._conditions))
+            self._variant(constant, frozenset(name for name, *_ in self._conditions))
 
     def run(self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Cells] | None = None) -> list[Row]:
         if rows is None:
             return self._variant(frozenset()).run(execute, values)
-        constant = self._constant_columns(rows)
+        constant, needless = self._kind(rows)
         batch = self._pack("given", self._transition.given, rows, constant)
-        return self._variant(constant, self._needless_steps(rows)).run(execute, {**values, **batch})
+        return self._variant(constant, needless).run(execute, {**values, **batch})
 
-    def _constant_columns(self, rows: Sequence[Cells]) -> frozenset[str]:
-        """Return the columns that hold one value in the whole batch: all columns of a single row, all or none of the others."""
+    def _kind(self, rows: Sequence[Cells]) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the columns that hold one value in the whole batch, and the steps for which it has no row."""
         if len(rows) == 1:
-            return self._every_column
-        if self._constants is None or len(set(map(self._constants, rows))) != 1:
-            return frozenset()
-        return self._transition.constant_columns
-
-    def _needless_steps(self, rows: Sequence[Cells]) -> frozenset[str]:
-        """Return the steps for which this batch has no row."""
-        conditions = self._conditions.items()
-        return frozenset([name for name, (condition, cell) in conditions if not condition.is_met(map(cell, rows))])
+            constant = self._every_column
+        elif self._constants is not None and len(set(map(self._constants, rows))) == 1:
+            constant = self._transition.constant_columns
+        else:
+            constant = frozenset()
+        needless = [name for name, condition, cell in self._conditions if not condition.is_met(map(cell, rows))]
+        return constant, frozenset(needless)
 
     def _variant(self, constant: frozenset[str], without: frozenset[str] = frozenset()) -> Prepared:
         found = self._variants.get((constant, without))

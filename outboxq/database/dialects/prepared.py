@@ -5,11 +5,12 @@ One object serves the caller's own connection whatever its kind, and costs a thi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
-from uuid import UUID, SafeUUID
+from uuid import UUID
 
 from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy import Float, Select, Uuid
@@ -85,14 +86,13 @@ class Prepared:
         if not columns:
             return []
         wanted = self.columns if names is None else names
-        values = [self._decoded(columns, name) for name in wanted]
+        values = [
+            columns[position]
+            if decode is None
+            else [None if cell is None else decode(cell) for cell in columns[position]]
+            for position, decode in map(self._decoders.__getitem__, wanted)
+        ]
         return [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
-
-    def _decoded(self, columns: Sequence[Cells], name: str) -> Cells:
-        position, decode = self._decoders[name]
-        if decode is None:
-            return columns[position]
-        return [None if cell is None else decode(cell) for cell in columns[position]]
 
 
 def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells], Any]:
@@ -109,18 +109,10 @@ def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any
     return _uuid if isinstance(kind, Uuid) and processor is not None else processor
 
 
-_UNKNOWN = SafeUUID.unknown
+_is_stored_id = re.compile("[0-9a-f]{32}").fullmatch
 
 
-@lru_cache(maxsize=2048)  # a task's id stands in several rows
-def _uuid(text: str) -> UUID:
-    """What `UUID(text)` does in a quarter of the time, for the 32 digits that are stored here; as psycopg does."""
-    if type(text) is not str or len(text) != 32 or not text.isascii() or not text.isalnum() or text.lower() != text:
-        return UnreadableId(text)  # type: ignore[return-value]  # it is shown, and written as it is
-    made = UUID.__new__(UUID)
-    try:
-        object.__setattr__(made, "int", int(text, 16))
-    except ValueError:
-        return UnreadableId(text)  # type: ignore[return-value]
-    object.__setattr__(made, "is_safe", _UNKNOWN)
-    return made
+@lru_cache(maxsize=2048)  # 4 % of a claim and its end on SQLite: python -m benchmarks.tunings --only ids-remembered
+def _uuid(stored: object) -> UUID | UnreadableId:
+    """Return a stored id. Anything but 32 lower-case hexadecimal digits stays as it is, to be shown and written again."""
+    return UUID(stored) if isinstance(stored, str) and _is_stored_id(stored) else UnreadableId(stored)

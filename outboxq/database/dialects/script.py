@@ -63,6 +63,8 @@ class Script:
             name: (condition, cells_of(relations[condition.relation], [condition.column]))
             for name, condition in transition.conditions.items()
         }
+        self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
+        self._id_of = {name: cells_of(columns, ["id"]) for name, columns in relations.items() if "id" in columns}
         constant = transition.constant_columns
         self._constants = cells_of(transition.given, constant) if constant else None
 
@@ -86,19 +88,17 @@ class Script:
             _ = step.single, step.constant
 
     def run(self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Cells] | None = None) -> list[Row]:
-        given = _encoded(rows or (), self._encoders)
+        given = _encoded(rows, self._encoders) if rows else ()
         constant = self._constants is not None and len(set(map(self._constants, given))) == 1
         found: dict[str, Sequence[Cells]] = {"given": given}
         for name, step in self._steps.items():
-            if self._has_work(name, found):
-                found[name] = step.form(found, constant=constant).run(execute, values, found)
-            else:
+            if name in self._conditions and not self._is_met(name, found):
                 found[name] = ()
+            else:
+                found[name] = step.form(found, constant=constant).run(execute, values, found)
         return self._outcome(found)
 
-    def _has_work(self, name: str, found: Found) -> bool:
-        if name not in self._conditions:
-            return True
+    def _is_met(self, name: str, found: Found) -> bool:
         condition, cell = self._conditions[name]
         return condition.is_met(map(cell, found[condition.relation]))
 
@@ -108,12 +108,12 @@ class Script:
             return []
         returned = self._transition.returns
         outcome = self._steps[returned].decode(found[returned], self._transition.returning)
-        for name in self._transition.joined_steps:
-            columns = self._transition.joined(self._steps[name].columns)
-            by_id = {row.pop("id"): row for row in self._steps[name].decode(found[name], ("id", *columns))}
+        for name, columns in self._joined.items():
+            rows = self._steps[name].decode(found[name], columns)
+            by_id = dict(zip(map(self._id_of[name], found[name]), rows, strict=True))
             nothing = dict.fromkeys(columns)
-            for row in outcome:
-                row.update(by_id.get(row["id"], nothing))
+            ids = map(self._id_of[returned], found[returned])
+            outcome = [{**row, **by_id.get(key, nothing)} for key, row in zip(ids, outcome, strict=True)]
         return outcome
 
 
