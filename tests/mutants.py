@@ -157,9 +157,9 @@ MUTANTS = (
         "outboxq/database/dialects/script.py",
         (
             (
-                "            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()\n",
+                "constant=constant).run(execute, values, found)\n",
                 (
-                    "            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()\n"
+                    "constant=constant).run(execute, values, found)\n"
                     '            if name in ("taken", "entry"):\n'
                     '                execute("COMMIT", {})\n'
                     '                execute("BEGIN IMMEDIATE", {})\n'
@@ -169,15 +169,15 @@ MUTANTS = (
         ("tests/contract/test_claim.py", "tests/contract/test_enqueue.py"),
     ),
     Mutant(
-        "a batch on SQLite is taken for one of alike rows: all of them end as the first one does",
+        "a batch on SQLite is taken for one with constant columns: every task ends as the first one does",
         "outboxq/database/dialects/script.py",
-        (("== 1\n        found: dict", ">= 1\n        found: dict"),),
+        (("len(set(map(self._constants, given))) == 1", "len(set(map(self._constants, given))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
-        "a batch on PostgreSQL is taken for one of alike rows: all of them end as the first one does",
+        "a batch on PostgreSQL is taken for one with constant columns: every task ends as the first one does",
         "outboxq/database/dialects/one_statement.py",
-        (("len(set(map(self._alike, rows))) != 1", "len(set(map(self._alike, rows))) < 1"),),
+        (("len(set(map(self._constants, rows))) == 1", "len(set(map(self._constants, rows))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
@@ -742,7 +742,7 @@ MUTANTS = (
         "outboxq/database/statements/idempotency.py",
         (
             (
-                '        tells=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
+                '        returning=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
                 "",
             ),
         ),
