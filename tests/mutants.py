@@ -779,14 +779,14 @@ MUTANTS = (
     ),
     Mutant(
         "True is taken for a number",
-        "outboxq/payload/typed.py",
-        (("(cls is not bool and isinstance(value, self.bases))", "isinstance(value, self.bases)"),),
+        "outboxq/payload/values.py",
+        (("(cls is not bool and isinstance(value, self.accepts))", "isinstance(value, self.accepts)"),),
         ("tests/unit/test_typed_arguments.py",),
     ),
     Mutant(
         "the fields of a dataclass are compared with their plain types",
         "outboxq/payload/annotations.py",
-        (("outside, self.check_types = self.check_types, False", "outside = self.check_types"),),
+        (("_Compiler(False, self.known)", "self"),),
         ("tests/unit/test_typed_arguments.py",),
     ),
     Mutant(
