@@ -40,7 +40,7 @@ class Claiming(Transactions):
         *,
         worker_id: UUID,
         queues: Sequence[str] | None = None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         lease: timedelta | float | None = None,
         says_begin: bool = False,
         cursor: ClaimCursor | None = None,
@@ -50,7 +50,7 @@ class Claiming(Transactions):
 
         Of each partition key at most one, and none while one of its tasks runs; keys take turns, and so do tasks with a key
         and tasks without where there are both. Nothing of a paused queue, and of a limited one no more than its limits allow.
-        What has expired is Cancelled instead. `queues` None: all. `event_types`: only tasks of these emitted events, exact
+        What has expired is Cancelled instead. `queues` None: all. `topics`: only tasks of these topics, exact
         or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own. What was enqueued early and committed
         late may be passed over for a second, where somebody's long transaction keeps many dead rows before a single queue.
 
@@ -68,7 +68,7 @@ class Claiming(Transactions):
             raise InvalidArgument("the lease must be longer than nothing")
         cursor = self._cursor if cursor is None else cursor
         options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
-        call = _Call(self, cursor, limit, queues=queues, event_types=event_types, options=options)
+        call = _Call(self, cursor, limit, queues=queues, topics=topics, options=options)
         while True:
             try:
                 rows = call.claim(using)
@@ -98,11 +98,11 @@ class _Call:
         limit: int,
         *,
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None,
+        topics: Sequence[str] | None,
         options: dict[str, Any],
     ) -> None:
         self._store, self._cursor, self._limit = store, cursor, limit
-        self._queues, self._event_types, self._options = queues, event_types, options
+        self._queues, self._topics, self._options = queues, topics, options
         names = queue_names(queues) or []
         self._queue = names[0] if len(names) == 1 else None
         self._start = cursor.passed.start(self._queue)
@@ -231,7 +231,7 @@ class _Call:
 
     def _values(self, target: Target) -> dict[str, Any]:
         """The parameters of every statement of this call, by the clock of now."""
-        scope = self._store.scope(target, self._queues, self._event_types)
+        scope = self._store.scope(target, self._queues, self._topics)
         return self._store.values(target, **self._options) | scope
 
 

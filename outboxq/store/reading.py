@@ -102,7 +102,7 @@ def look_ahead(
     store: Transactions,
     queues: Sequence[str] | None = None,
     *,
-    event_types: Sequence[str] | None = None,
+    topics: Sequence[str] | None = None,
     recent: bool = False,
     using: object = None,
 ) -> Look:
@@ -119,7 +119,7 @@ def look_ahead(
         else:
             following = waiting.next_available_at_given
             any_due = waiting.any_recent_given if recent else waiting.any_due_given
-        values = store.values(target) | store.scope(target, queues, event_types)
+        values = store.values(target) | store.scope(target, queues, topics)
         moment = target.run(following, values)[0]["available_at"]
         values |= store.values(target)
         now = target.run(reading.now, values)[0]["now"]

@@ -14,7 +14,7 @@ from ..database.statements import tail as statements
 from ..database.target import Target
 from ..errors import InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent
-from ..model.replay import Fold, fold
+from ..model.replay import TaskState, replay
 from .arguments import aware, positive
 from .reading import event_of, history
 from .transactions import Transactions
@@ -49,7 +49,7 @@ class TailCursor:
         return f"{self.sequence_num}.{self.settled}.{self.mark_xact}.{self.mark_sequence}"
 
 
-def state_at(store: Transactions, task_id: UUID, when: datetime, *, using: object = None) -> Fold | None:
+def state_at(store: Transactions, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
     """The task as it was at `when` (aware), what happened at that very moment included; None: it was not there yet.
 
     Told by its events, which are kept as long as the task is. Raises TaskNotFound.
@@ -63,7 +63,7 @@ def state_at(store: Transactions, task_id: UUID, when: datetime, *, using: objec
         for event in takewhile(lambda event: event.created_at <= when, events)
         if isinstance(event.event_type, EventType)
     ]
-    return fold(so_far) if so_far else None
+    return replay(so_far) if so_far else None
 
 
 def tail(

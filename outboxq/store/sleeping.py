@@ -57,10 +57,10 @@ class Sleeping(Transactions):
         rows = self.run(lambda target: target.run(sleeping.horizon), begin=Begin.SINGLE_ASYNCHRONOUS)
         return int(rows[0]["horizon"])
 
-    def look(self, horizon: int, queues: Sequence[str] | None, event_types: Sequence[str] | None = None) -> Look:
+    def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
         """As of one snapshot."""
         found = self.run(
-            lambda target: self._ask(target, _LOOK, queues, {"horizon": horizon}, event_types), begin=Begin.READ
+            lambda target: self._ask(target, _LOOK, queues, {"horizon": horizon}, topics), begin=Begin.READ
         )
         return Look(**found[0])
 
@@ -84,8 +84,8 @@ class Sleeping(Transactions):
         asked: tuple[Builder, Builder],
         queues: Sequence[str] | None,
         values: dict[str, Any],
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
     ) -> list[Row]:
         of_all, of_given = asked
-        values = self.values(target, **values) | self.scope(target, queues, event_types)
+        values = self.values(target, **values) | self.scope(target, queues, topics)
         return target.run(of_all if queues is None else of_given, values)

@@ -32,10 +32,10 @@ class PostgresDialect(PsycopgDriver, Dialect):
         return OneStatement(transition, self.grammar, prepare=self.prepare, pack=self.pack)
 
     def pack(
-        self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], alike: frozenset[str] = frozenset()
+        self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], constant: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
         return {
-            f"{name}_{key}": rows[0][position] if key in alike else [row[position] for row in rows]
+            f"{name}_{key}": rows[0][position] if key in constant else [row[position] for row in rows]
             for position, key in enumerate(columns)
         }
 
