@@ -304,10 +304,10 @@ MUTANTS = (
         "outboxq/store/transactions.py",
         (
             (
-                "            self._check_rights(target, enqueues)\n        if not self._current:",
+                "            self.rights.check(target, enqueues)\n        if not self._current:",
                 (
-                    "            self._check_rights(target, enqueues)\n"
-                    "        self._permitted.add(enqueues)\n        if not self._current:"
+                    "            self.rights.check(target, enqueues)\n"
+                    "        self.rights.known.add(enqueues)\n        if not self._current:"
                 ),
             ),
         ),

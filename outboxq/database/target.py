@@ -118,8 +118,9 @@ class SqlalchemyTarget(Target):
     tracing does, or has it echo, is to see our statements too: then they take the long way.
     """
 
-    def __init__(self, connection: Connection, schema: str | None) -> None:
-        super().__init__(_dialect_of(connection, schema))
+    def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
+        """`dialect` None: the connection's."""
+        super().__init__(dialect or _dialect_of(connection, schema))
         self.connection = connection
         heard = connection.dispatch
         self._takes_the_long_way = bool(
