@@ -19,7 +19,7 @@ from outboxq.database.statements import ends
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.claims import _row
+from outboxq.store.ends import _row
 from tests.conftest import Database
 
 SIZES = [1, 500]
