@@ -20,7 +20,7 @@ from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import released, unwritable
 from .failpoints import Failpoint, OnFailpoint
-from .leases import ActiveClaim, Leases
+from .leases import ActiveClaim, ClaimState, Leases
 
 log = logging.getLogger("outboxq.worker")
 
@@ -84,7 +84,7 @@ class Completer(threading.Thread):
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         """Write the outcome with the next statement. Until then, heartbeats keep the claim that it ends."""
         if active is not None:
-            active.finishing = True
+            active.state = ClaimState.HANDED_OVER
         self._outcomes.put(outcome)
 
     def give_back(self, claims: Iterable[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:

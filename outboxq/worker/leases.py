@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum, auto
 from uuid import UUID
 
 from ..context import TaskContext
@@ -26,6 +27,17 @@ _RETRY_AFTER = 0.5
 worker is dead (`recovery.py`), so after an outage the heartbeat comes first."""
 
 
+class ClaimState(Enum):
+    """The states of a claim that this process holds, in their order."""
+
+    HELD = auto()
+    """It waits for a handler, or its handler runs."""
+    ENDING = auto()
+    """Its own transaction is about to commit its completion, or has been interrupted: a lost lease is no news."""
+    HANDED_OVER = auto()
+    """The completer has its outcome, and drops the claim once that is written."""
+
+
 @dataclass(kw_only=True)
 class ActiveClaim:
     """A claim this process holds."""
@@ -33,8 +45,7 @@ class ActiveClaim:
     claim: Claim
     context: TaskContext
     next_beat: float
-    finishing: bool = False
-    """Its outcome is on the way to the database: that its lease is gone is no news then."""
+    state: ClaimState = ClaimState.HELD
     warned_late: bool = False
     """It was said that its handler runs past its timeout."""
     was_locked: bool = False
@@ -129,7 +140,7 @@ class Leases:
             beat = beats.get(one.claim.id)
             if beat is None:
                 one.next_beat = math.inf
-                if not one.finishing and self._find(one.claim) is one:
+                if one.state is ClaimState.HELD and self._find(one.claim) is one:
                     self._lose(one, "another worker may run it")
                 continue
             one.was_locked = beat.lease_expires_at is None
@@ -169,7 +180,7 @@ class Leases:
 
     def _warn_if_unreachable(self, one: ActiveClaim) -> None:
         """Once for each outage: until the database answers, nobody knows whether the lease still holds."""
-        if one.context.lost and not one.warned_unreachable and not one.finishing:
+        if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(
                 "the lease of task %s (%s) ended before the database could be reached; it goes on, and what it returns counts "
