@@ -294,8 +294,8 @@ def _find(app: str, url: URL | None) -> Outbox:
 
 def _with_front_end(outbox: Outbox, front_end: FrontEnd) -> Outbox:
     """Tell the outbox how its commands are typed, unless a framework knows better."""
-    if outbox.host.front_end == FrontEnd():
-        outbox.host.front_end = front_end
+    if outbox.integration.front_end == FrontEnd():
+        outbox.integration.front_end = front_end
     return outbox
 
 

@@ -9,13 +9,13 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import Any
 
-from ..context import Unit
+from ..context import UnitOfWork
 from ..errors import LeaseLost
-from ..integration.base import Host
+from ..integration.base import Integration
 from ..model import SUSPECT, EventType, Outcome, Retry
 from ..store import Store
 from ..store.failure_log import say
-from ..task import Registry, Task
+from ..task import Task, TaskRegistry
 from .completer import Completer
 from .end_log import EndLog
 from .executor import execute, failed, released
@@ -44,12 +44,12 @@ class TaskRunner:
     def __init__(
         self,
         store: Store,
-        tasks: Registry,
+        tasks: TaskRegistry,
         leases: Leases,
         completer: Completer,
         *,
         own: Store,
-        host: Host,
+        integration: Integration,
         on_failpoint: OnFailpoint,
         ends: EndLog | None = None,
     ) -> None:
@@ -57,7 +57,7 @@ class TaskRunner:
         wait until a handler gives one of those back. `ends` logs how each attempt ended.
         """
         self._store = store
-        self._host = host
+        self._integration = integration
         self._tasks = tasks
         self._leases = leases
         self._completer = completer
@@ -124,7 +124,7 @@ class TaskRunner:
         """Run the task inside the hooks of the application's framework. A hook that fails after the handler changes nothing."""
         claim, context, result = active.claim, active.context, None
         try:
-            with self._host.handling(context):
+            with self._integration.around_handler(context):
                 result = self._run_in_transaction(active, task) if task.transactional else execute(claim, task, context)
                 if isinstance(result, Outcome):
                     self._call_after_handler(active, result)
@@ -137,7 +137,7 @@ class TaskRunner:
 
     def _call_after_handler(self, active: ActiveClaim, outcome: Outcome) -> None:
         try:
-            self._host.handled(active.context, outcome)
+            self._integration.after_handler(active.context, outcome)
         except Exception:
             log.exception("task %s (%s): whoever is told of its end failed", active.claim.id, active.claim.task_name)
 
@@ -146,8 +146,8 @@ class TaskRunner:
         claim, unit, rolled_back, ours = active.claim, None, None, True
         began = time.monotonic()
         try:
-            with self._host.unit(self._store) as unit:
-                active.context.join(unit)
+            with self._integration.unit_of_work(self._store) as unit:
+                active.context.enter_unit_of_work(unit)
                 if self._store.dialect.one_writer:
                     self._hold_lease(active, unit)
                 self._on_failpoint(Failpoint.TRANSACTION_BEGUN)
@@ -174,12 +174,13 @@ class TaskRunner:
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
             # Also where its connection was lost before the rollback.
-            interrupted = rolled_back.error and self._outcome_of_interruption(active, rolled_back.error)
-            return interrupted or rolled_back.outcome
+            if rolled_back.error is None:
+                return rolled_back.outcome
+            return self._outcome_of_interruption(active, rolled_back.error) or rolled_back.outcome
         return Settled.COMMITTED
 
     def _outcome_of_failed_transaction(
-        self, active: ActiveClaim, task: Task[..., Any], error: Exception, unit: Unit | None, *, ours: bool
+        self, active: ActiveClaim, task: Task[..., Any], error: Exception, unit: UnitOfWork | None, *, ours: bool
     ) -> Outcome:
         """Return how a claim ends whose transaction could not begin, or whose completion could not be committed: a constraint
         that is checked at commit, a lost connection.
@@ -201,7 +202,7 @@ class TaskRunner:
         active.state = ClaimState.ENDING  # the database may have to come back first
         return self._interruptions.outcome(active.claim, error)
 
-    def _hold_lease(self, active: ActiveClaim, unit: Unit) -> None:
+    def _hold_lease(self, active: ActiveClaim, unit: UnitOfWork) -> None:
         """Keep the lease until the transaction ends: it has the only lock there is, so a lease that is ours now stays ours.
 
         Raises LeaseLost if another worker took it while we waited for the lock.
@@ -221,7 +222,7 @@ class _RolledBack(Exception):
         self.error = error
 
 
-def _interruption(active: ActiveClaim, outcome: Outcome, unit: Unit) -> BaseException | None:
+def _interruption(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
     """Return the handler's error if one from outside is behind it.
 
     An end that the handler asked for, such as Retry, is never an interruption.
