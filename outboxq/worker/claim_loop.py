@@ -220,7 +220,7 @@ class ClaimLoop(threading.Thread):
         if strangers := [claim for claim in claims if claim.task_name not in self._tasks]:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
-        self._give_back(too_many, "its worker died before, so it is not to lie ahead")
+        self._give_back(too_many, "its worker died before, so it does not wait for a busy handler")
         if suspects:
             self._start_suspect(suspects)
 

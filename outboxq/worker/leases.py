@@ -168,7 +168,7 @@ class Leases:
         if one.context.timed_out and not one.warned_late:
             one.warned_late = True
             log.warning(
-                "task %s (%s) runs past its timeout of %g s; its handler is to look at ctx.timed_out",
+                "task %s (%s) runs past its timeout of %g s; its handler should check ctx.timed_out",
                 one.claim.id,
                 one.claim.task_name,
                 one.claim.timeout_seconds,
@@ -185,8 +185,8 @@ class Leases:
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(
-                "the lease of task %s (%s) ended before the database could be reached; it goes on, and what it returns counts "
-                "if nobody has taken the task by then",
+                "the lease of task %s (%s) ended before the database could be reached; it runs on, and its outcome counts if no "
+                "other worker has taken the task by then",
                 one.claim.id,
                 one.claim.task_name,
             )

@@ -115,9 +115,9 @@ class TaskRunner:
                 return True
             log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
         except Exception as error:  # noqa: BLE001
-            what = f"task {claim.id} ({claim.task_name}): its beginning could not be written; it is given back"
+            what = f"task {claim.id} ({claim.task_name}): its start could not be recorded; it is given back"
             say(log, logging.ERROR, what, error)
-            self._completer.put(released(claim, "its beginning could not be written", delay=_RETRY_AFTER), active)
+            self._completer.put(released(claim, "its start could not be recorded", delay=_RETRY_AFTER), active)
         return False
 
     def _run_with_hooks(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | Settled:
@@ -132,14 +132,14 @@ class TaskRunner:
             if result is None:
                 context.error = error
                 return failed(claim, task, error)
-            log.exception("task %s (%s): what surrounds its handler failed after it", claim.id, task.name)
+            log.exception("task %s (%s): a framework hook around its handler failed after it", claim.id, task.name)
         return result
 
     def _call_after_handler(self, active: ActiveClaim, outcome: Outcome) -> None:
         try:
             self._integration.after_handler(active.context, outcome)
         except Exception:
-            log.exception("task %s (%s): whoever is told of its end failed", active.claim.id, active.claim.task_name)
+            log.exception("task %s (%s): the hook after its handler failed", active.claim.id, active.claim.task_name)
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | Settled:
         """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back."""
