@@ -488,8 +488,8 @@ MUTANTS = (
         "outboxq/worker/claim_loop.py",
         (
             (
-                '            self._give_back([held], "another task like it runs in this process", delay=delay)\n',
-                "            self._pool.submit(held)\n",
+                '            self._give_back([active], "another task like it runs in this process", delay=delay)\n',
+                "            self._pool.submit(active)\n",
             ),
         ),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
