@@ -74,7 +74,7 @@ class Outbox:
         self.integration = integration or (Integration() if session is None else SessionIntegration(session))
         self.tasks = TaskRegistry()
         self._database: str | URL | Engine | None = None
-        self._store: Store | None = None
+        self._bound: dict[str, Store] = {}
         database = database or self._database_of_the_environment()
         if database is not None:
             self.bind(database)
@@ -89,7 +89,7 @@ class Outbox:
             url = parse_url(database)
             dialect_for(url.get_backend_name(), schema=self.schema).own_url(url)
         self._database = database
-        self._store = None
+        self._bound = {}
 
     @property
     def is_bound(self) -> bool:
@@ -99,10 +99,11 @@ class Outbox:
     @property
     def store(self) -> Store:
         """The Store, the layer below. While the outbox is unbound, only its methods with ``using=`` work."""
-        if self._store is None:
-            engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-            self._store = Store(engine, schema=self.schema)
-        return self._store
+        if (store := self._bound.get("store")) is not None:
+            return store
+        engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
+        # Threads that come here at once all get the first one's: nobody would close the connections of a second engine.
+        return self._bound.setdefault("store", Store(engine, schema=self.schema))
 
     @overload
     def task(
@@ -144,8 +145,8 @@ class Outbox:
                 limit.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once, in this database.
-            subscribe: Types of events, exact or as patterns (``order.*``). The task is enqueued for each such event that is
-                emitted, with the event's payload as its one argument.
+            subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each emitted event of such a topic; the
+                event's payload is its only argument.
             on_dead_letter: The fate of a partition key whose task has Failed. "release": the next task of the key runs. "hold":
                 the key waits until the dead letter is redriven or discarded.
             check_types: Refuse, at enqueueing, an argument that is not of its plain annotated type (`int`, `str | None`,
@@ -203,7 +204,7 @@ class Outbox:
     @naming_options("emit()", OF_AN_EMIT)
     def emit(
         self,
-        event_type: str,
+        topic: str,
         payload: object = None,
         *,
         using: object = CURRENT,
@@ -213,7 +214,7 @@ class Outbox:
         expires: timedelta | float | datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Emitted:
-        """Enqueue every task that subscribes to this type of event, in the transaction of `using`: all of them or none.
+        """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
 
         `using` and the times are those of `Task.using`. The database knows the subscriptions (`sync_subscriptions`), so this
         process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the annotation of its
@@ -226,13 +227,13 @@ class Outbox:
         """
         event = NewEvent(
             id=family(),
-            event_type=event_type,
-            payload=dump_payload(payload, name=f"event {event_type!r}"),
+            topic=topic,
+            payload=dump_payload(payload, name=f"event {topic!r}"),
             partition_key=partition_key,
             idempotency_key=idempotency_key,
-            **times(f"emit({event_type!r})", delay=delay, run_after=run_after, expires=expires),
+            **times(f"emit({topic!r})", delay=delay, run_after=run_after, expires=expires),
         )
-        with resolve_target(self, using, f"emit({event_type!r})") as target:
+        with resolve_target(self, using, f"emit({topic!r})") as target:
             return self.store.emit(event, using=target)
 
     @property

@@ -94,11 +94,11 @@ class Harness:
     def enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> list[Enqueued]:
         """Return the tasks of this test that match the description, oldest first, in whatever status they are now.
 
-        `args` are the first arguments of the call; further ones are named, or in `kwargs={…}` where their names are taken
-        here. Besides, `queue`, `priority`, `partition_key`, `event_type` (of the emitted event that it handles), `status`
-        (where it stands now), `delay` (a timedelta or seconds) or `at` (aware): when it was due at first, give or take a
-        second. What is not said may be anything. Values are compared as the handler would be given them, so that
-        `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the task does not take.
+        `args` are the first arguments of the call; name the others, or give them in `kwargs={…}` if their names are taken here.
+        The other options are `queue`, `priority`, `partition_key`, `topic` (of the emitted event that the task handles), `status`
+        (its present one), and `delay` (a timedelta or seconds) or `at` (aware) for the first due time, within one second. An
+        option that is left out matches any value. Values are compared as the handler would get them, so `unittest.mock.ANY` and
+        the like work. Raises InvalidCall for arguments that the task does not take.
         """
         expected = Expected(self.app.tasks, task, args, **described)
         return [one for one in self._all() if not expected.misfits(one)]
@@ -195,9 +195,9 @@ class Harness:
         finally:
             self._is_inline = before
 
-    def emit(self, event_type: str, payload: object = None, **options: Any) -> Emitted:
+    def emit(self, topic: str, payload: object = None, **options: Any) -> Emitted:
         """Emit an event in the test's transaction, as `Outbox.emit` does."""
-        return self.app.emit(event_type, payload, **{"using": self.app, **options})
+        return self.app.emit(topic, payload, **{"using": self.app, **options})
 
     def _all(self) -> list[Enqueued]:
         if self._transaction is not None:

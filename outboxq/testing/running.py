@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,9 +22,9 @@ from ..store import Store
 from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
-from ..worker.failpoints import unarmed
-from ..worker.maintenance import Leases
-from ..worker.task_runner import Handling
+from ..worker.failpoints import ignore_failpoint
+from ..worker.leases import ActiveClaim, Leases
+from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
 from .transaction import TestTransaction
 
@@ -79,10 +79,16 @@ class InlineRunner:
         self._store = store
         self._transaction = transaction
         self._integration = _RecordingIntegration(outbox.integration, transaction, context)
-        self._leases = Leases(store, heartbeat=None, reach=unarmed)
+        self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         self._completer = _CollectingCompleter(store, self._leases)
-        self._handling = Handling(
-            store, self._tasks, self._leases, self._completer, own=store, integration=self._integration, reach=unarmed
+        self._runner = TaskRunner(
+            store,
+            self._tasks,
+            self._leases,
+            self._completer,
+            own=store,
+            integration=self._integration,
+            on_failpoint=ignore_failpoint,
         )
 
     def run(self, claim: Claim) -> TaskRun:
@@ -93,7 +99,7 @@ class InlineRunner:
         [held] = self._leases.hold([(claim, context)], sent=time.monotonic())
         self._integration.begin()
         with self._guard():
-            self._handling.handle(held)
+            self._runner.run(held)
         kept = self._completer.take()
         lost = self._store.finish(kept)
         self._leases.drop(claim)
@@ -206,14 +212,13 @@ class _CollectingCompleter(Completer):
     """A Completer that collects outcomes for the test's thread to write; its own thread is never started."""
 
     def __init__(self, store: Store, leases: Leases) -> None:
-        super().__init__(store, leases, reach=unarmed, died=lambda _: None)
+        super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
         self._kept: list[Outcome] = []
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        if active is not None:
+            active.finishing = True
         self._kept.append(outcome)
-
-    def ended(self, claims: Iterable[Claim]) -> None:
-        """Do nothing: a drain claims again anyway."""
 
     def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - each is written before the next begins
         return True
