@@ -5,8 +5,6 @@ from .records import (
     ENDS_CLAIM,
     INTERRUPTED,
     LATEST,
-    LONGEST,
-    MAX_ATTEMPT,
     MAX_INTERRUPTIONS,
     MAX_NUMBER,
     MAX_RECOVERIES,
@@ -21,7 +19,6 @@ from .records import (
     Handle,
     NewTask,
     OnConflict,
-    OnDeadLetter,
     Outcome,
     Retry,
     Snooze,
@@ -31,6 +28,7 @@ from .records import (
     event_type_of,
     status_after,
 )
+from .task_options import LONGEST, MAX_ATTEMPT, OnDeadLetter, TaskOptions
 
 __all__ = [
     "EARLIEST",
@@ -58,6 +56,7 @@ __all__ = [
     "Retry",
     "Snooze",
     "TaskExecution",
+    "TaskOptions",
     "TaskStatus",
     "duration",
     "event_type_of",

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import InvalidArgument
+from .task_options import TaskOptions
 
 
 class TaskStatus(StrEnum):
@@ -111,27 +112,14 @@ class OnConflict(StrEnum):
     """DuplicateTask is raised, and nothing written."""
 
 
-class OnDeadLetter(StrEnum):
-    """What becomes of a partition key whose task has Failed."""
-
-    RELEASE = "release"
-    """The next task of the key runs."""
-    HOLD = "hold"
-    """The key waits until the dead letter is redriven or discarded."""
-
-
 UNKNOWN_TASK = "unknown task"
 """The reason in the event of a release by a worker that does not know the task's name."""
 INTERRUPTED = "interrupted transaction"
 """The reason in the event of a release of a transactional task whose transaction an error from outside had ended."""
 MAX_INTERRUPTIONS = 5
 """How often in a row that is nobody's failure. Any end by the task's own handler begins anew."""
-LONGEST = timedelta(days=36500)
-"""The longest lease, timeout or delay that can be asked for."""
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """The first and the last instant that the tables take."""
-MAX_ATTEMPT = 2**31 - 2
-"""The last attempt, and the most recoveries, that the tables take: the next number is still one of PostgreSQL's integers."""
 MAX_NUMBER = 10**18
 """The last lease token and position that the tables take."""
 
@@ -142,7 +130,7 @@ SUSPECT = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NewTask:
+class NewTask(TaskOptions):
     """One task execution to be written by `Store.enqueue`; arguments are encoded already."""
 
     id: UUID
@@ -150,19 +138,12 @@ class NewTask:
     args: str = field(repr=False)
     pipeline_execution_id: UUID | None = None
     """The parent of tasks that belong together; None: the task's own id."""
-    queue: str = "default"
-    priority: int = 0
-    """-100 to 100, higher first."""
     available_at: datetime | None = None
     """The earliest moment, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
-    max_attempts: int | None = None
-    lease: timedelta = timedelta(seconds=60)
-    timeout: timedelta | None = None
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: it waits for nobody."""
-    on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
     event_type: str | None = None
     """Of the emitted event that it handles."""
     expires_at: datetime | None = None

@@ -393,8 +393,8 @@ class Worker:
 
     def _check_leases(self, heartbeat: timedelta | None) -> None:
         for task in self._tasks:
-            if heartbeat is not None and task.settings.lease <= 2 * heartbeat:
+            if heartbeat is not None and task.options.lease <= 2 * heartbeat:
                 raise ConfigurationError(
-                    f"the lease of task {task.name} ({task.settings.lease}) must be longer than two heartbeats "
+                    f"the lease of task {task.name} ({task.options.lease}) must be longer than two heartbeats "
                     f"({2 * heartbeat}), or one late beat loses it"
                 )

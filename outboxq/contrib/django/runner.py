@@ -37,7 +37,7 @@ class Runner(Task[..., Any]):
         super().__init__(
             self._call,
             name=declared.module_path,
-            settings=settings_of(declared, backend.defaults),
+            options=settings_of(declared, backend.defaults),
             retry=retry_of(declared, backend.defaults),
             holder=outbox,
             transactional=is_transactional(declared, backend.defaults),
