@@ -12,15 +12,15 @@ from ..errors import InvalidArgument
 MAX_NAME = 200
 """Characters in a name or a key: each becomes part of an index entry."""
 MAX_ATTEMPT = 2**31 - 2
-"""The last attempt, and the most recoveries, that the tables take: the next number is still one of PostgreSQL's integers."""
+"""Largest number of an attempt or of recoveries in the tables: the next number still fits PostgreSQL's integer."""
 LONGEST = timedelta(days=36500)
-"""The longest lease, timeout or delay that can be asked for."""
+"""Longest lease, timeout or delay."""
 DEFAULT_LEASE = timedelta(seconds=60)
 MICROSECOND = timedelta(microseconds=1)
 
 
 class OnDeadLetter(StrEnum):
-    """What becomes of a partition key whose task has Failed."""
+    """The fate of a partition key whose task has Failed."""
 
     RELEASE = "release"
     """The next task of the key runs."""

@@ -201,10 +201,10 @@ def test_a_savepoint_that_is_released_wakes_at_the_commit(database, sleeper):
 def test_a_commit_by_another_process_wakes(database, sleeper):
     script = (
         "import sys, time\n"
-        "from outboxq.engine import make_engine\n"
+        "from outboxq.database.engine import make_engine\n"
         "from outboxq.model import NewTask\n"
         "from outboxq.store import Store\n"
-        "from outboxq.uuid7 import uuid7\n"
+        "from outboxq.model.uuid7 import uuid7\n"
         "store = Store(make_engine(sys.argv[1]))\n"
         "store.ensure_current()\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
@@ -481,7 +481,7 @@ def test_no_wake_up_is_lost_among_many_producers_that_stay_open(database, distri
 @pytest.mark.timeout(900)
 def test_no_wake_up_is_lost_in_1000_rounds_while_the_listener_is_killed(postgresql, monkeypatch):
     # It comes back at once, as if it had listened for long: else most rounds would find it polling.
-    monkeypatch.setattr("outboxq.worker.distributor.listener._STEADY", 0.0, raising=False)
+    monkeypatch.setattr("outboxq.worker.distributor.listener._STEADY_AFTER", 0.0, raising=False)
     distributor = create_work_distributor(postgresql.store, poll=MINUTE)
     distributor.start()
     until(lambda: distributor.health.listening)
