@@ -23,9 +23,8 @@ from .integration.ambient import CURRENT, resolve_target
 from .integration.base import Integration
 from .integration.sessions import SessionIntegration
 from .model import OnDeadLetter, TaskOptions, duration
-from .model.options import choice, times
+from .model.options import DEFAULT_LEASE, bad_name, check_options, choice, is_name, times
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.task_options import DEFAULT_LEASE, bad_name, check_options, is_name
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
 from .payload.parameters import dump_payload

@@ -1,5 +1,6 @@
 """Values of outboxq: statuses, event types, and the frozen records that pass between the packages. No I/O."""
 
+from .options import LONGEST, MAX_ATTEMPT, OnDeadLetter, TaskOptions, duration
 from .records import (
     EARLIEST,
     ENDS_CLAIM,
@@ -24,11 +25,9 @@ from .records import (
     Snooze,
     TaskExecution,
     TaskStatus,
-    duration,
     event_type_of,
     status_after,
 )
-from .task_options import LONGEST, MAX_ATTEMPT, OnDeadLetter, TaskOptions
 
 __all__ = [
     "EARLIEST",

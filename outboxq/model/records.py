@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import InvalidArgument
-from .task_options import TaskOptions
+from .options import TaskOptions, duration
 
 
 class TaskStatus(StrEnum):
@@ -280,18 +280,6 @@ _EVENT_TYPES: Mapping[str, EventType] = {str(kind): kind for kind in EventType}
 def status_after(kind: EventType | str) -> TaskStatus | None:
     """Return the status after an event of this type; None if the event changes none, as far as this release knows."""
     return STATUS_AFTER.get(kind) if isinstance(kind, EventType) else None
-
-
-def duration(value: timedelta | float, name: str) -> timedelta:
-    """Return a timedelta for a timedelta or seconds. Raises InvalidArgument for anything else."""
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument(f"{name} takes a timedelta or seconds, not {type(value).__name__}")
-    try:
-        return timedelta(seconds=value)
-    except (OverflowError, ValueError):
-        raise InvalidArgument(f"{name} takes a finite span of time, not {value!r} seconds") from None
 
 
 class Snooze(Exception):

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..errors import InvalidArgument
+from .options import TaskOptions
 from .records import Handle
-from .task_options import TaskOptions
 
 EVERYTHING = "*"
 """Ends a pattern: whatever comes there."""

@@ -12,7 +12,7 @@ from ..database.privileges import Feature
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
-from ..model.task_options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
+from ..model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from .base import aware
 from .idempotency import Idempotency
 from .rows import row

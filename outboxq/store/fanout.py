@@ -14,8 +14,8 @@ from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter
+from ..model.options import bad_name, check_options, is_name
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
-from ..model.task_options import bad_name, check_options, is_name
 from ..model.uuid7 import FAMILY
 from .enqueue import check
 from .idempotency import Idempotency

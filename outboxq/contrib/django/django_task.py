@@ -15,8 +15,7 @@ from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
 from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
-from ...model.options import choice, times
-from ...model.task_options import DEFAULT_LEASE
+from ...model.options import DEFAULT_LEASE, choice, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy
 from ...store import check
