@@ -24,7 +24,7 @@ class ReadOnlyQuerySet(models.QuerySet):
     update = delete = bulk_create = bulk_update = _refuse
 
 
-class ReadOnly(models.Model):
+class ReadOnlyModel(models.Model):
     """A row of ours."""
 
     objects = ReadOnlyQuerySet.as_manager()
@@ -48,14 +48,14 @@ def refuse(model: Any) -> NoReturn:
     )
 
 
-class TaskExecution(ReadOnly):
+class TaskExecution(ReadOnlyModel):
     """One piece of work."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     pipeline_execution_id = models.UUIDField()
     task_name = models.TextField()
     queue = models.TextField()
-    event_type = models.TextField(null=True)
+    topic = models.TextField(null=True)
     partition_key = models.TextField(null=True)
     position = models.BigIntegerField()
     priority = models.SmallIntegerField()
@@ -94,7 +94,7 @@ class TaskExecution(ReadOnly):
         return f"{self.task_name} {self.id}"
 
 
-class OutboxEntry(ReadOnly):
+class OutboxEntry(ReadOnlyModel):
     """What makes a Ready task claimable."""
 
     id = models.BigAutoField(primary_key=True)
@@ -103,7 +103,7 @@ class OutboxEntry(ReadOnly):
     priority = models.SmallIntegerField()
     partition_key = models.TextField(null=True)
     position = models.BigIntegerField()
-    event_type = models.TextField(null=True)
+    topic = models.TextField(null=True)
     available_at = InstantField()
     expires_at = InstantField(null=True)
     created_at = InstantField()
@@ -114,7 +114,7 @@ class OutboxEntry(ReadOnly):
         verbose_name_plural = "outbox entries"
 
 
-class ExecutionEvent(ReadOnly):
+class ExecutionEvent(ReadOnlyModel):
     """A transition, for ever."""
 
     sequence_num = models.BigAutoField(primary_key=True)
@@ -131,7 +131,7 @@ class ExecutionEvent(ReadOnly):
         default_permissions = ("view",)
 
 
-class TaskLease(ReadOnly):
+class TaskLease(ReadOnlyModel):
     task_execution_id = models.UUIDField(primary_key=True)
     queue = models.TextField()
     lease_token = models.BigIntegerField()
@@ -144,13 +144,13 @@ class TaskLease(ReadOnly):
         default_permissions = ()
 
 
-class DeadLetter(ReadOnly):
+class DeadLetter(ReadOnlyModel):
     """A task that Failed and was not dealt with."""
 
     task_execution_id = models.UUIDField(primary_key=True)
     queue = models.TextField()
     task_name = models.TextField()
-    event_type = models.TextField(null=True)
+    topic = models.TextField(null=True)
     partition_key = models.TextField(null=True)
     exception = models.TextField(null=True)
     failed_at = InstantField()
@@ -161,7 +161,7 @@ class DeadLetter(ReadOnly):
         default_permissions = ("view",)
 
 
-class IdempotencyKey(ReadOnly):
+class IdempotencyKey(ReadOnlyModel):
     pk = models.CompositePrimaryKey("scope", "key")
     scope = models.TextField()
     key = models.TextField()
@@ -175,7 +175,7 @@ class IdempotencyKey(ReadOnly):
         default_permissions = ()
 
 
-class PartitionClaim(ReadOnly):
+class PartitionClaim(ReadOnlyModel):
     pk = models.CompositePrimaryKey("queue", "partition_key")
     queue = models.TextField()
     partition_key = models.TextField()
@@ -187,9 +187,9 @@ class PartitionClaim(ReadOnly):
         default_permissions = ()
 
 
-class TaskSubscription(ReadOnly):
-    pk = models.CompositePrimaryKey("event_type", "task_name")
-    event_type = models.TextField()
+class TaskSubscription(ReadOnlyModel):
+    pk = models.CompositePrimaryKey("topic", "task_name")
+    topic = models.TextField()
     task_name = models.TextField()
     parameter = models.TextField()
     queue = models.TextField()
@@ -204,7 +204,7 @@ class TaskSubscription(ReadOnly):
         default_permissions = ()
 
 
-class QueueSettings(ReadOnly):
+class QueueSettings(ReadOnlyModel):
     """What is said of a queue by hand."""
 
     queue = models.TextField(primary_key=True)
@@ -225,11 +225,11 @@ class QueueSettings(ReadOnly):
         return str(self.queue)
 
 
-class LiveWorker(ReadOnly):
+class LiveWorker(ReadOnlyModel):
     id = models.UUIDField(primary_key=True)
     label = models.TextField()
     queues = models.TextField(null=True)
-    event_types = models.TextField(null=True)
+    topics = models.TextField(null=True)
     concurrency = models.IntegerField()
     task_names = models.TextField()
     unknown_tasks = models.TextField(null=True)
@@ -244,7 +244,7 @@ class LiveWorker(ReadOnly):
         return str(self.label)
 
 
-class SleepingWorker(ReadOnly):
+class SleepingWorker(ReadOnlyModel):
     pk = models.CompositePrimaryKey("worker_id", "queue")
     worker_id = models.UUIDField()
     queue = models.TextField()

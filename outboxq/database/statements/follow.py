@@ -36,14 +36,14 @@ CARRIED = (
     "priority",
     "partition_key",
     "position",
-    "event_type",
+    "topic",
     "expires_at",
     "on_dead_letter",
     "status",
 )
 """Columns of a changed execution that the steps after it read."""
 
-KEPT = ("queue", "priority", "partition_key", "position", "event_type", "expires_at")
+KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 
 
 def event(
@@ -90,7 +90,7 @@ def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnEle
     """
     values = {
         "task_execution_id": execution.id,
-        **{name: execution[name] for name in ("queue", "task_name", "event_type", "partition_key")},
+        **{name: execution[name] for name in ("queue", "task_name", "topic", "partition_key")},
         "exception": exception,
         "failed_at": g.now,
     }

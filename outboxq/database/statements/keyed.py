@@ -12,7 +12,7 @@ The scan looks at a limited number of keys. Behind many keys that cannot be clai
 have been due the longest, and `win_recent` those in which something changed last. A later scan finds the keys that both miss.
 
 The head of a key is its first entry by priority, then by position. Only the head is asked if it is due and if this worker
-runs its event type. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
+runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
 transaction that ends the attempt, or stays as held after a failure that blocks the key (`follow.py`).
 """
 
@@ -298,7 +298,7 @@ def _due(g: Grammar, entry: FromClause, queues: FromClause) -> Select[Any]:
 
 def _take_heads(g: Grammar, given: FromClause) -> Statement:
     rows, head = g.each(given, "head", lambda entry: _first_of_key(entry, given))
-    due = (head.available_at <= g.now, wanted(g, head.event_type))
+    due = (head.available_at <= g.now, wanted(g, head.topic))
     heads = select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
     entry = task_outbox.alias("entry")
     # Choose the head before locking it: a locked head must not be skipped in favour of the entry behind it.
@@ -327,7 +327,7 @@ def _first_of_key(entry: FromClause, key: FromClause) -> Select[Any]:
 
 
 def _of_head(head: Any) -> list[Any]:
-    return [head.task_execution_id, head.partition_key, head.available_at, head.event_type]
+    return [head.task_execution_id, head.partition_key, head.available_at, head.topic]
 
 
 def _within(head: Any, segment: FromClause) -> ColumnElement[bool]:
@@ -335,7 +335,7 @@ def _within(head: Any, segment: FromClause) -> ColumnElement[bool]:
 
 
 def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
-    """Return a condition: the key's head is due, this worker runs its event type, and no task holds the key."""
+    """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
     claims = partition_claims.alias("claims")
     # A scalar subquery stays a look-up by key. NOT EXISTS could be planned as a join with every held key.
     holder = (
@@ -344,7 +344,7 @@ def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
         .correlate(key)
         .scalar_subquery()
     )
-    return and_(key.c.available_at <= g.now, wanted(g, key.c.event_type), holder.is_(None))
+    return and_(key.c.available_at <= g.now, wanted(g, key.c.topic), holder.is_(None))
 
 
 def _first_due(g: Grammar, queues: FromClause) -> Any:

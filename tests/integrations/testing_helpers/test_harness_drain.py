@@ -116,10 +116,10 @@ class TestDrain:
             again.using(session).enqueue()
 
         again.using(session).enqueue()
-        harness.most = 5
+        harness.max_runs = 5
         with pytest.raises(EndlessDrain, match=r"ran 5 tasks and again is due still. It ran: again \(5 times\)"):
             harness.drain()
-        harness.most = 8
+        harness.max_runs = 8
         with pytest.raises(EndlessDrain, match="ran 8 tasks"):
             harness.drain(until=timedelta(days=1))
 
@@ -401,7 +401,7 @@ class TestInline:
     def test_runs_an_events_tasks(self, shop, harness, session):
         with harness.inline():
             shop.outbox.emit("order.paid", {"id": 7}, using=session)
-        assert [(task.args, task.status) for task in harness.enqueued(event_type="order.paid")] == [
+        assert [(task.args, task.status) for task in harness.enqueued(topic="order.paid")] == [
             ({"payload": {"id": 7}}, "Completed")
         ]
 
