@@ -211,7 +211,7 @@ def _encoded(rows: Sequence[Cells], encoders: Sequence[Encoder | None]) -> list[
 
 
 def _text_of_blob(value: object) -> str:
-    """Return a BLOB in a text column as text: a claim must not fail at the row that holds it."""
+    """Return a BLOB in a text column as text: a claim must not fail because of the row that holds it."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     raise TypeError(f"{type(value).__name__} is not for JSON")

@@ -93,7 +93,7 @@ def emit(g: Grammar) -> Transition:
         },
         returns="subscriber",
         joined_steps=("entry",),
-        joined_columns=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
     )
 
 
@@ -130,7 +130,7 @@ def emit_keyed(g: Grammar) -> Transition:
         },
         returns="subscriber",
         joined_steps=("entry",),
-        joined_columns=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
     )
 
 

@@ -103,7 +103,10 @@ class Grammar(Protocol):
         ...
 
     def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
-        """Return a JSON object of one pair, whose value is not NULL: a third of the work of `json`."""
+        """Return a JSON object of one pair, whose value is not NULL: a third of the work of `json`.
+
+        With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
+        """
         ...
 
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
