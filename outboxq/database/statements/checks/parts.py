@@ -155,7 +155,10 @@ def _part(one: Table, part: Index | Constraint, place: ColumnElement[Any] | None
 
 
 def _unique_or_index(one: Table) -> Iterable[Index | Constraint]:
-    """Return the kind of an index. Partitions number their events separately, so the events' primary key is not checked."""
+    """Yield the unique constraints, the primary key and the indexes of a table, which the database must have.
+
+    Partitions number their events separately, so the events' primary key is not checked.
+    """
     yield from _sorted(part for part in one.constraints if isinstance(part, UniqueConstraint))
     if one is not execution_events:
         yield one.primary_key
