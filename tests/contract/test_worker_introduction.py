@@ -123,8 +123,8 @@ def test_one_process_of_each_database_says_it_and_its_successor_only_after_a_rel
     speaking = []
     for child in supervisor._children:
         child.starts = 1
-        speaking.append(supervisor._manners(child) == {})
+        speaking.append(supervisor._introduction(child) == {})
     assert speaking == [True, False, True, False]
     first = supervisor._children[0]
     first.starts = 2
-    assert (supervisor._manners(first) == {}) is again
+    assert (supervisor._introduction(first) == {}) is again

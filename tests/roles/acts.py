@@ -256,7 +256,7 @@ def works(stage: Stage) -> None:
     stage.owner.enqueue(new(task_name="stranger"))
     worker = outbox.worker(concurrency=2)
     worker.start(burst=True)
-    until(lambda: worker._claimer is not None and not worker._claimer.is_alive())
+    until(lambda: worker._claim_loop is not None and not worker._claim_loop.is_alive())
     assert worker.stop()
     assert worker.is_healthy
     assert {task.status.value for task in stage.owner.tasks()} >= {"Completed", "Failed"}
