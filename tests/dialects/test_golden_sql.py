@@ -210,13 +210,14 @@ def test_each_database_has_its_own_claim():
         assert ":limit" in sqlite
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_schema_is_put_before_every_table_and_before_nothing_else(name):
-    found = getattr(dialect_for("postgresql", schema="tasks").statements, name)
-    members = found.values() if isinstance(found, Mapping) else [found]
-    for member in members:
-        sql = getattr(member, "query", member).sql
-        for table in ("task_executions", "task_outbox", "task_leases", "execution_events", "idempotency_keys"):
-            for keyword in ("FROM", "JOIN", "INTO", "UPDATE"):
-                assert f"{keyword} {table} " not in sql, sql
-        assert "__[SCHEMA" not in sql
+def test_a_schema_is_put_before_every_table_and_before_nothing_else():
+    statements = dialect_for("postgresql", schema="tasks").statements
+    tables = "task_executions|task_outbox|task_leases|execution_events|idempotency_keys"
+    without = re.compile(rf"(FROM|JOIN|INTO|UPDATE) ({tables}) |__\[SCHEMA")
+    complaints = []
+    for name in NAMES:
+        found = getattr(statements, name)
+        for member in found.values() if isinstance(found, Mapping) else [found]:
+            if without.search(getattr(member, "query", member).sql):
+                complaints.append(name)
+    assert complaints == []
