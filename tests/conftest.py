@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +32,17 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 keep_stderr_apart()
+
+
+def keep_files_in_memory() -> None:
+    """Have `tmp_path` lie where a commit of SQLite waits for no disk, if there is such a place: 0.1 ms instead of 5 ms."""
+    with suppress(AttributeError, OSError):
+        memory = os.statvfs("/dev/shm")
+        if memory.f_bavail * memory.f_frsize > 2**31 and not memory.f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+
+keep_files_in_memory()
 
 DATABASES = ("sqlite", "postgresql")
 
@@ -232,14 +243,10 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 
 def _checked(database: Database, reused: Reused | None = None) -> Iterator[Database]:
-    """On a connection that has planned the checks before, if there is one: forty queries over every table.
-
-    By the test's own clock: on the database's, years of what the test has lived through would still lie ahead.
-    """
+    """By the test's own clock: on the database's, years of what the test has lived through would still lie ahead."""
     yield database
     try:
-        if not database.corrupted:
-            with reused.snapshot(database.url) if reused else nullcontext() as using:
-                assert database.frozen.verify(using=using) == []
+        if not database.corrupted and not (reused and reused.is_sound(database.url, database.clock())):
+            assert database.frozen.verify() == []
     finally:
         database.close()

@@ -79,8 +79,8 @@ import os
 from sqlalchemy import create_engine, insert
 
 from outboxq import EventType, Outbox
-from outboxq.engine import configure_sqlite
-from outboxq.tables import execution_events
+from outboxq.database.engine import configure_sqlite
+from outboxq.database.tables import execution_events
 
 outbox = Outbox(os.environ["OUTBOXQ_DATABASE_URL"])
 
@@ -155,10 +155,10 @@ class Release:
         shutil.copytree(self.directory, later.directory)
         package = later.directory / "outboxq"
         known = f"{int(revision) - 1:04}"
-        _edit(package / "revisions.py", f'REVISION = "{known}"', f'REVISION = "{revision}"')
+        _edit(package / "database" / "revisions.py", f'REVISION = "{known}"', f'REVISION = "{revision}"')
         if known == "0001":
             _edit(
-                package / "model.py",
+                package / "model" / "records.py",
                 '    UNROUTED = "event_unrouted"\n',
                 '    EXPLODED = "task_exploded"\n    UNROUTED = "event_unrouted"\n',
             )

@@ -295,7 +295,7 @@ def test_many_threads_claim_every_task_exactly_once(database):
 
 PROCESS = """
 import json, sys, uuid
-from outboxq.engine import make_engine
+from outboxq.database.engine import make_engine
 from outboxq.store import Store
 store, worker, got = Store(make_engine(sys.argv[1])), uuid.uuid4(), []
 print("ready", flush=True)

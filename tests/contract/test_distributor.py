@@ -201,10 +201,10 @@ def test_a_savepoint_that_is_released_wakes_at_the_commit(database, sleeper):
 def test_a_commit_by_another_process_wakes(database, sleeper):
     script = (
         "import sys, time\n"
-        "from outboxq.engine import make_engine\n"
+        "from outboxq.database.engine import make_engine\n"
         "from outboxq.model import NewTask\n"
         "from outboxq.store import Store\n"
-        "from outboxq.uuid7 import uuid7\n"
+        "from outboxq.model.uuid7 import uuid7\n"
         "store = Store(make_engine(sys.argv[1]))\n"
         "store.ensure_current()\n"
         "print('ready', flush=True); sys.stdin.readline()\n"

@@ -469,7 +469,7 @@ def test_a_migration_killed_half_way_leaves_nothing(empty, background, last):
         import sys
         from sqlalchemy import event
         from outboxq import migrations
-        from outboxq.engine import make_engine
+        from outboxq.database.engine import make_engine
 
         engine = make_engine(sys.argv[1])
 

@@ -268,10 +268,10 @@ def test_a_reader_that_becomes_a_writer_fails_at_once_unless_it_began_as_one(sho
 PRODUCER = """
 import sys
 from sqlalchemy import create_engine, text
-from outboxq.engine import configure_sqlite
+from outboxq.database.engine import configure_sqlite
 from outboxq.model import NewTask
 from outboxq.store import Store
-from outboxq.uuid7 import uuid7
+from outboxq.model.uuid7 import uuid7
 
 engine = configure_sqlite(create_engine(sys.argv[1]))
 store, locked, waited = Store(engine), 0, 0
