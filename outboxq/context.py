@@ -91,9 +91,9 @@ class TaskContext:
         return self._claim.queue
 
     @property
-    def event_type(self) -> str | None:
-        """The type of the emitted event that this task handles; None: it was enqueued by itself."""
-        return self._claim.event_type
+    def topic(self) -> str | None:
+        """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
+        return self._claim.topic
 
     @property
     def partition_key(self) -> str | None:

@@ -67,7 +67,7 @@ class Outbox:
         self.host = host or (Host() if session is None else SessionHost(session))
         self.tasks = Registry()
         self._database: str | URL | Engine | None = None
-        self._store: Store | None = None
+        self._bound: dict[str, Store] = {}
         database = database or self._database_of_the_environment()
         if database is not None:
             self.bind(database)
@@ -82,7 +82,7 @@ class Outbox:
             url = parse_url(database)
             dialect_for(url.get_backend_name(), schema=self.schema).own_url(url)
         self._database = database
-        self._store = None
+        self._bound = {}
 
     @property
     def is_bound(self) -> bool:
@@ -91,10 +91,11 @@ class Outbox:
     @property
     def store(self) -> Store:
         """The lower layer. While the outbox is unbound, only its methods with ``using=`` work."""
-        if self._store is None:
-            engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-            self._store = Store(engine, schema=self.schema)
-        return self._store
+        if (store := self._bound.get("store")) is not None:
+            return store
+        engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
+        # Threads that come here at once all get the first one's: nobody would close the connections of a second engine.
+        return self._bound.setdefault("store", Store(engine, schema=self.schema))
 
     @overload
     def task(
@@ -135,8 +136,8 @@ class Outbox:
             timeout: The time after which the handler is told to stop, by ``ctx.timed_out``. Nobody interrupts it. None: no end.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``) that also commits its
                 completion and what it enqueued: exactly once, in this database.
-            subscribe: Types of events, exact or as patterns (``order.*``). The task is enqueued for each such event that is
-                emitted, with the event's payload as its one argument.
+            subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each emitted event of
+                such a topic, with the event's payload as its one argument.
             on_dead_letter: What becomes of the partition key of a task that Failed: the next task of the key runs ("release"),
                 or the key waits until the dead letter is redriven or discarded ("hold").
             check_types: An argument annotated with a plain type (`int`, `str | None`, `list[int]`, a TypedDict) must be of that
@@ -194,7 +195,7 @@ class Outbox:
     @naming_options("emit()", OF_AN_EMIT)
     def emit(
         self,
-        event_type: str,
+        topic: str,
         payload: object = None,
         *,
         using: object = HERE,
@@ -204,7 +205,7 @@ class Outbox:
         expires: timedelta | float | datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Emitted:
-        """Enqueue every task that subscribes to this type of event, in the transaction of `using`: all of them or none.
+        """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
 
         `using` and the times are those of `Task.using`; the outbox itself stands for a transaction of its own, nothing for the
         present one where that is known. Who subscribes
@@ -218,13 +219,13 @@ class Outbox:
         """
         event = NewEvent(
             id=family(),
-            event_type=event_type,
-            payload=dump_payload(payload, name=f"event {event_type!r}"),
+            topic=topic,
+            payload=dump_payload(payload, name=f"event {topic!r}"),
             partition_key=partition_key,
             idempotency_key=idempotency_key,
-            **times(f"emit({event_type!r})", delay=delay, run_after=run_after, expires=expires),
+            **times(f"emit({topic!r})", delay=delay, run_after=run_after, expires=expires),
         )
-        with place(self, using, f"emit({event_type!r})") as target:
+        with place(self, using, f"emit({topic!r})") as target:
             return self.store.emit(event, using=target)
 
     @property

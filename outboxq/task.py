@@ -270,7 +270,7 @@ def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) 
     settings = task.settings
     found = tuple(
         Subscription(
-            event_type=pattern,
+            topic=pattern,
             task_name=task.name,
             parameter=parameters[0].name,
             queue=settings.queue,

@@ -284,7 +284,7 @@ MUTANTS = (
     Mutant(
         "a listener that comes back wakes nobody",
         "outboxq/worker/distributor/listener.py",
-        (("        self._error = None\n        self._changed()\n", "        self._error = None\n"),),
+        (("        self._error = None\n        self._on_change()\n", "        self._error = None\n"),),
         ("tests/faults/test_listener.py",),
     ),
     Mutant(
@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "a listener takes LISTEN for hearing",
         "outboxq/worker/distributor/listener.py",
-        (("if not self._hears(connection, word, self._patience / 2):", "if not connection:"),),
+        (("if not self._receives(connection, word, self._answer_timeout / 2):", "if not connection:"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
@@ -355,8 +355,8 @@ MUTANTS = (
         (
             ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
             (
-                "        self._changed()\n        log.debug(",
-                "        self._changed()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
+                "        self._on_change()\n        log.debug(",
+                "        self._on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
             ),
         ),
         ("tests/dialects/test_sleeping.py",),
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         "a task that no worker knows is claimed every 15 seconds for a day",
         "outboxq/worker/unknown_tasks.py",
-        (("2.0 ** min(times - 1, _DOUBLINGS)", "1.0 ** min(times - 1, _DOUBLINGS)"),),
+        (("2.0 ** min(times - 1, _MAX_DOUBLINGS)", "1.0 ** min(times - 1, _MAX_DOUBLINGS)"),),
         ("tests/unit/test_unknown.py",),
     ),
     Mutant(
@@ -410,13 +410,18 @@ MUTANTS = (
     Mutant(
         "a supervisor's echo of the service manager's signal counts as a second one",
         "outboxq/cli/supervisor.py",
-        (("and not self.lifeline.tell(order):", "and (self.lifeline.tell(order), True)[1]:"),),
+        (("and not self.lifeline.send(order):", "and (self.lifeline.send(order), True)[1]:"),),
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
         "a person's second signal to the supervisor is one more polite one to its workers",
         "outboxq/cli/supervisor.py",
-        (("self._tell(Order.AT_ONCE if at_once else Order.STOP, number)", "self._tell(Order.STOP, number)"),),
+        (
+            (
+                "self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)",
+                "self._send_to_all(Order.STOP, number)",
+            ),
+        ),
         ("tests/unit/test_supervisor.py",),
     ),
     Mutant(
@@ -483,8 +488,8 @@ MUTANTS = (
         "outboxq/worker/claim_loop.py",
         (
             (
-                '            self._put_back([held], "another task like it runs in this process", delay=delay)\n',
-                "            self._crew.give(held)\n",
+                '            self._give_back([held], "another task like it runs in this process", delay=delay)\n',
+                "            self._pool.submit(held)\n",
             ),
         ),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
@@ -527,7 +532,7 @@ MUTANTS = (
     Mutant(
         "nobody makes sure that heartbeats can be written before leases are taken back",
         "outboxq/worker/recovery.py",
-        (("        if new:\n            self._writes()\n", ""),),
+        (("        if new:\n            self._prove_writable()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
@@ -575,7 +580,7 @@ MUTANTS = (
     Mutant(
         "a worker claims on although no end can be written",
         "outboxq/worker/claim_loop.py",
-        (("        while not self._completer.writes.is_set() and", "        while False and"),),
+        (("        while not self._completer.can_write.is_set() and", "        while False and"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
@@ -665,11 +670,8 @@ MUTANTS = (
         "outboxq/worker/worker.py",
         (
             (
-                "        self._crew.wake()\n        self._release_unstarted()\n",
-                (
-                    "        self._crew.wake()\n        for loop in self._loops:\n            loop.stop()\n"
-                    "        self._release_unstarted()\n"
-                ),
+                "        self._stop_claiming(claim_loop, limit.total_seconds())\n",
+                "        self._stop_services()\n        self._stop_claiming(claim_loop, limit.total_seconds())\n",
             ),
         ),
         ("tests/faults/test_processes.py::test_a_worker_that_drains_longer_than_a_lease_keeps_its_task",),
@@ -677,7 +679,16 @@ MUTANTS = (
     Mutant(
         "what was claimed ahead and not begun is not given back at stop",
         "outboxq/worker/worker.py",
-        (("        for held in self._crew.take_back():\n", "        for held in ():\n"),),
+        (
+            (
+                "        self._pool.wake()\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        self._pool.wake()\n",
+            ),
+            (
+                "        claim_loop.join(seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        claim_loop.join(seconds)\n",
+            ),
+        ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
     ),
     Mutant(
@@ -875,8 +886,13 @@ MUTANTS = (
     ),
     Mutant(
         "a worker drains for longer than the services of the pages wait",
-        "outboxq/worker/worker.py",
-        (("DRAIN_TIMEOUT = timedelta(seconds=25)", "DRAIN_TIMEOUT = timedelta(seconds=35)"),),
+        "outboxq/worker/options.py",
+        (
+            (
+                "    drain_timeout: timedelta = timedelta(seconds=25)\n",
+                "    drain_timeout: timedelta = timedelta(seconds=35)\n",
+            ),
+        ),
         ("tests/docs/test_deploying_page.py",),
     ),
     Mutant(
@@ -889,7 +905,7 @@ MUTANTS = (
         "a claim that fails for the 1024th time in a row kills the worker",
         "outboxq/worker/claim_loop.py",
         (("2 ** min(failures, 10)", "2**failures"),),
-        ("tests/unit/test_claimer.py",),
+        ("tests/unit/test_claim_loop.py",),
     ),
     Mutant(
         "a worker that gave its tasks back at once ends with 0",

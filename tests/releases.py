@@ -155,10 +155,10 @@ class Release:
         shutil.copytree(self.directory, later.directory)
         package = later.directory / "outboxq"
         known = f"{int(revision) - 1:04}"
-        _edit(package / "database" / "revisions.py", f'REVISION = "{known}"', f'REVISION = "{revision}"')
+        _edit(package / "database/revisions.py", f'REVISION = "{known}"', f'REVISION = "{revision}"')
         if known == "0001":
             _edit(
-                package / "model" / "records.py",
+                package / "model/records.py",
                 '    UNROUTED = "event_unrouted"\n',
                 '    EXPLODED = "task_exploded"\n    UNROUTED = "event_unrouted"\n',
             )

@@ -53,11 +53,11 @@ class Sleeper:
         self.last = 0.0
         """How long its last wait may take or might have taken, whatever it was for."""
         self._sentinels: set[str] = set()
-        bell = distributor._bell
-        self._wait, self._ring, bell.wait, bell.ring = bell.wait, bell.ring, self._see_wait, self._see_ring
+        wakeup = distributor._wakeup
+        self._wait, self._ring, wakeup.wait, wakeup.notify = wakeup.wait, wakeup.notify, self._see_wait, self._see_ring
         if self.notified:
-            self._heard = distributor._listener._heard
-            distributor._listener._heard = self._see_heard
+            self._heard = distributor._listener._on_notify
+            distributor._listener._on_notify = self._see_heard
 
     def falls_asleep(self) -> Future[float]:
         """The moment at which it wakes."""

@@ -88,7 +88,7 @@ def _sqlite_texts(*columns: str) -> dict[str, str]:
 SQLITE_CHECKS = {
     "task_executions": {
         **_sqlite_ids("id", "pipeline_execution_id"),
-        **_sqlite_texts("task_name", "queue", "partition_key", "event_type", "args", "headers"),
+        **_sqlite_texts("task_name", "queue", "partition_key", "topic", "args", "headers"),
         **_sqlite_instants(
             "created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at"
         ),
@@ -99,7 +99,7 @@ SQLITE_CHECKS = {
     },
     "task_outbox": {
         **_sqlite_ids("task_execution_id"),
-        **_sqlite_texts("queue", "partition_key", "event_type"),
+        **_sqlite_texts("queue", "partition_key", "topic"),
         **_sqlite_instants("available_at", "expires_at"),
         **_sqlite_numbers(">= 0", "1000000000000000000", "position"),
     },
@@ -192,7 +192,7 @@ def _task_executions() -> None:
         sa.Column("pipeline_execution_id", sa.Uuid(), nullable=False),
         sa.Column("task_name", sa.Text(), nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
-        sa.Column("event_type", sa.Text()),
+        sa.Column("topic", sa.Text()),
         sa.Column("partition_key", sa.Text()),
         sa.Column("position", number, nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
@@ -235,7 +235,7 @@ def _task_outbox() -> None:
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("partition_key", sa.Text()),
         sa.Column("position", number, nullable=False),
-        sa.Column("event_type", sa.Text()),
+        sa.Column("topic", sa.Text()),
         sa.Column("available_at", instant, nullable=False),
         sa.Column("expires_at", instant),
         sa.Column("created_at", instant, nullable=False),
@@ -305,7 +305,7 @@ def _helpers() -> None:
         sa.Column("task_execution_id", sa.Uuid(), nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("task_name", sa.Text(), nullable=False),
-        sa.Column("event_type", sa.Text()),
+        sa.Column("topic", sa.Text()),
         sa.Column("partition_key", sa.Text()),
         sa.Column("exception", sa.Text()),
         sa.Column("failed_at", instant, nullable=False),
@@ -336,7 +336,7 @@ def _helpers() -> None:
     _store("partition_claims", RESTLESS)
     op.create_table(
         "task_subscriptions",
-        sa.Column("event_type", sa.Text(), nullable=False),
+        sa.Column("topic", sa.Text(), nullable=False),
         sa.Column("task_name", sa.Text(), nullable=False),
         sa.Column("parameter", sa.Text(), nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
@@ -345,7 +345,7 @@ def _helpers() -> None:
         sa.Column("lease_seconds", seconds, nullable=False),
         sa.Column("timeout_seconds", seconds),
         sa.Column("on_dead_letter", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("event_type", "task_name", name="pk_task_subscriptions"),
+        sa.PrimaryKeyConstraint("topic", "task_name", name="pk_task_subscriptions"),
     )
     op.create_table(
         "queue_settings",
@@ -365,7 +365,7 @@ def _helpers() -> None:
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("queues", sa.Text()),
-        sa.Column("event_types", sa.Text()),
+        sa.Column("topics", sa.Text()),
         sa.Column("concurrency", sa.Integer(), nullable=False),
         sa.Column("task_names", sa.Text(), nullable=False),
         sa.Column("unknown_tasks", sa.Text()),

@@ -17,7 +17,7 @@ from .task_ids import TASK_ID
 _FILTERS = (
     click.option("-q", "--queue", help="Only of this queue."),
     click.option("--task", help="Only of this task name."),
-    click.option("--event-type", help="Only those that handle this event type."),
+    click.option("--topic", help="Only of this topic."),
     click.option("--key", help="Only of this partition key."),
     click.option("--exception", help="Only those that raised this: module.Class, or its last part."),
     click.option("--since", callback=span, help="Only those that failed within the last, e.g. 2h."),
@@ -30,7 +30,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*, store: Store, **options: Any) -> None:
-        names = {"queue": "queue", "task": "task", "event_type": "event_type", "key": "partition_key"}
+        names = {"queue": "queue", "task": "task", "topic": "topic", "key": "partition_key"}
         wanted = {to: options.pop(name) for name, to in names.items()} | {"exception": options.pop("exception")}
         spans: dict[str, timedelta | None] = {"since": options.pop("since"), "until": options.pop("until")}
         now = store.now()

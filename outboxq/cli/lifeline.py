@@ -37,33 +37,33 @@ class Lifeline:
     """The supervisor's end. It closes with the supervisor, however that ends."""
 
     def __init__(self) -> None:
-        self._own, self._other = socket.socketpair()
-        self._own.setblocking(False)
-        self._is_heard = False
+        self._supervisor_end, self._worker_end = socket.socketpair()
+        self._supervisor_end.setblocking(False)
+        self._is_listening = False
 
     @property
     def descriptor(self) -> int:
         """The other end, for the process to inherit."""
-        return self._other.fileno()
+        return self._worker_end.fileno()
 
-    def let_go(self) -> None:
+    def close_worker_end(self) -> None:
         """Close this process's copy of the other end, once the process has its own."""
-        self._other.close()
+        self._worker_end.close()
 
     def close(self) -> None:
-        self._other.close()
-        self._own.close()
+        self._worker_end.close()
+        self._supervisor_end.close()
 
-    def tell(self, order: Order) -> bool:
+    def send(self, order: Order) -> bool:
         """Give an order. Returns whether the process listens; a signal must tell one that does not listen yet.
 
         Both may reach a process that has just begun to listen. It has no task then, so that does no harm.
         """
         with suppress(OSError):  # the process has ended
-            self._own.send(order.value)
+            self._supervisor_end.send(order.value)
         with suppress(OSError):  # it has said nothing yet, or has ended
-            self._is_heard = self._is_heard or self._own.recv(1) == _LISTENING
-        return self._is_heard
+            self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
+        return self._is_listening
 
 
 class Orders:
@@ -77,8 +77,8 @@ class Orders:
         self._interrupt = interrupt
         self._lock = threading.Lock()
         self._worker: Worker | None = None
-        self._was_told = False
-        self._is_over = False
+        self._stop_requested = False
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         if self._descriptor is not None:
@@ -89,28 +89,28 @@ class Orders:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._lock:
-            self._is_over = True
+            self._is_closed = True
 
-    def are_for(self, worker: Worker) -> None:
+    def attach(self, worker: Worker) -> None:
         """Let this worker have the orders from now on, and the one that came before."""
         with self._lock:
             self._worker = worker
-            if self._was_told:
+            if self._stop_requested:
                 worker.request_stop()
 
     def _listen(self, descriptor: int) -> None:
         with suppress(OSError):  # the supervisor has gone already
             os.write(descriptor, _LISTENING)
         while word := _read(descriptor):
-            self._carry_out(Order(word))
-        if not self._was_told:
+            self._obey(Order(word))
+        if not self._stop_requested:
             log.warning("the process that started this one is gone; stopping")
-            self._carry_out(Order.STOP)
+            self._obey(Order.STOP)
 
-    def _carry_out(self, order: Order) -> None:
+    def _obey(self, order: Order) -> None:
         with self._lock:  # no worker may be made between the look for it and the interruption
-            self._was_told = True
-            if self._is_over or (self._worker is not None and self._worker.has_stopped):
+            self._stop_requested = True
+            if self._is_closed or (self._worker is not None and self._worker.has_stopped):
                 return  # whoever asks once more must not change the exit code of a clean stop
             if self._worker is None:
                 self._interrupt()

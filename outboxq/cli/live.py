@@ -46,7 +46,7 @@ class LiveHandler(logging.StreamHandler[TextIO]):
 
 
 @contextmanager
-def watching(worker: Counts, handler: LiveHandler) -> Iterator[None]:
+def show_live_line(worker: Counts, handler: LiveHandler) -> Iterator[None]:
     """Keep the line up to date meanwhile, unless the application took the handler away to log by itself."""
     if handler not in logging.getLogger().handlers:
         yield

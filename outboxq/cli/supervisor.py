@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ..worker.signals import Heard, unignored
+from ..worker.signals import SignalCounter, unignored_stop_signals
 from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
 from .lifeline import Lifeline, Order
 
@@ -26,12 +26,12 @@ log = logging.getLogger("outboxq.supervisor")
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
 """In the environment of a process for which another one has said where it works and on what. The underscore: no user sets it."""
 
-SETTLED = 10.0
+SETTLED_AFTER = 10.0
 """Seconds after which a process has started well: when it dies now, it is replaced at once."""
 
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
-REMINDED = 60.0
+REMIND_EVERY = 60.0
 """Seconds between two lines about processes that cannot start any more."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
 """The exit codes of a process that will not start until somebody has changed something."""
@@ -69,18 +69,18 @@ class Supervisor:
         self._reloads = reloads
         each = [environment for environment in environments for _ in range(processes)]
         self._children = [
-            _Child(number, environment, introduces_all=number % processes == 1 % processes)
+            _WorkerProcess(number, environment, introduces_all=number % processes == 1 % processes)
             for number, environment in enumerate(each, 1)
         ]
         # What happens is put here by the threads that wait for it, and done in `run`, one thing after another.
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._signals: list[int] = []
-        self._verdict: int | None = None
-        self._codes = [0]
+        self._fatal_exit_code: int | None = None
+        self._exit_codes = [0]
         self.has_ended = False
-        self._unreached = 0
+        self._unreachable_starts = 0
         self._at_once = False
-        self._reminded = -math.inf
+        self._reminded_at = -math.inf
 
     def run(self) -> int:
         """Work until all processes have ended for good. Must be called in the main thread.
@@ -89,7 +89,7 @@ class Supervisor:
         could not start any more; or the code with which a process ended that can never start.
         """
         try:
-            with self._listening():
+            with self._forwarding_signals():
                 self._start_due()
                 while any(child.process is not None or child.due is not None for child in self._children):
                     with suppress(queue.Empty):
@@ -97,18 +97,18 @@ class Supervisor:
                     self._start_due()
         finally:
             for child in self._children:  # should we fail, our processes stop
-                child.let_go()
+                child.close_lifeline()
         refused = [child.refused for child in self._children]
-        return max(*self._codes, *refused) if self._verdict is None else self._verdict
+        return max(*self._exit_codes, *refused) if self._fatal_exit_code is None else self._fatal_exit_code
 
     def reload(self) -> None:
         """Replace the running processes when they have stopped gracefully. May be called in any thread."""
         self._events.put(self._reload)
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
+    def _forwarding_signals(self) -> Iterator[None]:
         """Make events of signals. Python's own handlers may wait for as long as `run` does; the numbers in this pipe do not."""
-        numbers, heard = unignored(), Heard()
+        numbers, heard = unignored_stop_signals(), SignalCounter()
         arriving, leaving = os.pipe()
         os.set_blocking(leaving, False)
 
@@ -116,7 +116,7 @@ class Supervisor:
             while came := os.read(arriving, 64):
                 for number in came:
                     if number in numbers:
-                        self._events.put(partial(self._pass_on, number, at_once=heard.asks_at_once(number)))
+                        self._events.put(partial(self._forward, number, at_once=heard.is_urgent(number)))
 
         thread = threading.Thread(target=listen, name="outboxq-signals", daemon=True)
         thread.start()
@@ -133,23 +133,23 @@ class Supervisor:
             thread.join()
             os.close(arriving)
 
-    def _pass_on(self, number: int, *, at_once: bool) -> None:
+    def _forward(self, number: int, *, at_once: bool) -> None:
         is_echo = bool(self._signals) and not at_once
         self._signals.append(number)
         self._at_once |= at_once
         if not is_echo:
             log.info("passing on %s%s", _name(number), ": at once" if at_once else "")
-            self._tell(Order.AT_ONCE if at_once else Order.STOP, number)
+            self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
-    def _tell(self, order: Order, number: int) -> None:
+    def _send_to_all(self, order: Order, number: int) -> None:
         """Give this order to all that run, or that signal; no other is started any more."""
         for child in self._children:
             child.due = None
-            child.tell(order, number)
+            child.send(order, number)
 
     @property
     def _is_stopping(self) -> bool:
-        return bool(self._signals) or self._verdict is not None
+        return bool(self._signals) or self._fatal_exit_code is not None
 
     def _until_next_start(self) -> float | None:
         """Seconds; None: nothing is to be started by itself."""
@@ -161,7 +161,7 @@ class Supervisor:
             if child.due is not None and child.due <= time.monotonic():
                 self._start(child)
 
-    def _start(self, child: _Child) -> None:
+    def _start(self, child: _WorkerProcess) -> None:
         child.due = None
         child.starts += 1
         child.started = time.monotonic()
@@ -170,15 +170,15 @@ class Supervisor:
             # In a session of its own: a terminal's Ctrl-C reaches it through us, and so once.
             process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command(child.lifeline.descriptor),
-                env={**os.environ, **child.environment.variables, **self._manners(child)},
+                env={**os.environ, **child.environment.variables, **self._introduction(child)},
                 pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )
         except OSError as error:  # too many processes, too little memory, too many files
-            child.let_go()
+            child.close_lifeline()
             self._replace(child, 1, f"worker process {child.number} could not be started: {error}")
             return
-        child.lifeline.let_go()
+        child.lifeline.close_worker_end()
         child.process = process
         child.pid = process.pid
         log.info("%s started", child)
@@ -189,7 +189,7 @@ class Supervisor:
 
         threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
 
-    def _manners(self, child: _Child) -> dict[str, str]:
+    def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
         """Return the environment that has all processes of a database but one leave out where they work and on what.
 
         After a reload one of them says it again, since it may have changed.
@@ -197,18 +197,18 @@ class Supervisor:
         introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
         return {} if introduces_all else {INTRODUCED: "1"}
 
-    def _ended(self, child: _Child, code: int) -> None:
+    def _ended(self, child: _WorkerProcess, code: int) -> None:
         child.process = None
-        child.let_go()
-        how = f"{child} {_how(code)}"
-        refused = code in _REFUSED and child.lived <= SETTLED
+        child.close_lifeline()
+        how = f"{child} {_describe_exit(code)}"
+        refused = code in _REFUSED and child.lived <= SETTLED_AFTER
         if refused:
             child.refusal = max(child.refusal, child.lived)
-        elif child.lived > min(SETTLED, 2 * child.refusal) or not self._is_stopping:
+        elif child.lived > min(SETTLED_AFTER, 2 * child.refusal) or not self._is_stopping:
             child.refused = 0
         if self._is_stopping:
             log.info("%s", how)
-            self._codes.append(self._counted(code))
+            self._exit_codes.append(self._exit_code_of(code))
         elif child.reloading:
             child.reloading = False
             log.info("%s; it is started anew", how)
@@ -217,18 +217,18 @@ class Supervisor:
             log.info("%s; it is done", how)
         elif self._can_never_start(child, code):
             log.error("%s; it cannot start, so all stop", how)
-            self._verdict = code
-            self._tell(Order.STOP, signal.SIGTERM)
+            self._fatal_exit_code = code
+            self._send_to_all(Order.STOP, signal.SIGTERM)
         elif refused and not self._reloads:
             self._try_later(child, code, how)
         else:
             self._replace(child, code, how)
 
-    def _counted(self, code: int) -> int:
+    def _exit_code_of(self, code: int) -> int:
         """A polite stop's signal kills none but a process that has not begun to work, and so leaves nothing undone."""
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
-    def _can_never_start(self, child: _Child, code: int) -> bool:
+    def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
         """Wrong usage, a wrong schema and a lacking right stay wrong: who meets them first is to hear it at once. A successor meets what somebody
         has changed under a fleet that works, and may well change again. A database may come back, unless none of the processes
         has ever seen it.
@@ -237,11 +237,11 @@ class Supervisor:
         if code == EXIT_FILE:
             return True
         if code == EXIT_UNREACHABLE:
-            self._unreached += first
-            return first and self._unreached == len(self._children)
-        return first and code in _REFUSED and (self._reloads or child.lived <= SETTLED)
+            self._unreachable_starts += first
+            return first and self._unreachable_starts == len(self._children)
+        return first and code in _REFUSED and (self._reloads or child.lived <= SETTLED_AFTER)
 
-    def _try_later(self, child: _Child, code: int, how: str) -> None:
+    def _try_later(self, child: _WorkerProcess, code: int, how: str) -> None:
         """Keep the others running and start this one again later; in a burst, never."""
         is_news = not child.refused
         child.refused = code
@@ -252,17 +252,17 @@ class Supervisor:
         child.due = time.monotonic() + pause_after(child.failures)
         if is_news:
             log.error("%s; it cannot start any more and is tried again, the others go on", how)
-        elif time.monotonic() - self._reminded < REMINDED:
+        elif time.monotonic() - self._reminded_at < REMIND_EVERY:
             return
         else:
             out = ", ".join(f"{one.number} (exit code {one.refused})" for one in self._children if one.refused)
             running = sum(one.process is not None for one in self._children)
             log.error("these worker processes cannot start and are tried again: %s; %d run", out, running)
-        self._reminded = time.monotonic()
+        self._reminded_at = time.monotonic()
 
-    def _replace(self, child: _Child, code: int, how: str) -> None:
+    def _replace(self, child: _WorkerProcess, code: int, how: str) -> None:
         recycled = code == 0 and self._recycles
-        child.failures = 0 if recycled or child.lived > SETTLED else child.failures + 1
+        child.failures = 0 if recycled or child.lived > SETTLED_AFTER else child.failures + 1
         if self._reloads and not recycled:
             log.warning("%s; it is started again when a file changes", how)
             child.due = math.inf
@@ -279,7 +279,7 @@ class Supervisor:
                 child.due = time.monotonic()
             elif not child.reloading:  # one that does not listen would take a second signal for an order to end at once
                 child.reloading = True
-                child.tell(Order.STOP, signal.SIGTERM)
+                child.send(Order.STOP, signal.SIGTERM)
 
 
 def pause_after(failures: int) -> float:
@@ -290,7 +290,7 @@ def pause_after(failures: int) -> float:
 
 
 @contextmanager
-def watching(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
+def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
     """Call `changed` whenever a Python file below `directory` has changed meanwhile."""
     from watchfiles import PythonFilter, watch
 
@@ -311,7 +311,7 @@ def watching(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
 
 
 @dataclass(eq=False)
-class _Child:
+class _WorkerProcess:
     """One of the processes, and its successors."""
 
     number: int
@@ -333,12 +333,12 @@ class _Child:
     """Seconds that the longest such start took. Who is told to stop after twice as long has started."""
     reloading: bool = False
 
-    def tell(self, order: Order, number: int) -> None:
+    def send(self, order: Order, number: int) -> None:
         """Give this order to the process, if there is one: by that signal as long as it does not listen."""
-        if self.process is not None and self.lifeline is not None and not self.lifeline.tell(order):
+        if self.process is not None and self.lifeline is not None and not self.lifeline.send(order):
             self.process.send_signal(number)
 
-    def let_go(self) -> None:
+    def close_lifeline(self) -> None:
         """Close the lifeline, which tells a process that still runs to stop."""
         if self.lifeline is not None:
             self.lifeline.close()
@@ -353,7 +353,7 @@ class _Child:
         return f"worker process {self.number} (pid {self.pid}){where}"
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"ended with exit code {code}" if code >= 0 else f"was killed by {_name(-code)}"
 
 

@@ -60,7 +60,7 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
         ("now", None if found.status in TERMINAL else now.sentence),
     ]
     lines += [("attempt", found.attempt), ("priority", found.priority), ("key", found.partition_key)]
-    lines += [("event", found.event_type), ("created", found.created_at), ("due", now.due_at)]
+    lines += [("topic", found.topic), ("created", found.created_at), ("due", now.due_at)]
     lines += [("ended", found.completed_at), ("last error", found.last_error)]
     if show_args:
         lines += [("arguments", found.args), ("result", found.result)]

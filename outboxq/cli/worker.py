@@ -28,17 +28,18 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOu
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
 from ..outbox import Outbox
-from ..worker.signals import unignored
+from ..worker.options import WorkerSettings
+from ..worker.signals import unignored_stop_signals
 from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
 from .lifeline import Orders
-from .live import LiveHandler
-from .live import watching as watching_worker
+from .live import LiveHandler, show_live_line
 from .loading import load
 from .logs import LogFormat, configure, open_closed_streams
-from .supervisor import INTRODUCED, Environment, Supervisor
-from .supervisor import watching as watching_files
+from .supervisor import INTRODUCED, Environment, Supervisor, watch_files
+
+DEFAULTS = WorkerSettings()
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -55,7 +56,7 @@ Exit codes:
 
 log = logging.getLogger("outboxq.worker")
 
-_ENDING = 5.0
+_EXIT_TIMEOUT = 5.0
 """Seconds that a process may take to end once its work is over."""
 
 
@@ -67,7 +68,7 @@ class Rerunnable(click.Command):
         return super().parse_args(ctx, args)
 
 
-def none_of_none(
+def none_if_empty(
     _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     return value or None
@@ -91,20 +92,29 @@ def none_of_none(
     "--queue",
     "queues",
     multiple=True,
-    callback=none_of_none,
+    callback=none_if_empty,
     help="A queue to work on; may be given again. Default: all.",
 )
 @click.option(
-    "--event-type",
-    "event_types",
+    "--topic",
+    "topics",
     multiple=True,
-    callback=none_of_none,
-    help="Only tasks of this emitted event, or pattern such as order.*; may be given again. Default: all tasks.",
+    callback=none_if_empty,
+    help="Only tasks that handle events of this topic, or pattern such as order.*; may be given again. Default: all tasks.",
 )
-@click.option("-c", "--concurrency", default=8, show_default=True, type=click.IntRange(1), help="Handler threads.")
+@click.option(
+    "-c",
+    "--concurrency",
+    default=DEFAULTS.concurrency,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Handler threads.",
+)
 @click.option("--prefetch", type=click.IntRange(0), help="How many tasks to claim beyond those that run.")
 @click.option("--poll", callback=span, help="How often to look for tasks where no notification comes, e.g. 500ms.")
-@click.option("--notifications/--no-notifications", default=True, help="Be told of new tasks, or only poll.")
+@click.option(
+    "--notifications/--no-notifications", default=DEFAULTS.notifications, help="Be told of new tasks, or only poll."
+)
 @click.option(
     "--listen-url",
     envvar="OUTBOXQ_LISTEN_URL",
@@ -113,7 +123,7 @@ def none_of_none(
 )
 @click.option(
     "--drain-timeout",
-    default="25s",
+    default=f"{DEFAULTS.drain_timeout.total_seconds():g}s",
     show_default=True,
     callback=span,
     help="How long running tasks may take to finish.",
@@ -216,8 +226,8 @@ def serve(
             recycles=options["max_tasks"] is not None,
             reloads=reload,
         )
-        with _hearing(lambda: supervisor.has_ended) as heed:
-            heed()
+        with _stop_on_signals(lambda: supervisor.has_ended) as exit_if_stopped:
+            exit_if_stopped()
             code = _run_reloading(supervisor) if reload else supervisor.run()
         sys.exit(code)
     sys.exit(_run(find, handler, lifeline, upgrade=upgrade, burst=burst, **options))
@@ -250,7 +260,7 @@ def _written(url: URL) -> str:
 def _find(app: str, url: URL | None) -> Outbox:
     """APP, on this database if one is given. An engine that it has made for it from its environment is left as it is."""
     if url is None:
-        outbox = _typed(load(app), FrontEnd(app=None if os.environ.get(APP) == app else app))
+        outbox = _with_front_end(load(app), FrontEnd(app=None if os.environ.get(APP) == app else app))
         if not outbox.is_bound:
             fail(
                 f"{app} says no database: give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url",
@@ -260,13 +270,13 @@ def _find(app: str, url: URL | None) -> Outbox:
     os.environ[DATABASE_URL] = _written(url)
     outbox = load(app)
     schema = "" if outbox.schema is None else f" --schema {shlex.quote(outbox.schema)}"
-    _typed(outbox, FrontEnd(options=f"--url {shown(url)}{schema}"))
+    _with_front_end(outbox, FrontEnd(options=f"--url {shown(url)}{schema}"))
     if not outbox.is_bound or not leads_to(outbox.store.bound_engine.url, url):
         outbox.bind(url)
     return outbox
 
 
-def _typed(outbox: Outbox, front_end: FrontEnd) -> Outbox:
+def _with_front_end(outbox: Outbox, front_end: FrontEnd) -> Outbox:
     """Have it know how its commands are typed, unless a framework knows better."""
     if outbox.host.front_end == FrontEnd():
         outbox.host.front_end = front_end
@@ -280,7 +290,7 @@ def _command(written: Sequence[str], lifeline: int) -> list[str]:
 def _run_reloading(supervisor: Supervisor) -> int:
     if find_spec("watchfiles") is None:
         fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
-    with watching_files(Path.cwd(), supervisor.reload):
+    with watch_files(Path.cwd(), supervisor.reload):
         return supervisor.run()
 
 
@@ -296,7 +306,7 @@ def _run(
     running: Worker | None = None
     with (
         speaking_plainly(upgrade),
-        _hearing(lambda: running is not None and running.has_stopped) as heed,
+        _stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,
         Orders(lifeline, interrupt=_interrupt) as orders,
     ):
         try:
@@ -305,11 +315,11 @@ def _run(
                 fail("this outbox says no database; give Outbox() a URL or an Engine", EXIT_USAGE)
             running = outbox.worker(**options)
             running.introduces_itself = lifeline is None or INTRODUCED not in os.environ
-            orders.are_for(running)
+            orders.attach(running)
             leave_uncollected()
-            heed()
+            exit_if_stopped()
             try:
-                with watching_worker(running, handler) if handler else nullcontext():
+                with show_live_line(running, handler) if handler else nullcontext():
                     code = running.run(burst=burst)
                 return code if running.may_start_again else EXIT_FILE
             finally:
@@ -323,12 +333,12 @@ def _run(
 
 def _interrupt() -> None:
     """Make the main thread hear one of the signals that it does not ignore: whatever it waits for, it then stops."""
-    for number in unignored()[:1]:
+    for number in unignored_stop_signals()[:1]:
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextmanager
-def _hearing(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
+def _stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
     """Hear signals around work that has signal handlers of its own.
 
     Before: a signal is a clean stop, for nothing was begun.
@@ -338,20 +348,20 @@ def _hearing(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
     Yields a function that ends the process if a signal has come that did not: Python swallows an exception inside of a weak
     reference's callback, and while modules are imported there are many of those.
     """
-    heard = unignored()
-    ended, told = math.inf, False
+    heard = unignored_stop_signals()
+    ended, stop_requested = math.inf, False
 
     def hear(number: int, _frame: FrameType | None) -> None:
-        nonlocal told
-        if time.monotonic() > ended + _ENDING:  # whoever called the command goes on after it
+        nonlocal stop_requested
+        if time.monotonic() > ended + _EXIT_TIMEOUT:  # whoever called the command goes on after it
             restore()
             signal.raise_signal(number)
         elif not is_over():
-            told = True
+            stop_requested = True
             sys.exit(0)
 
-    def heed() -> None:
-        if told:
+    def exit_if_stopped() -> None:
+        if stop_requested:
             sys.exit(0)
 
     def restore() -> None:
@@ -362,7 +372,7 @@ def _hearing(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
     for number in heard:
         signal.signal(number, hear)
     try:
-        yield heed
+        yield exit_if_stopped
     finally:
         if is_over():
             ended = time.monotonic()

@@ -59,7 +59,7 @@ _CHECKS = {
 _SQLITE_CHECKS = {
     "task_executions": {
         **_sqlite_ids("id", "pipeline_execution_id"),
-        **_sqlite_texts("task_name", "queue", "partition_key", "event_type", "args", "headers"),
+        **_sqlite_texts("task_name", "queue", "partition_key", "topic", "args", "headers"),
         **_sqlite_instants(
             "created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at"
         ),
@@ -70,7 +70,7 @@ _SQLITE_CHECKS = {
     },
     "task_outbox": {
         **_sqlite_ids("task_execution_id"),
-        **_sqlite_texts("queue", "partition_key", "event_type"),
+        **_sqlite_texts("queue", "partition_key", "topic"),
         **_sqlite_instants("available_at", "expires_at"),
         **_sqlite_numbers(">= 0", _NUMBER, "position"),
     },

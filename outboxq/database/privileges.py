@@ -169,13 +169,13 @@ _FEATURES = {
     Feature.REPLACE: (
         *_on(
             "task_executions",
-            "SELECT (attempt, event_type, expires_at, on_dead_letter, partition_key, pipeline_execution_id, priority, "
-            "queue, recovery_attempts, task_name)",
+            "SELECT (attempt, expires_at, on_dead_letter, partition_key, pipeline_execution_id, priority, queue, "
+            "recovery_attempts, task_name, topic)",
         ),
         *_on(
             "task_executions",
-            "UPDATE (args, attempt, event_type, expires_at, headers, lease_seconds, max_attempts, on_dead_letter, "
-            "partition_key, priority, queue, recovery_attempts, retry_at, timeout_seconds, updated_at)",
+            "UPDATE (args, attempt, expires_at, headers, lease_seconds, max_attempts, on_dead_letter, partition_key, "
+            "priority, queue, recovery_attempts, retry_at, timeout_seconds, topic, updated_at)",
         ),
         *_on(
             "execution_events",

@@ -62,7 +62,7 @@ class TaskExecutionsColumns(TypedColumns):
     pipeline_execution_id = Column(Uuid, nullable=False)
     task_name = Column(Text, nullable=False)
     queue = Column(Text, nullable=False)
-    event_type = Column(Text)
+    topic = Column(Text)
     partition_key = Column(Text)
     position = Column(Number, nullable=False)
     priority = Column(SmallInteger, nullable=False)
@@ -115,7 +115,7 @@ class TaskOutboxColumns(TypedColumns):
     priority = Column(SmallInteger, nullable=False)
     partition_key = Column(Text)
     position = Column(Number, nullable=False)
-    event_type = Column(Text)
+    topic = Column(Text)
     available_at = Column(BoundedInstant, nullable=False)
     expires_at = Column(BoundedInstant)
     created_at = Column(BoundedInstant, nullable=False)
@@ -240,7 +240,7 @@ class DeadLettersColumns(TypedColumns):
     task_execution_id = Column(Uuid, primary_key=True)
     queue = Column(Text, nullable=False)
     task_name = Column(Text, nullable=False)
-    event_type = Column(Text)
+    topic = Column(Text)
     partition_key = Column(Text)
     exception = Column(Text)  # module and name of its class; NULL: abandoned, or failed by hand
     failed_at = Column(BoundedInstant, nullable=False)
@@ -289,7 +289,7 @@ partition_claims = typed_table(
 
 
 class TaskSubscriptionsColumns(TypedColumns):
-    event_type = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
+    topic = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
     parameter = Column(Text, nullable=False)  # the name under which the task takes the payload
     queue = Column(Text, nullable=False)
@@ -323,7 +323,7 @@ class WorkersColumns(TypedColumns):
     id = Column(Uuid, primary_key=True)
     label = Column(Text, nullable=False)
     queues = Column(Text)  # JSON array; NULL: all
-    event_types = Column(Text)  # JSON array; NULL: all
+    topics = Column(Text)  # JSON array; NULL: all
     concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
     unknown_tasks = Column(Text)  # JSON array of [queue, task name]: met lately and not known; NULL: none

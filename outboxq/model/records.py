@@ -163,8 +163,8 @@ class NewTask:
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: it waits for nobody."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    event_type: str | None = None
-    """Of the emitted event that it handles."""
+    topic: str | None = None
+    """Of the emitted event that it handles; None: it was enqueued by itself."""
     expires_at: datetime | None = None
     """It is not started from then on, aware; None: `expires_in` from now by the database's clock, or never."""
     expires_in: timedelta | None = None
@@ -197,7 +197,7 @@ class Claim:
     task_name: str
     queue: str
     priority: int
-    event_type: str | None = None
+    topic: str | None = None
     partition_key: str | None = None
     args: str = field(repr=False)
     headers: str | None = field(repr=False)
@@ -245,7 +245,7 @@ class TaskExecution:
     pipeline_execution_id: UUID
     task_name: str
     queue: str
-    event_type: str | None
+    topic: str | None
     partition_key: str | None
     position: int
     priority: int

@@ -12,18 +12,18 @@ from .records import Handle, OnDeadLetter
 
 EVERYTHING = "*"
 """Ends a pattern: whatever comes there."""
-MAX_EVENT_TYPE = 200
+MAX_TOPIC = 200
 """Characters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subscription:
-    """A row of `task_subscriptions`: this task is enqueued for every emitted event of these types.
+    """A row of `task_subscriptions`: this task is enqueued for every emitted event of these topics.
 
     What the task's declaration says of itself stands here too, for the emitting process may never have imported it.
     """
 
-    event_type: str
+    topic: str
     """Exact, or a pattern: `order.*`, or `*` for all."""
     task_name: str
     parameter: str
@@ -44,7 +44,7 @@ class NewEvent:
 
     id: UUID
     """Made by `uuid7.family()`: the `pipeline_execution_id` of all its tasks, whose ids are numbered from it."""
-    event_type: str
+    topic: str
     payload: str = field(default="null", repr=False)
     """JSON."""
     partition_key: str | None = None
@@ -72,7 +72,7 @@ class Emitted:
 
 
 def patterns_of(subscribe: object) -> tuple[str, ...]:
-    """The event types that a task subscribes to, each once. Raises InvalidArgument for one that no event could have."""
+    """Return the topics and patterns that a task subscribes to, each once. Raises InvalidArgument for one that no event could have."""
     if subscribe is None:
         return ()
     given = subscribe if isinstance(subscribe, Sequence) and not isinstance(subscribe, str) else [subscribe]
@@ -80,21 +80,23 @@ def patterns_of(subscribe: object) -> tuple[str, ...]:
 
 
 def check_pattern(pattern: object) -> str:
-    """The event type or pattern. Raises InvalidArgument for what is neither."""
+    """Return the topic or pattern. Raises InvalidArgument for what is neither."""
     if not isinstance(pattern, str):
-        raise InvalidArgument(f"subscribe= takes event types as text, not {type(pattern).__name__}")
-    if not 1 <= len(pattern) <= MAX_EVENT_TYPE or "\0" in pattern:
+        raise InvalidArgument(f"subscribe= takes topics as text, not {type(pattern).__name__}")
+    if not 1 <= len(pattern) <= MAX_TOPIC or "\0" in pattern:
         raise InvalidArgument(
-            f"an event type to subscribe to has 1 to {MAX_EVENT_TYPE} characters, without NUL; {pattern[:40]!r} has not"
+            f"a topic to subscribe to has 1 to {MAX_TOPIC} characters, without NUL; {pattern[:40]!r} has not"
         )
     if EVERYTHING in pattern[:-1]:
-        raise InvalidArgument(f"cannot subscribe to {pattern!r}: a * stands for the rest of the type, so it comes last")
+        raise InvalidArgument(
+            f"cannot subscribe to {pattern!r}: a * stands for the rest of the topic, so it comes last"
+        )
     return pattern
 
 
-def check_event_type(event_type: str) -> None:
+def check_topic(topic: str) -> None:
     """Raises InvalidArgument for what cannot be emitted. (Length and characters are checked with everything else.)"""
-    if not isinstance(event_type, str):
-        raise InvalidArgument(f"an event type is text, such as 'order.paid', not {type(event_type).__name__}")
-    if EVERYTHING in event_type:
-        raise InvalidArgument(f"cannot emit {event_type!r}: patterns are for subscribing; emit one exact type")
+    if not isinstance(topic, str):
+        raise InvalidArgument(f"a topic is text, such as 'order.paid', not {type(topic).__name__}")
+    if EVERYTHING in topic:
+        raise InvalidArgument(f"cannot emit {topic!r}: patterns are for subscribing; emit one exact topic")

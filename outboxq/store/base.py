@@ -286,11 +286,11 @@ class Transactions(Permitted):
         now = target.dialect.moment(self.clock() if self.clock else None)
         return {"now": now, **values}
 
-    def _scope(self, target: Target, queues: Iterable[str] | None, event_types: Iterable[str] | None) -> dict[str, Any]:
-        """The parameters that say which tasks are asked for: of which queues, handling which emitted events."""
-        names, patterns = queue_names(queues), queue_names(event_types, "event_types")
-        packed = target.dialect.pack("event_types", {"event_type": Text()}, [(one,) for one in patterns or ()])
-        scope = {"any_event_type": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
+    def _scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
+        """The parameters that say which tasks are asked for: of which queues, of which topics."""
+        names, patterns = queue_names(queues), queue_names(topics, "topics")
+        packed = target.dialect.pack("topics", {"topic": Text()}, [(one,) for one in patterns or ()])
+        scope = {"any_topic": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
         return scope | (self._named(target, names) if names is not None else {})
 
     def _named(self, target: Target, queues: Iterable[str]) -> dict[str, Any]:

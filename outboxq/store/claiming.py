@@ -47,7 +47,7 @@ class Claiming(Aside, Keys):
         *,
         worker_id: UUID,
         queues: Sequence[str] | None = None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         lease: timedelta | float | None = None,
         says_begin: bool = False,
         using: object = None,
@@ -56,7 +56,7 @@ class Claiming(Aside, Keys):
 
         Of each partition key at most one, and none while one of its tasks runs; keys take turns, and so do tasks with a key
         and tasks without where there are both. Nothing of a paused queue, and of a limited one no more than its limits allow.
-        What has expired is Cancelled instead. `queues` None: all. `event_types`: only tasks of these emitted events, exact
+        What has expired is Cancelled instead. `queues` None: all. `topics`: only tasks of these topics, exact
         or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own. What was enqueued early and committed
         late may be passed over for a second, where somebody's long transaction keeps many dead rows before a single queue.
 
@@ -77,12 +77,12 @@ class Claiming(Aside, Keys):
         start = self._passed.start(queue)
 
         def part(target: Target, claim: Part, room: int) -> Found:
-            values = self._values(target, **options) | self._scope(target, queues, event_types)
+            values = self._values(target, **options) | self._scope(target, queues, topics)
             return claim(target, room, values | {"queue": queue, "start": start}, scoped=scoped)
 
         while True:
             try:
-                rows = self._claimed(limit, part, queues, event_types, hinted=bool(start), using=using)
+                rows = self._claimed(limit, part, queues, topics, hinted=bool(start), using=using)
                 break
             except Exception as error:
                 # One row may be what fails all; without it there are the others to be had.
@@ -101,13 +101,13 @@ class Claiming(Aside, Keys):
         limit: int,
         part: Callable[[Target, Part, int], Found],
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None,
+        topics: Sequence[str] | None,
         *,
         hinted: bool,
         using: object,
     ) -> list[Row]:
         looks = using is None and self.dialect.reads_before_writing and not self._may_be_more
-        if looks and not self._any_due(queues, event_types):
+        if looks and not self._any_due(queues, topics):
             return []
         if using is None and self.dialect.one_statement:
             return self._claim_in_parts(limit, part, hinted=hinted)
@@ -227,11 +227,11 @@ class Claiming(Aside, Keys):
         with target.atomic():
             return started(target.dialect.statements.claim_from_limited.run(target.execute, values))
 
-    def _any_due(self, queues: Sequence[str] | None, event_types: Sequence[str] | None) -> bool:
+    def _any_due(self, queues: Sequence[str] | None, topics: Sequence[str] | None) -> bool:
         def work(target: Target) -> bool:
             statements, values = target.dialect.statements, self._values(target)
             query = statements.any_due if queues is None else statements.any_due_given
-            return bool(query.run(target.execute, values | self._scope(target, queues, event_types)))
+            return bool(query.run(target.execute, values | self._scope(target, queues, topics)))
 
         return self._run(work, begin=Begin.READ)
 

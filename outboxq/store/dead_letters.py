@@ -35,7 +35,7 @@ class DeadLetter:
     id: UUID
     task_name: str
     queue: str
-    event_type: str | None
+    topic: str | None
     partition_key: str | None
     exception: str | None
     """Module and name of its class; None: abandoned by dying workers, or failed without an exception."""
@@ -58,7 +58,7 @@ class Wanted(TypedDict, total=False):
     queue: str | None
     task: str | None
     """The task's name."""
-    event_type: str | None
+    topic: str | None
     partition_key: str | None
     exception: str | None
     """The class that was raised: its full dotted name, or the last part of it."""
@@ -190,7 +190,7 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
     return {
         "queue": storable(wanted.get("queue"), "queue"),
         "task_name": storable(wanted.get("task"), "task"),
-        "event_type": storable(wanted.get("event_type"), "event_type"),
+        "topic": storable(wanted.get("topic"), "topic"),
         "partition_key": storable(wanted.get("partition_key"), "partition_key"),
         "exception": exception,
         "exception_end": None if exception is None else f".{exception}",

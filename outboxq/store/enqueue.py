@@ -100,7 +100,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     for key, maybe in (
         ("idempotency_key", task.idempotency_key),
         ("partition_key", task.partition_key),
-        ("event_type", task.event_type),
+        ("topic", task.topic),
     ):
         if maybe is not None and not _is_name(maybe):
             raise _bad_name(key, task, what)

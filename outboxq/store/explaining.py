@@ -53,7 +53,7 @@ class Reason(StrEnum):
     CONCURRENCY_LIMIT = "concurrency_limit"
     RATE_LIMIT = "rate_limit"
     NO_WORKER = "no_worker"
-    EVENT_TYPE_UNWANTED = "event_type_unwanted"
+    TOPIC_UNWANTED = "topic_unwanted"
     TASK_UNKNOWN = "task_unknown"
     DUE = "due"
     """Nothing is in its way."""
@@ -271,13 +271,13 @@ def limited(
 def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
     """Nobody takes it, or who takes it does not know it."""
     here = [one for one in workers if one.works_on(task.queue)]
-    taking = [one for one in here if one.takes(task.event_type)]
+    taking = [one for one in here if one.takes(task.topic)]
     cures: tuple[Cure, ...] = (_another_worker(task.queue),)
     if not here:
         reason, said = Reason.NO_WORKER, f"no live worker works on its queue {task.queue!r}"
     elif not taking:
-        what = "tasks without an event" if task.event_type is None else f"events {task.event_type!r}"
-        reason, said = Reason.EVENT_TYPE_UNWANTED, f"no live worker on its queue takes {what}"
+        what = "tasks without a topic" if task.topic is None else f"the topic {task.topic!r}"
+        reason, said = Reason.TOPIC_UNWANTED, f"no live worker on its queue takes {what}"
     elif not any(task.task_name in one.task_names for one in taking):
         known = f"no live worker that would take it knows the task {task.task_name!r}"
         reason, said, cures = Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", ()
@@ -287,7 +287,7 @@ def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | No
 
 
 def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], workers: list[LiveWorker]) -> Explanation:
-    seen_at = max(one.last_seen_at for one in workers if one.works_on(task.queue) and one.takes(task.event_type))
+    seen_at = max(one.last_seen_at for one in workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := values["now"] - seen_at) > _PRESENCE_DUE:
         said = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
         return Explanation(reason=Reason.DUE, sentence=said, cures=(_another_worker(task.queue),))

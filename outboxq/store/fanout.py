@@ -14,7 +14,7 @@ from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter
-from ..model.subscriptions import Emitted, NewEvent, Subscription, check_event_type, check_pattern
+from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ..model.uuid7 import FAMILY, uuid7
 from .enqueue import check
 from .idempotency import Idempotency
@@ -27,7 +27,7 @@ MOST_SUBSCRIBERS = FAMILY
 
 class Fanout(Idempotency):
     def emit(self, event: NewEvent, *, using: object = None) -> Emitted:
-        """Write a task for each task that subscribes to the event's type, all of them or none, as one statement.
+        """Write a task for each task that subscribes to the event's topic, all of them or none, as one statement.
 
         Who subscribes is read from `task_subscriptions`. Nobody: `event_unrouted` is recorded.
 
@@ -79,7 +79,7 @@ class Fanout(Idempotency):
         self.subscribe([], tasks=[task_name], using=using)
 
     def subscriptions(self, *, using: object = None) -> list[Subscription]:
-        """All of them, by event type and task."""
+        """All of them, by topic and task."""
         return self._run(
             lambda target: _records(target.dialect.statements.subscriptions.run(target.execute, {})),
             using=using,
@@ -93,8 +93,8 @@ class Fanout(Idempotency):
             rows = plan.run(target.execute, values)
             if len(rows) > MOST_SUBSCRIBERS:
                 raise InvalidArgument(
-                    f"{len(rows)} tasks subscribe to {event.event_type!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
-                    "was written; give groups of them event types of their own, or unsubscribe() tasks that are gone"
+                    f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
+                    "was written; give groups of them topics of their own, or unsubscribe() tasks that are gone"
                 )
             rows.sort(key=lambda row: row["id"])
             handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
@@ -118,8 +118,8 @@ class Fanout(Idempotency):
 
 def check_subscription(subscription: Subscription) -> None:
     """Raises InvalidArgument for what could not be stored, or would make an emit fail."""
-    check_pattern(subscription.event_type)
-    name = f"the subscription of task {subscription.task_name!r} to {subscription.event_type!r}"
+    check_pattern(subscription.topic)
+    name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if not str(subscription.parameter).isidentifier():
         raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
     if type(subscription.on_dead_letter) is not OnDeadLetter:
@@ -128,7 +128,7 @@ def check_subscription(subscription: Subscription) -> None:
         id=uuid7(),
         task_name=subscription.task_name,
         args="{}",
-        event_type=subscription.event_type,
+        topic=subscription.topic,
         queue=subscription.queue,
         priority=subscription.priority,
         max_attempts=subscription.max_attempts,
@@ -139,8 +139,8 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 def _check(event: NewEvent) -> None:
-    check_event_type(event.event_type)
-    name = f"event {event.event_type[:200]!r}"
+    check_topic(event.topic)
+    name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:
         raise InvalidArgument(
             f"the id of {name} must be made by uuid7.family(): those of its tasks are counted up from it"
@@ -149,7 +149,7 @@ def _check(event: NewEvent) -> None:
         id=event.id,
         task_name="event",
         args=event.payload,
-        event_type=event.event_type,
+        topic=event.topic,
         partition_key=event.partition_key,
         available_at=event.available_at,
         delay=event.delay,
@@ -163,8 +163,8 @@ def _check(event: NewEvent) -> None:
 def _values(event: NewEvent) -> dict[str, Any]:
     return {
         "pipeline_execution_id": event.id,
-        "event_type": event.event_type,
-        "quoted_event_type": json.dumps(event.event_type, ensure_ascii=False),
+        "topic": event.topic,
+        "quoted_topic": json.dumps(event.topic, ensure_ascii=False),
         "payload": event.payload,
         "partition_key": event.partition_key,
         "available_at": event.available_at,
@@ -177,7 +177,7 @@ def _values(event: NewEvent) -> dict[str, Any]:
 
 
 def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subscription]:
-    return {(one.event_type, one.task_name): one for one in subscriptions}
+    return {(one.topic, one.task_name): one for one in subscriptions}
 
 
 def _task(event: NewEvent, subscriber: Row) -> NewTask:
@@ -197,7 +197,7 @@ def _task(event: NewEvent, subscriber: Row) -> NewTask:
         delay=event.delay,
         partition_key=event.partition_key,
         on_dead_letter=OnDeadLetter(subscriber["on_dead_letter"]) if keyed else OnDeadLetter.RELEASE,
-        event_type=event.event_type,
+        topic=event.topic,
         expires_at=event.expires_at,
         expires_in=event.expires_in,
         idempotency_key=event.idempotency_key,
@@ -206,7 +206,7 @@ def _task(event: NewEvent, subscriber: Row) -> NewTask:
 
 def _row(subscription: Subscription) -> tuple[object, ...]:
     return (
-        subscription.event_type,
+        subscription.topic,
         subscription.task_name,
         subscription.parameter,
         subscription.queue,

@@ -96,7 +96,7 @@ class Reading(Transactions):
         self,
         queues: Sequence[str] | None = None,
         *,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         recent: bool = False,
         using: object = None,
     ) -> Look:
@@ -114,7 +114,7 @@ class Reading(Transactions):
             if queues is not None:
                 following = statements.next_available_at_given
                 any_due = statements.any_recent_given if recent else statements.any_due_given
-            values = self._values(target) | self._scope(target, queues, event_types)
+            values = self._values(target) | self._scope(target, queues, topics)
             moment = following.run(target.execute, values)[0]["available_at"]
             values |= self._values(target)
             now = statements.now.run(target.execute, values)[0]["now"]

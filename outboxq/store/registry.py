@@ -28,7 +28,7 @@ class LiveWorker:
     """For people: host and process."""
     queues: frozenset[str] | None
     """None: all."""
-    event_types: tuple[str, ...] | None
+    topics: tuple[str, ...] | None
     """Exact, or with a trailing `*`; None: all tasks, also those that handle no event."""
     concurrency: int
     task_names: frozenset[str]
@@ -40,8 +40,8 @@ class LiveWorker:
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
 
-    def takes(self, event_type: str | None) -> bool:
-        return takes(self.event_types, event_type)
+    def takes(self, topic: str | None) -> bool:
+        return takes(self.topics, topic)
 
 
 class Registry(Transactions):
@@ -51,13 +51,13 @@ class Registry(Transactions):
         *,
         label: str,
         queues: Iterable[str] | None = None,
-        event_types: Iterable[str] | None = None,
+        topics: Iterable[str] | None = None,
         concurrency: int,
         task_names: Iterable[str],
         unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Write down a worker that begins, or one that `seen` did not find. `queues`, `event_types` None: all.
+        """Write down a worker that begins, or one that `seen` did not find. `queues`, `topics` None: all.
 
         `unknown_tasks`: queue and name of each task that it met lately and does not know.
         Without `using`, the notifications that killed workers had asked for are deleted too.
@@ -66,7 +66,7 @@ class Registry(Transactions):
             "worker_id": identifier(worker_id),
             "label": label,
             "queues_json": _names(queues, "queues"),
-            "event_types_json": _names(event_types, "event_types"),
+            "topics_json": _names(topics, "topics"),
             "concurrency": positive(concurrency, "concurrency"),
             "task_names_json": _names(task_names, "task_names"),
             "unknown_tasks_json": _written(unknown_tasks),
@@ -123,21 +123,21 @@ def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
 
 
 def _worker(row: Row) -> LiveWorker:
-    queues, event_types = (None if row[name] is None else json.loads(row[name]) for name in ("queues", "event_types"))
+    queues, topics = (None if row[name] is None else json.loads(row[name]) for name in ("queues", "topics"))
     read = {
         "queues": None if queues is None else frozenset(queues),
-        "event_types": None if event_types is None else tuple(event_types),
+        "topics": None if topics is None else tuple(topics),
         "task_names": frozenset(json.loads(row["task_names"])),
         "unknown_tasks": frozenset(read_names(row["unknown_tasks"])),
     }
     return LiveWorker(**{**row, **read})
 
 
-def takes(event_types: Iterable[str] | None, event_type: str | None) -> bool:
-    """Return whether a worker of these event types, exact or patterns, takes a task of this one. None: it takes all."""
-    if event_types is None:
+def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
+    """Return whether a worker of these topics, exact or patterns, takes a task of this one. None: it takes all."""
+    if topics is None:
         return True
-    return event_type is not None and any(_matches(event_type, pattern) for pattern in event_types)
+    return topic is not None and any(_matches(topic, pattern) for pattern in topics)
 
 
 def read_names(text: str | None) -> Iterator[tuple[str, str]]:
@@ -161,5 +161,5 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
     return json.dumps(listed)
 
 
-def _matches(event_type: str, pattern: str) -> bool:
-    return event_type.startswith(pattern[:-1]) if pattern.endswith("*") else event_type == pattern
+def _matches(topic: str, pattern: str) -> bool:
+    return topic.startswith(pattern[:-1]) if pattern.endswith("*") else topic == pattern

@@ -22,7 +22,7 @@ def row(task: NewTask) -> tuple[object, ...]:
         task.delay.total_seconds(),
         task.partition_key,
         task.on_dead_letter.value,
-        task.event_type,
+        task.topic,
         task.expires_at,
         None if task.expires_in is None else task.expires_in.total_seconds(),
     )

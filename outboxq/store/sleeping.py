@@ -45,10 +45,10 @@ class Sleeping(Transactions):
         rows = self._run(lambda target: statement.run(target.execute, {}), begin=Begin.SINGLE_ASYNCHRONOUS)
         return int(rows[0]["horizon"])
 
-    def look(self, horizon: int, queues: Sequence[str] | None, event_types: Sequence[str] | None = None) -> Look:
+    def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
         """As of one snapshot."""
         found = self._run(
-            lambda target: self._ask(target, "look", queues, {"horizon": horizon}, event_types), begin=Begin.READ
+            lambda target: self._ask(target, "look", queues, {"horizon": horizon}, topics), begin=Begin.READ
         )
         return Look(**found[0])
 
@@ -73,8 +73,8 @@ class Sleeping(Transactions):
         name: str,
         queues: Sequence[str] | None,
         values: dict[str, Any],
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
     ) -> list[Row]:
         statement = target.dialect.statements.sleeping[name if queues is None else f"{name}_given"]
-        values = self._values(target, **values) | self._scope(target, queues, event_types)
+        values = self._values(target, **values) | self._scope(target, queues, topics)
         return statement.run(target.execute, values)

@@ -45,9 +45,7 @@ class Unknown(Transactions):
             runs = {}
             for claim in claims:
                 known = any(
-                    worker.works_on(claim.queue)
-                    and worker.takes(claim.event_type)
-                    and claim.task_name in worker.task_names
+                    worker.works_on(claim.queue) and worker.takes(claim.topic) and claim.task_name in worker.task_names
                     for worker in workers
                 )
                 times, since = found.get(claim.id, (0, claim.started_at))
@@ -65,7 +63,7 @@ class Unknown(Transactions):
         task_names: Collection[str],
         *,
         queues: Collection[str] | None = None,
-        event_types: Collection[str] | None = None,
+        topics: Collection[str] | None = None,
         after: int = 0,
         using: object = None,
     ) -> int | None:
@@ -87,9 +85,7 @@ class Unknown(Transactions):
             due = [
                 row["id"]
                 for row in page
-                if row["released"]
-                and (row["queue"], row["task_name"]) in wanted
-                and takes(event_types, row["event_type"])
+                if row["released"] and (row["queue"], row["task_name"]) in wanted and takes(topics, row["topic"])
             ]
             return due, page[-1]["id"] if len(page) == _PAGE else None
 

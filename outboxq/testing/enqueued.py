@@ -32,7 +32,7 @@ class Enqueued:
     queue: str
     priority: int
     partition_key: str | None
-    event_type: str | None
+    topic: str | None
     """Of the emitted event that it handles."""
     status: TaskStatus
     attempt: int
@@ -72,7 +72,7 @@ class Expected:
         queue: str | None = None,
         priority: int | None = None,
         partition_key: str | None = None,
-        event_type: str | None = None,
+        topic: str | None = None,
         status: TaskStatus | str | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
@@ -90,7 +90,7 @@ class Expected:
             "queue": queue,
             "priority": priority,
             "partition_key": partition_key,
-            "event_type": event_type,
+            "topic": topic,
             "status": None if status is None else TaskStatus(status),
         }
         self._columns = {name: value for name, value in columns.items() if value is not None}
@@ -154,7 +154,7 @@ class Expected:
             ) from None
 
 
-_DESCRIBED = "queue, priority, partition_key, event_type, status, delay, at"
+_DESCRIBED = "queue, priority, partition_key, topic, status, delay, at"
 
 
 def enqueued_of(row: TaskExecution, tasks: Registry, history: Callable[[], Sequence[ExecutionEvent]]) -> Enqueued:
@@ -170,7 +170,7 @@ def enqueued_of(row: TaskExecution, tasks: Registry, history: Callable[[], Seque
         queue=row.queue,
         priority=row.priority,
         partition_key=row.partition_key,
-        event_type=row.event_type,
+        topic=row.topic,
         status=row.status,
         attempt=row.attempt,
         created_at=row.created_at,

@@ -94,7 +94,7 @@ class Harness:
         """What was enqueued during this test and is as described, oldest first, whatever became of it since.
 
         `args` are the first arguments of the call; further ones are named, or in `kwargs={…}` where their names are taken
-        here. Besides, `queue`, `priority`, `partition_key`, `event_type` (of the emitted event that it handles), `status`
+        here. Besides, `queue`, `priority`, `partition_key`, `topic` (of the emitted event that it handles), `status`
         (where it stands now), `delay` (a timedelta or seconds) or `at` (aware): when it was due at first, give or take a
         second. What is not said may be anything. Values are compared as the handler would be given them, so that
         `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the task does not take.
@@ -192,9 +192,9 @@ class Harness:
         finally:
             self._is_inline = before
 
-    def emit(self, event_type: str, payload: object = None, **options: Any) -> Emitted:
+    def emit(self, topic: str, payload: object = None, **options: Any) -> Emitted:
         """`Outbox.emit` in the test's transaction."""
-        return self.app.emit(event_type, payload, **{"using": self.app, **options})
+        return self.app.emit(topic, payload, **{"using": self.app, **options})
 
     def _all(self) -> list[Enqueued]:
         if self._room is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,9 +22,9 @@ from ..store import Store
 from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
-from ..worker.failpoints import unarmed
-from ..worker.maintenance import Leases
-from ..worker.task_runner import Handling
+from ..worker.failpoints import ignore_failpoint
+from ..worker.leases import ActiveClaim, Leases
+from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
 from .room import Room
 
@@ -79,10 +79,10 @@ class Runner:
         self._store = store
         self._room = room
         self._host = _Watched(outbox.host, room, context)
-        self._leases = Leases(store, heartbeat=None, reach=unarmed)
+        self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         self._completer = _Kept(store, self._leases)
-        self._handling = Handling(
-            store, self._tasks, self._leases, self._completer, own=store, host=self._host, reach=unarmed
+        self._runner = TaskRunner(
+            store, self._tasks, self._leases, self._completer, own=store, host=self._host, on_failpoint=ignore_failpoint
         )
 
     def run(self, claim: Claim) -> Ran:
@@ -93,7 +93,7 @@ class Runner:
         [held] = self._leases.hold([(claim, context)], sent=time.monotonic())
         self._host.begin()
         with self._guard():
-            self._handling.handle(held)
+            self._runner.run(held)
         kept = self._completer.take()
         lost = self._store.finish(kept)
         self._leases.drop(claim)
@@ -201,14 +201,13 @@ class _Kept(Completer):
     """Outcomes to be written by the test's thread. (The thread that it would be is never started.)"""
 
     def __init__(self, store: Store, leases: Leases) -> None:
-        super().__init__(store, leases, reach=unarmed, died=lambda _: None)
+        super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
         self._kept: list[Outcome] = []
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        if active is not None:
+            active.finishing = True
         self._kept.append(outcome)
-
-    def ended(self, claims: Iterable[Claim]) -> None:
-        """Whoever drains looks again anyway."""
 
     def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - each is written before the next begins
         return True

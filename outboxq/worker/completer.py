@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
 from uuid import UUID
 
@@ -17,24 +18,24 @@ from ..errors import FileUnusable, OutcomesRefused
 from ..model import Claim, EventType, Outcome
 from ..store import Store
 from ..store.failure_log import FailureLog, say
-from .executor import unwritable
-from .failpoints import Failpoint, Reach
-from .maintenance import Leases
+from .executor import released, unwritable
+from .failpoints import Failpoint, OnFailpoint
+from .leases import ActiveClaim, Leases
 
 log = logging.getLogger("outboxq.worker")
 
-_MOST_AT_ONCE = 1000
-_AGAIN_AFTER = 0.5
+_BATCH_LIMIT = 1000
+_RETRY_AFTER = 0.5
 _LONGEST_PAUSE = 5.0
 """Seconds between two tries while the database has no room."""
-_LOOK = 0.1
-_BEFORE_SUSPECT = 2.0
+_CHECK_EVERY = 0.1
+_SUSPECT_FLUSH_TIMEOUT = 2.0
 """Seconds for which a suspect waits until earlier outcomes are written: a death must not take them along."""
-_MOST_REFUSED = 3
+_MAX_REFUSED = 3
 """So many outcomes in a row that the database refuses for good are no matter of a single task: the worker stops."""
 
 
-_Ended: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
+_Written: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
 """The ids of the tasks whose lease was lost, and of those that somebody else has locked."""
 
 
@@ -55,46 +56,54 @@ class Completer(threading.Thread):
         store: Store,
         leases: Leases,
         *,
-        reach: Reach,
-        died: Callable[[BaseException], None],
-        made_way: Callable[[], None] = lambda: None,
+        on_failpoint: OnFailpoint,
+        on_thread_failure: Callable[[BaseException], None],
+        on_unblocked: Callable[[], None] = lambda: None,
         durable: bool = True,
     ) -> None:
-        """`made_way` is called when ends were written that may let other tasks start. `durable` False: a crash of the server
+        """`on_unblocked` is called when ends were written that may let other tasks start. `durable` False: a crash of the server
         may take back what was written in its last moments.
         """
         super().__init__(name="outboxq-completer", daemon=True)
-        self.writes = threading.Event()
+        self.can_write = threading.Event()
         """Set while outcomes can be written; else nothing is to be claimed, for its outcome would only wait as well."""
-        self.writes.set()
+        self.can_write.set()
         self._store = store
         self._leases = leases
-        self._reach = reach
-        self._died = died
-        self._made_way = made_way
+        self._on_failpoint = on_failpoint
+        self._on_thread_failure = on_thread_failure
+        self._on_unblocked = on_unblocked
         self._durable = durable
         self._outcomes: queue.SimpleQueue[Outcome | _Flush | None] = queue.SimpleQueue()
         self._locked: list[Outcome] = []
-        self._locked_until = math.inf
+        self._locked_retry_at = math.inf
         """When the locked ones are tried again (`time.monotonic()`)."""
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        """Write the outcome with the next statement. Until then, heartbeats keep the claim that it ends."""
+        if active is not None:
+            active.finishing = True
         self._outcomes.put(outcome)
 
-    def ended(self, claims: Iterable[Claim]) -> None:
+    def give_back(self, claims: Iterable[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
+        """Release claims that were not begun: no attempt is used."""
+        for active in claims:
+            self.put(released(active.claim, reason, delay=delay), active)
+
+    def notify_unblocked(self, claims: Iterable[Claim]) -> None:
         """They have: whoever claims should look again, if they made way for others."""
         if any(claim.makes_way for claim in claims):
-            self._made_way()
+            self._on_unblocked()
 
     def begin(self, claim: Claim) -> bool:
         """Write that a suspect's handler begins, once what has ended before it is written; returns whether its claim holds."""
-        self.flush(_BEFORE_SUSPECT)
+        self.flush(_SUSPECT_FLUSH_TIMEOUT)
         return self._store.begin(claim)
 
     @property
-    def waits(self) -> bool:
+    def has_locked(self) -> bool:
         """Return whether an outcome waits for a row that somebody else has locked."""
         return bool(self._locked)
 
@@ -103,7 +112,7 @@ class Completer(threading.Thread):
         mark = _Flush(threading.Event())
         self._outcomes.put(mark)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while not (done := mark.done.wait(max(0.0, min(_LOOK, deadline - time.monotonic())))):
+        while not (done := mark.done.wait(max(0.0, min(_CHECK_EVERY, deadline - time.monotonic())))):
             if not self.is_alive() or time.monotonic() >= deadline:
                 break
         return done
@@ -116,47 +125,47 @@ class Completer(threading.Thread):
         try:
             while self._write_next():
                 pass
-            while self._locked and not self._store.gone.wait(max(0.0, self._locked_until - time.monotonic())):
+            while self._locked and not self._store.gone.wait(max(0.0, self._locked_retry_at - time.monotonic())):
                 self._write_locked()
         except (OutcomesRefused, FileUnusable) as refused:
-            self._died(refused)
+            self._on_thread_failure(refused)
         except BaseException as error:
-            self._died(error)
+            self._on_thread_failure(error)
             raise
 
     def _write_next(self) -> bool:
-        if self._locked and time.monotonic() >= self._locked_until:
+        if self._locked and time.monotonic() >= self._locked_retry_at:
             self._write_locked()
             return True
         batch: list[Outcome] = []
         try:
-            last = self._outcomes.get(timeout=self._patience())
+            last = self._outcomes.get(timeout=self._seconds_until_retry())
         except queue.Empty:
             return True
         with suppress(queue.Empty):
             while isinstance(last, Outcome):
                 batch.append(last)
-                last = self._outcomes.get_nowait() if len(batch) < _MOST_AT_ONCE else _Flush(threading.Event())
+                last = self._outcomes.get_nowait() if len(batch) < _BATCH_LIMIT else _Flush(threading.Event())
         if batch:
             self._write(batch)
         if isinstance(last, _Flush):
             last.done.set()
         return last is not None
 
-    def _patience(self) -> float | None:
+    def _seconds_until_retry(self) -> float | None:
         """Return the seconds until the locked outcomes are tried again; None: there are none."""
-        return max(0.0, self._locked_until - time.monotonic()) if self._locked else None
+        return max(0.0, self._locked_retry_at - time.monotonic()) if self._locked else None
 
     def _write_locked(self) -> None:
         outcomes, self._locked = self._locked, []
-        self._write(outcomes, passes_over=True)
+        self._write(outcomes, skip_locked=True)
 
-    def _write(self, outcomes: Sequence[Outcome], *, passes_over: bool = False) -> None:
-        self._reach(Failpoint.BEFORE_FINISH)
+    def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
+        self._on_failpoint(Failpoint.BEFORE_FINISH)
         locked: frozenset[UUID] = frozenset()
         try:
-            lost, locked = self._end(outcomes, passes_over=passes_over)
-            self.ended(outcome.claim for outcome in outcomes)
+            lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
+            self.notify_unblocked(outcome.claim for outcome in outcomes)
             for outcome in outcomes:
                 if outcome.claim.id in lost:
                     log.warning(
@@ -169,66 +178,68 @@ class Completer(threading.Thread):
             self._leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
         if locked:
             self._locked += [outcome for outcome in outcomes if outcome.claim.id in locked]
-            self._locked_until = time.monotonic() + _AGAIN_AFTER
-        self._reach(Failpoint.AFTER_FINISH)
+            self._locked_retry_at = time.monotonic() + _RETRY_AFTER
+        self._on_failpoint(Failpoint.AFTER_FINISH)
 
-    def _end(self, outcomes: Sequence[Outcome], *, passes_over: bool) -> _Ended:
+    def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
         """Write them; returns the ids of those that were lost, and of those that somebody else has locked.
 
-        Returns only once the database has answered, or the worker's time is over. `passes_over`: wait for no lock. Raises
+        Returns only once the database has answered, or the worker's time is over. `skip_locked`: wait for no lock. Raises
         FileUnusable: no other end could be written either.
         """
         tries = 0
-        ended: _Ended
+        written: _Written
         while True:
             try:
-                if passes_over:
-                    ended = self._store.finish_unlocked(outcomes, durable=self._durable)
+                if skip_locked:
+                    written = self._store.finish_unlocked(outcomes, durable=self._durable)
                 else:
-                    ended = self._store.finish(outcomes, durable=self._durable, waits=False), frozenset()
+                    written = self._store.finish(outcomes, durable=self._durable, waits=False), frozenset()
             except Exception as error:
                 if (unusable := self._store.unusable(error)) is not None:
                     raise unusable from error
                 if self._store.is_locked_out(error):
-                    if passes_over:
+                    if skip_locked:
                         return self._one_by_one(outcomes) if len(outcomes) > 1 else (frozenset(), _ids(outcomes))
-                    passes_over = True
-                elif self._waits(error, tries, len(outcomes)):
+                    skip_locked = True
+                elif self._wait_to_retry(error, tries, len(outcomes)):
                     tries += 1
-                    passes_over = True  # that way also knows what a try has written whose COMMIT was not answered
+                    skip_locked = True  # that way also knows what a try has written whose COMMIT was not answered
                 else:
-                    return self._one_by_one(outcomes) if len(outcomes) > 1 else self._refuse(outcomes[0], error)
+                    return (
+                        self._one_by_one(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
+                    )
             else:
                 self._refused = 0
-                self.writes.set()
+                self.can_write.set()
                 self._failing.worked("outcomes are written again")
-                return ended
+                return written
 
-    def _one_by_one(self, outcomes: Sequence[Outcome]) -> _Ended:
+    def _one_by_one(self, outcomes: Sequence[Outcome]) -> _Written:
         """One that cannot be written must not keep the others."""
         lost: frozenset[UUID] = frozenset()
         locked: frozenset[UUID] = frozenset()
         for outcome in outcomes:
-            ended = self._end([outcome], passes_over=True)
-            lost, locked = lost | ended[0], locked | ended[1]
+            written = self._write_until_answered([outcome], skip_locked=True)
+            lost, locked = lost | written[0], locked | written[1]
         return lost, locked
 
-    def _waits(self, error: Exception, tries: int, outcomes: int) -> bool:
+    def _wait_to_retry(self, error: Exception, tries: int, outcomes: int) -> bool:
         """Wait a while if the same may be written later; returns whether it may."""
         if self._store.gone.is_set():
             return False
         if self._store.may_pass(error):
-            pause = _AGAIN_AFTER
+            pause = _RETRY_AFTER
         elif self._store.cannot_write_now(error):
-            pause = min(_AGAIN_AFTER * 2 ** min(tries, 10), _LONGEST_PAUSE)
+            pause = min(_RETRY_AFTER * 2 ** min(tries, 10), _LONGEST_PAUSE)
         else:
             return False
-        self.writes.clear()
+        self.can_write.clear()
         self._failing.failed(f"{outcomes} outcomes wait for the database, which could not write them", error)
         self._store.gone.wait(pause)
         return True
 
-    def _refuse(self, outcome: Outcome, error: Exception) -> _Ended:
+    def _replace_refused(self, outcome: Outcome, error: Exception) -> _Written:
         """End the claim in a way that can be written, if this outcome cannot: the handler is not to run again for nothing.
 
         Raises OutcomesRefused where that cannot be written either, again and again.
@@ -237,14 +248,14 @@ class Completer(threading.Thread):
         say(log, logging.ERROR, what, error)
         if self._store.gone.is_set():
             return frozenset(), frozenset()
-        self.writes.set()  # the database has answered
+        self.can_write.set()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
                 raise error  # its handler has not run: it is taken back when its lease has run out
             lost = self._store.finish([unwritable(outcome, error)], durable=self._durable, waits=False)
         except Exception as again:
             self._refused += 1
-            if self._refused >= _MOST_REFUSED:
+            if self._refused >= _MAX_REFUSED:
                 raise OutcomesRefused(
                     f"the database refuses to record how tasks end ({again}); this worker claims nothing more; grant what is "
                     "missing, or mend the tables, and start it again"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 
-def within(seconds: float, call: Callable[[], object]) -> bool:
+def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
     """Whether the call returned in time. If not, it goes on in its thread, which does not keep the process."""
     thread = threading.Thread(target=call, name="outboxq-within", daemon=True)
     thread.start()

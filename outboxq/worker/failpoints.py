@@ -31,9 +31,9 @@ class Failpoint(StrEnum):
     AFTER_SLEEP = "after_sleep"
 
 
-Reach = Callable[[Failpoint], object]
+OnFailpoint = Callable[[Failpoint], object]
 """Called at each of them, in the thread that gets there."""
 
 
-def unarmed(_: Failpoint) -> None:
+def ignore_failpoint(_: Failpoint) -> None:
     """What production does."""

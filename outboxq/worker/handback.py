@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Sized
+from contextlib import contextmanager
 
 from ..model import Claim
 from ..store import Store
 from ..store.failure_log import say
-from .deadline import within
+from .deadline import run_with_timeout
 from .executor import STOPPED, released
-from .failpoints import Failpoint, Reach
-from .maintenance import Leases
+from .failpoints import Failpoint, OnFailpoint
+from .leases import Leases
 
 log = logging.getLogger("outboxq.worker")
 
-_AGAIN_AFTER = 0.02
+_RETRY_AFTER = 0.02
 """Seconds between two tries while somebody has a task locked: a heartbeat on its way takes a few milliseconds."""
 
 
 class Handback:
     """Releases what a worker still holds, within a time: the database may not answer."""
 
-    def __init__(self, store: Store, leases: Leases, *, within: float, reach: Reach) -> None:
-        """`within`: seconds that one call may take."""
+    def __init__(self, store: Store, leases: Leases, *, timeout: float, on_failpoint: OnFailpoint) -> None:
+        """`timeout`: seconds that one call may take."""
         self._store = store
         self._leases = leases
-        self._within = within
-        self._reach = reach
+        self._timeout = timeout
+        self._on_failpoint = on_failpoint
         self._lock = threading.Lock()
 
     def give_back(self) -> int:
@@ -46,27 +47,33 @@ class Handback:
                 return 0
             ended: list[int] = []
             over = threading.Event()
-            within(self._within, lambda: ended.append(self._release(claims, over)))
+            run_with_timeout(self._timeout, lambda: ended.append(self._release(claims, over)))
             over.set()
             return len(claims) - sum(ended)
 
     def _release(self, claims: Sequence[Claim], over: threading.Event) -> int:
         """Release them until that is over. Returns how many had ended meanwhile."""
         ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
-        try:
-            self._reach(Failpoint.BEFORE_RELEASE)
+        with releasing(outcomes, self._on_failpoint):
             while True:
                 lost, locked = self._store.finish_unlocked(outcomes)
                 ended += len(lost)
-                if not locked or over.wait(_AGAIN_AFTER):
+                if not locked or over.wait(_RETRY_AFTER):
                     break
-                outcomes = [outcome for outcome in outcomes if outcome.claim.id in locked]
-            self._reach(Failpoint.AFTER_RELEASE)
+                outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]
             if locked:
                 log.warning(
                     "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
                 )
-            return ended
-        except Exception as error:  # noqa: BLE001
-            say(log, logging.ERROR, f"could not give back {len(outcomes)} tasks; their leases will run out", error)
-            return ended
+        return ended
+
+
+@contextmanager
+def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
+    """Write these releases inside the block. If that fails, it is logged: their leases run out."""
+    try:
+        on_failpoint(Failpoint.BEFORE_RELEASE)
+        yield
+        on_failpoint(Failpoint.AFTER_RELEASE)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the worker is about to end
+        say(log, logging.ERROR, f"could not give back {len(outcomes)} tasks; their leases will run out", error)

@@ -22,7 +22,7 @@ class Introduction:
 
     store: Store
     queues: Sequence[str] | None
-    event_types: Sequence[str] | None
+    topics: Sequence[str] | None
     concurrency: int
     hears: str
     task_names: Sequence[str]
@@ -37,9 +37,9 @@ class Introduction:
     def __str__(self) -> str:
         where = self.store.dialect.place(self.store.bound_engine.url, lambda: None)
         queues = "all queues" if self.queues is None else f"the {_counted(self.queues, 'queue')}"
-        events = "" if self.event_types is None else f", only tasks of the events {_named(self.event_types)}"
+        topics = "" if self.topics is None else f", only tasks of the topics {_named(self.topics)}"
         known = f"knows {_counted(self.task_names, 'task')}" if self.task_names else "knows no task"
-        return f"on {where}: {queues}{events}, {self.concurrency} at once; {self.hears}; {known}"
+        return f"on {where}: {queues}{topics}, {self.concurrency} at once; {self.hears}; {known}"
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Introduction:
             "database": self.store.dialect.address(self.store.bound_engine.url),
             "schema": self.store.schema,
             "queues": self.queues,
-            "event_types": self.event_types,
+            "topics": self.topics,
             "concurrency": self.concurrency,
             "hears": self.hears,
             "tasks": len(self.task_names),

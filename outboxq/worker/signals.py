@@ -28,20 +28,20 @@ from types import FrameType
 _ECHO = 0.1
 """Seconds within which several signals are one: a wrapper passes on the Ctrl-C that its child has heard too."""
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
-STOPS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 """The signals that ask for a stop. Windows has the first two and the last, Ctrl-Break, which alone reaches a process group."""
 
 
 _QUIT = getattr(signal, "SIGQUIT", None)
 
 
-class Heard:
+class SignalCounter:
     """Count the signals that one process has heard. Takes no lock, so that a signal handler may use it."""
 
     def __init__(self) -> None:
         self._first: float | None = None
 
-    def asks_at_once(self, number: int) -> bool:
+    def is_urgent(self, number: int) -> bool:
         """Count one more signal. Returns whether it asks for a stop at once."""
         now = time.monotonic()
         if self._first is None:
@@ -49,30 +49,30 @@ class Heard:
         return number == _QUIT or now - self._first > _ECHO
 
 
-def unignored() -> list[signal.Signals]:
-    """Return those of `STOPS` that this process does not ignore, as it would under nohup."""
-    return [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
+def unignored_stop_signals() -> list[signal.Signals]:
+    """Return those of `STOP_SIGNALS` that this process does not ignore, as it would under nohup."""
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
-def obeyed(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
+def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
     """Inside the block, SIGTERM, SIGINT and SIGHUP call `stop`; a second one, and SIGQUIT, also `abandon` in a thread.
 
     `stop` must take no lock: it may interrupt whoever has it. What was ignored stays ignored. In the main thread only.
     """
-    pid, heard = os.getpid(), Heard()
+    pid, heard = os.getpid(), SignalCounter()
 
     def hear(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != pid:  # a child that a handler forked: the claims are the parent's, and so is the order
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        at_once = heard.asks_at_once(number)
+        at_once = heard.is_urgent(number)
         stop()
         if at_once:
             _thread.start_new_thread(abandon, ())  # threading.Thread would take locks
 
-    previous = {number: signal.signal(number, hear) for number in unignored()}
+    previous = {number: signal.signal(number, hear) for number in unignored_stop_signals()}
     try:
         yield
     finally:

@@ -19,14 +19,14 @@ from ..store.failure_log import say
 
 log = logging.getLogger("outboxq.worker")
 
-SAY_EVERY = 60.0
+LOG_EVERY = 60.0
 """Seconds between two lines of the log about one name."""
 _SPREAD = 0.25
 """The share by which a delay is made longer or shorter: what was given back together need not come back together."""
-_DOUBLINGS = 60
-_MOST_NAMES = 1000
+_MAX_DOUBLINGS = 60
+_MAX_NAMES = 1000
 """Names that are remembered: a program that makes them up must not fill the memory."""
-_SOON, _LATER = 30.0, 3600.0
+_RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 
 class UnknownTasks:
@@ -47,36 +47,36 @@ class UnknownTasks:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._first = first_delay.total_seconds()
-        self._longest = max(self._first, longest_delay.total_seconds())
+        self._first_delay = first_delay.total_seconds()
+        self._longest_delay = max(self._first_delay, longest_delay.total_seconds())
         self._limit = limit
         self._clock = clock
-        self.changed: Callable[[], None] = lambda: None
-        """To be called when a name was met that `met()` did not have before."""
+        self.found_new = threading.Event()
+        """Set when a name was met that `recent()` did not have before."""
         self._lock = threading.Lock()
-        self._met: dict[tuple[str, str], float] = {}
+        self._seen_at: dict[tuple[str, str], float] = {}
         """Queue and name, and when it was met last; the last one met is at the end."""
-        self._unsaid: Counter[str] = Counter()
-        self._said: dict[str, float] = {}
+        self._unlogged: Counter[str] = Counter()
+        self._logged_at: dict[str, float] = {}
 
     def outcomes(self, claims: Sequence[Claim]) -> list[Outcome]:
         """Return how each of these claims is to end."""
         self._remember(claims)
-        self._say(claims)
+        self._log_unknown(claims)
         runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # else it was never given back
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
-    def met(self) -> frozenset[tuple[str, str]]:
+    def recent(self) -> frozenset[tuple[str, str]]:
         """Queue and name of what was met lately: what still waits has come back to some worker since."""
         with self._lock:
-            oldest = self._clock() - max(2 * self._longest, SAY_EVERY)
-            for pair in [pair for pair, moment in self._met.items() if moment < oldest]:
-                del self._met[pair]
-            return frozenset(self._met)
+            oldest = self._clock() - max(2 * self._longest_delay, LOG_EVERY)
+            for pair in [pair for pair, moment in self._seen_at.items() if moment < oldest]:
+                del self._seen_at[pair]
+            return frozenset(self._seen_at)
 
     def delay(self, times: int) -> timedelta:
         """Return how long a task waits after so many releases in a row."""
-        seconds = min(self._longest, self._first * 2.0 ** min(times - 1, _DOUBLINGS))
+        seconds = min(self._longest_delay, self._first_delay * 2.0 ** min(times - 1, _MAX_DOUBLINGS))
         return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
 
     def _outcome(self, claim: Claim, run: UnknownRun) -> Outcome:
@@ -104,37 +104,37 @@ class UnknownTasks:
     def _remember(self, claims: Sequence[Claim]) -> None:
         pairs = {(claim.queue, claim.task_name) for claim in claims}
         with self._lock:
-            new, now = pairs - self._met.keys(), self._clock()
+            new, now = pairs - self._seen_at.keys(), self._clock()
             for pair in pairs:
-                self._met.pop(pair, None)
-                self._met[pair] = now
-            for pair in list(self._met)[: max(0, len(self._met) - _MOST_NAMES)]:
-                del self._met[pair]
+                self._seen_at.pop(pair, None)
+                self._seen_at[pair] = now
+            for pair in list(self._seen_at)[: max(0, len(self._seen_at) - _MAX_NAMES)]:
+                del self._seen_at[pair]
         if new:
-            self.changed()
+            self.found_new.set()
 
-    def _say(self, claims: Sequence[Claim]) -> None:
+    def _log_unknown(self, claims: Sequence[Claim]) -> None:
         """One line a minute for each name, however many they are."""
-        self._unsaid.update(claim.task_name for claim in claims)
+        self._unlogged.update(claim.task_name for claim in claims)
         now = self._clock()
         for name in {claim.task_name for claim in claims}:
-            if now - self._said.get(name, float("-inf")) < SAY_EVERY:
+            if now - self._logged_at.get(name, float("-inf")) < LOG_EVERY:
                 continue
-            count = self._unsaid.pop(name)
+            count = self._unlogged.pop(name)
             log.warning(
                 "this worker does not know the task %r and gave it back (%d since this was last said); import its module "
                 "where the worker starts, or keep the task in a queue of its own",
                 name,
                 count,
             )
-            self._said.pop(name, None)
-            self._said[name] = now
-            for old in list(self._said)[: max(0, len(self._said) - _MOST_NAMES)]:
-                del self._said[old]
-                self._unsaid.pop(old, None)
+            self._logged_at.pop(name, None)
+            self._logged_at[name] = now
+            for old in list(self._logged_at)[: max(0, len(self._logged_at) - _MAX_NAMES)]:
+                del self._logged_at[old]
+                self._unlogged.pop(old, None)
 
 
-class KnownAgain:
+class KnownTaskScheduler:
     """Has tasks that wait because other workers did not know them due now, where this worker knows them.
 
     Done once when a worker starts, so that after a deployment nothing waits for the end of a long delay. While a worker that
@@ -148,11 +148,11 @@ class KnownAgain:
         task_names: Collection[str],
         *,
         queues: Collection[str] | None,
-        event_types: Collection[str] | None,
+        topics: Collection[str] | None,
     ) -> None:
-        """`queues`, `event_types` None: all."""
+        """`queues`, `topics` None: all."""
         self._store = store
-        self._task_names, self._queues, self._event_types = task_names, queues, event_types
+        self._task_names, self._queues, self._topics = task_names, queues, topics
         self._after, self._pause = 0, 0.0
 
     def begin(self) -> None:
@@ -162,11 +162,12 @@ class KnownAgain:
 
     def run_once(self) -> None:
         """One page of the outbox."""
-        self._pause = _SOON  # if the database is away
+        self._pause = _RETRY_AFTER  # if the database is away
         following = self._store.make_known_due(
-            self._task_names, queues=self._queues, event_types=self._event_types, after=self._after
+            self._task_names, queues=self._queues, topics=self._topics, after=self._after
         )
-        self._after, self._pause = (0, _LATER * random.uniform(0.5, 1.0)) if following is None else (following, 0.0)  # noqa: S311
+        self._after = following or 0
+        self._pause = _REPEAT_AFTER * random.uniform(0.5, 1.0) if following is None else 0.0  # noqa: S311
 
     def pause(self) -> float:
         """Seconds until the next page."""

@@ -1,52 +1,47 @@
-"""Claims tasks, runs them in threads, and ends their claims."""
+"""The worker: makes its parts, starts them, and stops them in an order that loses nothing."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import queue
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Unpack
 from uuid import UUID, uuid4
 
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Host
 from ..model import duration
-from ..store import Store, queue_names
+from ..store import Store
 from ..task import Registry
-from .claim_loop import Claimer
+from .claim_loop import ClaimLoop
 from .completer import Completer
 from .deadline import end_process_after
 from .distributor import Health, create_work_distributor
 from .end_log import EndLog
-from .executor import STOPPED, released
-from .failpoints import Reach, unarmed
+from .executor import STOPPED
 from .handback import Handback
 from .introduction import Introduction
-from .maintenance import Held, Leases, Loop, Presence, partitions_pause
-from .options import positive, whole
+from .leases import Leases
+from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
+from .options import WorkerOptions, WorkerSettings, with_options
 from .recovery import Recovery
-from .signals import obeyed
-from .task_runner import Handling
-from .thread_pool import Crew
-from .unknown_tasks import KnownAgain, UnknownTasks
+from .signals import handle_stop_signals
+from .task_runner import TaskRunner
+from .thread_pool import HandlerPool
+from .unknown_tasks import KnownTaskScheduler, UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 
-DRAIN_TIMEOUT = timedelta(seconds=25)
-RECOVER_EVERY = timedelta(seconds=5)
-UNKNOWN_TASK_DELAY = timedelta(seconds=15)
-UNKNOWN_TASK_LONGEST_DELAY = timedelta(minutes=15)
-UNKNOWN_TASK_LIMIT = timedelta(days=1)
-_LISTENING = 0.1
-_LAST_WORDS = 0.8
+_SIGNAL_CHECK = 0.1
+_GIVE_BACK_TIMEOUT = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
 
@@ -59,146 +54,109 @@ class Worker:
     """
 
     def __init__(
-        self,
-        store: Store,
-        tasks: Registry,
-        *,
-        host: Host | None = None,
-        queues: Sequence[str] | None = None,
-        event_types: Sequence[str] | None = None,
-        concurrency: int = 8,
-        prefetch: int | None = None,
-        poll: timedelta | float | None = None,
-        notifications: bool = True,
-        listen_url: str | None = None,
-        drain_timeout: timedelta | float = DRAIN_TIMEOUT,
-        heartbeat: timedelta | float | None = None,
-        recover_every: timedelta | float = RECOVER_EVERY,
-        unknown_task_delay: timedelta | float = UNKNOWN_TASK_DELAY,
-        unknown_task_longest_delay: timedelta | float = UNKNOWN_TASK_LONGEST_DELAY,
-        unknown_task_limit: timedelta | float = UNKNOWN_TASK_LIMIT,
-        max_tasks: int | None = None,
-        relaxed_durability: bool = False,
-        log_tracebacks: bool | None = None,
-        label: str | None = None,
-        reach: Reach = unarmed,
+        self, store: Store, tasks: Registry, *, host: Host | None = None, **options: Unpack[WorkerOptions]
     ) -> None:
-        """`host` is what the outbox's framework does around handlers. `queues` None: all. `event_types`: only tasks of these
-        emitted events, exact or as patterns (``order.*``); None: all tasks. `concurrency`: handler threads. `prefetch`: how many
-        claims may lie before busy threads; None: what they do in 50 ms by their recent pace, so none for slow handlers. `poll`, `notifications` and `listen_url` are
-        those of `create_work_distributor`. `heartbeat` bounds the time between beats; None: a third of each lease.
-        A task that this process does not know is given back for `unknown_task_delay`, then for twice as long each time, up to
-        `unknown_task_longest_delay`, and fails after `unknown_task_limit`.
-        `max_tasks`: stop after so many. `relaxed_durability`: the database need not have flushed the end of a task before it
-        answers; a crash of the server (of the machine, with SQLite) may then have tasks of its last moments run again
-        (transactional tasks excepted).
-        `log_tracebacks`: whose log records have the exception as `exc_info`. None: those of last attempts, and at the level DEBUG
-        those of all that failed; True: all that failed; False: none. What a message or a traceback says may be personal data.
-        `reach` is called at each `Failpoint`, in tests. Durations are timedelta or seconds.
+        """`host` is what the outbox's framework does around handlers. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two
         heartbeats, so that one late beat would lose it.
         """
-        self.label = label or f"{socket.gethostname()}:{os.getpid()}"
-        self._tasks = tasks
-        self._drain_timeout = duration(drain_timeout, "drain_timeout")
-        self._reach = reach
-        beat = None if heartbeat is None else positive(heartbeat, "heartbeat")
-        self._check_leases(beat)
-        every = positive(recover_every, "recover_every")
-        size = whole(concurrency, "concurrency", 1)
-        ahead = None if prefetch is None else whole(prefetch, "prefetch", 0)
-        longest = None if poll is None else positive(poll, "poll")
-        first_delay = duration(unknown_task_delay, "unknown_task_delay")
-        longest_delay = duration(unknown_task_longest_delay, "unknown_task_longest_delay")
-        unknown_limit = duration(unknown_task_limit, "unknown_task_limit")
-        names, patterns = queue_names(queues), queue_names(event_types, "event_types")
-        self._claimer_options: dict[str, Any] = {
-            "queues": names,
-            "event_types": patterns,
-            "max_tasks": None if max_tasks is None else whole(max_tasks, "max_tasks", 1),
-        }
+        self._settings = settings = WorkerSettings.of(**options)
+        settings.check_leases(tasks)
+        self._tasks, names, host = tasks, [task.name for task in tasks], host or Host()
+        on_failpoint, fails = settings.on_failpoint, self._on_thread_failure
 
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
+        self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
+        self.introduces_itself = True
+        """The worker says in the log where it works, on what, and how it hears of it. False: only that it has started."""
         self._pid = os.getpid()
-        self._died: BaseException | None = None
+        self._starting = threading.Lock()
+        self._stopping, self._stopped = threading.Event(), threading.Event()
+        self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """Gets an item when `run` is to end."""
+        self._failure: BaseException | None = None
         self._abandoned = False
         """It was told to stop at once, so that what ran was given back."""
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._stopping, self._gone = threading.Event(), threading.Event()
-        self._application, host = store, host or Host()
-        self._store, self._beating = store.reserved(self._gone), store.reserved(self._gone, hurried=True)
-        self._leases = Leases(self._beating, heartbeat=beat, reach=reach)
-        self._handback = Handback(self._store, self._leases, within=_LAST_WORDS, reach=reach)
+
+        # Connections of its own: for outcomes, for what is as urgent as a heartbeat, and for claims.
+        self._application, self._store = store, store.reserved(self._stopped)
+        self._urgent = store.reserved(self._stopped, hurried=True)
         self._claiming = store.reserved(self._stopping)  # what waits for the database must not delay a stop
+
+        # A claim's way: the claim loop (made at the start) waits for it, the pool runs it, the completer writes its outcome.
+        self._leases = Leases(self._urgent, heartbeat=settings.heartbeat, on_failpoint=on_failpoint)
+        self._handback = Handback(self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint)
         self._distributor = create_work_distributor(
             self._claiming,
-            queues=names,
-            event_types=patterns,
+            queues=settings.queues,
+            topics=settings.topics,
             worker_id=self.id,
-            poll=longest,
-            notifications=notifications,
-            listen_url=listen_url,
+            poll=settings.poll,
+            notifications=settings.notifications,
+            listen_url=settings.listen_url,
             commits_of=store.engine,
         )
         self._completer = Completer(
             self._store,
             self._leases,
-            reach=reach,
-            died=self._die,
-            made_way=self._distributor.wake,
-            durable=not relaxed_durability,
+            on_failpoint=on_failpoint,
+            on_thread_failure=fails,
+            on_unblocked=self._distributor.wake,
+            durable=not settings.relaxed_durability,
         )
-        ends = EndLog(tracebacks=log_tracebacks, front_end=host.front_end)
-        self._crew: Crew[Held] = Crew(
-            size,
-            Handling(
-                store, tasks, self._leases, self._completer, own=self._store, host=host, reach=reach, ends=ends
-            ).handle,
-            prefetch=ahead,
-            died=self._die,
-            left=host.leave,
+        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=host.front_end)
+        runner = TaskRunner(
+            store,
+            tasks,
+            self._leases,
+            self._completer,
+            own=self._store,
+            host=host,
+            on_failpoint=on_failpoint,
+            ends=ends,
         )
-        task_names = [task.name for task in tasks]
-        works_on: dict[str, Any] = {"queues": names, "event_types": patterns, "concurrency": size}
+        self._pool = HandlerPool(
+            settings.concurrency,
+            runner.run,
+            prefetch=settings.prefetch,
+            on_thread_failure=fails,
+            on_thread_exit=host.leave,
+        )
+        self._claim_loop: ClaimLoop | None = None
+
+        # Services, each in a thread of its own.
         self._unknown = UnknownTasks(
-            self._claiming, first_delay=first_delay, longest_delay=longest_delay, limit=unknown_limit
-        )
-        self._known_again = KnownAgain(self._claiming, task_names, queues=names, event_types=patterns)
-        self._presence = Presence(
             self._claiming,
-            self.id,
-            met=self._unknown.met,
-            label=self.label,
-            task_names=task_names,
-            **works_on,
+            first_delay=settings.unknown_task_delay,
+            longest_delay=settings.unknown_task_longest_delay,
+            limit=settings.unknown_task_limit,
+        )
+        self._known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
+        self._registration = WorkerRegistration(
+            self._claiming, self.id, self._unknown.recent, label=self.label, task_names=names, **settings.scope
         )
         recovery = Recovery(
-            self._beating,  # as urgent as a heartbeat, and never long
+            self._urgent,
             self._leases,
-            every=every,
-            writes=self._presence.run_once,
-            recovering=self._expect_recovered,
-            reach=reach,
+            every=settings.recover_every,
+            prove_writable=self._registration.run_once,
+            on_recovery=self._expect_recovered,
+            on_failpoint=on_failpoint,
         )
-        self._presence_loop = Loop(
-            "presence", self._presence.run_once, self._presence.pause, self._die, last=self._presence.end
+        self._registration_thread = ServiceThread(
+            "presence", self._registration, fails, wake=self._unknown.found_new, on_stop=self._registration.end
         )
-        self._loops = [
-            Loop("heartbeat", self._leases.beat, self._leases.pause, self._die),
-            Loop("recovery", recovery.run_once, recovery.pause, self._die),
-            self._presence_loop,
-            Loop("partitions", self._claiming.make_partitions, partitions_pause, self._die),
-            Loop("known-again", self._known_again.run_once, self._known_again.pause, self._die),
+        self._services = [
+            ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
+            ServiceThread("recovery", recovery, fails),
+            self._registration_thread,
+            ServiceThread("partitions", PartitionMaker(self._claiming), fails),
+            ServiceThread("known-again", self._known_tasks, fails),
         ]
-        self._leases.changed, self._unknown.changed = self._loops[0].look, self._presence_loop.look
         self._introduction = Introduction(
-            store=store, hears=self._distributor.means, task_names=sorted(task_names), **works_on
+            store=store, hears=self._distributor.means, task_names=sorted(names), **settings.scope
         )
-        self.introduces_itself = True
-        """The worker says in the log where it works, on what, and how it hears of it. False: only that it has started."""
-        self._claimer: Claimer | None = None  # until started
-        self._starting = threading.Lock()
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then finish what runs; a second signal, SIGQUIT, or the drain timeout, gives
@@ -208,32 +166,33 @@ class Worker:
         stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises what
         `start` raises.
         """
-        with obeyed(stop=self.request_stop, abandon=self.stop_at_once):
+        with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
-            while self._waits():
+            while self._keep_waiting():
                 pass
             # Whatever a thread is stuck in.
-            overtime = end_process_after(self._drain_timeout.total_seconds() + 2.2 * _LAST_WORDS)
+            overtime = end_process_after(self._settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
             clean = self.stop()
             overtime.cancel()
-        return 0 if clean and self._died is None and not self._abandoned else 1
+        return 0 if clean and self._failure is None and not self._abandoned else 1
 
     def request_stop(self) -> None:
         """Make `run` end as the first signal does. May be called in any thread, by a signal handler, and more than once."""
-        self._bell.put(None)
+        self._ended.put(None)
 
     def stop_at_once(self) -> None:
         """Give back what runs and end the process with 1, whatever its threads do, as a second signal does."""
-        end_process_after(2 * _LAST_WORDS)
+        end_process_after(2 * _GIVE_BACK_TIMEOUT)
         self._abandoned = True  # before a handler can notice, for `run` may then end first
         self._stopping.set()
         log.warning("told to stop at once; giving back what runs")
         self._handback.give_back()
-        starting = self._starting.acquire(timeout=_LAST_WORDS / 2)  # a start that is under way puts it into the list
-        presence = self._presence_loop
-        presence.stop()
-        if presence.is_alive():
-            presence.join(_LAST_WORDS / 2)
+        # A start that is under way registers the worker: wait for it, or the worker would stay registered.
+        starting = self._starting.acquire(timeout=_GIVE_BACK_TIMEOUT / 2)
+        thread = self._registration_thread
+        thread.stop()
+        if thread.is_alive():
+            thread.join(_GIVE_BACK_TIMEOUT / 2)
         if starting:
             self._starting.release()
         os._exit(1)
@@ -243,39 +202,39 @@ class Worker:
         """False once a thread of the worker itself has died, or the database refuses to record how tasks end: it claims nothing
         more then, and is to be stopped. False also while its role lacks a right to claim. `health.error` says why.
         """
-        return self._died is None and self._denied is None
+        return self._failure is None and self._denied is None
 
     @property
     def may_start_again(self) -> bool:
         """False once another process in this one's place would destroy the SQLite file by opening it."""
-        return not isinstance(self._died, FileUnusable) or self._died.may_start_again
+        return not isinstance(self._failure, FileUnusable) or self._failure.may_start_again
 
     @property
     def has_stopped(self) -> bool:
         """Whether `stop` has ended what `start` began."""
-        return self._gone.is_set()
+        return self._stopped.is_set()
 
     @property
     def health(self) -> Health:
         """The way it hears of new work, or the reason why it works no more."""
-        if self._died is not None:
-            return replace(self._distributor.health, listening=False, error=str(self._died))
+        if self._failure is not None:
+            return replace(self._distributor.health, listening=False, error=str(self._failure))
         health = self._distributor.health
         return health if self._denied is None else replace(health, error=self._denied)
 
     @property
     def _denied(self) -> str | None:
-        return None if self._claimer is None else self._claimer.denied
+        return None if self._claim_loop is None else self._claim_loop.denied
 
     @property
     def handled(self) -> int:
         """Tasks whose handlers have ended."""
-        return self._crew.handled
+        return self._pool.handled
 
     @property
     def running(self) -> int:
         """Handlers that run now."""
-        return max(0, self._crew.in_flight - self._crew.lying)
+        return max(0, self._pool.in_flight - self._pool.queued)
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
@@ -294,37 +253,36 @@ class Worker:
             [one for task in self._tasks for one in task.subscriptions], tasks=[task.name for task in self._tasks]
         )
         with self._starting:
-            if self._claimer is not None:
+            if self._claim_loop is not None:
                 raise ConfigurationError("a worker starts once; make a new one")
             if self._stopping.is_set():  # it was stopped before it could begin
-                self._bell.put(None)
+                self._ended.put(None)
                 return
             self._begin(burst=burst)
 
     def _begin(self, *, burst: bool) -> None:
-        self._beating.check_file()
-        self._presence.begin()
-        self._known_again.begin()
-        self._claimer = Claimer(
+        self._urgent.check_file()
+        self._registration.begin()
+        self._known_tasks.begin()
+        self._claim_loop = ClaimLoop(
             self._claiming,
             self._tasks,
-            worker_id=self.id,
-            crew=self._crew,
+            self._settings,
             leases=self._leases,
+            pool=self._pool,
             completer=self._completer,
             distributor=self._distributor,
-            stopping=self._stopping,
-            finished=lambda: self._bell.put(None),
-            died=self._die,
-            reach=self._reach,
             unknown=self._unknown,
+            worker_id=self.id,
+            stopping=self._stopping,
+            on_finished=self.request_stop,
+            on_thread_failure=self._on_thread_failure,
             burst=burst,
-            **self._claimer_options,
         )
         self._introduction.say(self.label, self.id, in_full=self.introduces_itself)
         self._distributor.start()
-        self._crew.start()
-        for thread in (self._completer, *self._loops, self._claimer):
+        self._pool.start()
+        for thread in (self._completer, *self._services, self._claim_loop):
             thread.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
@@ -332,69 +290,74 @@ class Worker:
         timeout), give back the rest.
 
         Returns whether all of them finished. Handlers that still run are fenced: what they return is discarded.
+
+        The order follows from four rules. Nothing is claimed any more before anything is given back, or this worker would
+        claim it again. What was not begun goes back first, because another worker may be idle. What has ended is written
+        before the rest is given back, because that fences it. Leases are kept up until then, because a task may drain for
+        longer than its lease, and connections are closed last.
         """
         self._stopping.set()
         if self._pid != os.getpid():  # forked: the threads are the parent's
             return True
         self._distributor.close()
         with self._starting:  # another thread may be about to
-            if self._claimer is None:
-                return True
-        limit = self._drain_timeout if timeout is None else duration(timeout, "timeout")
+            claim_loop = self._claim_loop
+        if claim_loop is None:
+            return True
+        limit = self._settings.drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
-        self._crew.wake()
-        self._release_unstarted()
-        self._claimer.join(limit.total_seconds())
-        self._release_unstarted()  # of a claim that was under way
-        self._crew.dismiss(deadline)
-        self._completer.finish()
-        self._completer.join(
-            max(_LAST_WORDS, deadline - time.monotonic()) if self._crew.in_flight == 0 else _LAST_WORDS
-        )
-        self._gone.set()
-        left = self._handback.give_back()
-        for loop in self._loops:
-            loop.stop()
-        for loop in self._loops:
-            loop.join(_LAST_WORDS / 4)
-        for own in (self._store, self._claiming, self._beating):
+        self._stop_claiming(claim_loop, limit.total_seconds())
+        self._pool.shutdown(deadline)
+        self._write_outcomes(deadline)
+        unfinished = self._handback.give_back()
+        self._stop_services()
+        for own in (self._store, self._claiming, self._urgent):
             own.bound_engine.dispose()
-        log.info("worker %s stopped%s", self.label, f"; gave back {left} unfinished tasks" if left else "")
-        return left == 0 and not self._claimer.is_alive()
+        log.info("worker %s stopped%s", self.label, f"; gave back {unfinished} unfinished tasks" if unfinished else "")
+        return unfinished == 0 and not claim_loop.is_alive()
+
+    def _stop_claiming(self, claim_loop: ClaimLoop, seconds: float) -> None:
+        """Wait until the claim loop has ended. Give back what was not begun, also that of a claim that was under way."""
+        self._pool.wake()
+        self._completer.give_back(self._pool.cancel_queued(), STOPPED)
+        claim_loop.join(seconds)
+        self._completer.give_back(self._pool.cancel_queued(), STOPPED)
+
+    def _write_outcomes(self, deadline: float) -> None:
+        """Let the completer write what has ended: until the deadline, but only for a moment while a handler still runs."""
+        self._completer.finish()
+        is_done = self._pool.in_flight == 0
+        self._completer.join(max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if is_done else _GIVE_BACK_TIMEOUT)
+        self._stopped.set()
+
+    def _stop_services(self) -> None:
+        for service in self._services:
+            service.stop()
+        for service in self._services:
+            service.join(_GIVE_BACK_TIMEOUT / 4)
 
     def _expect_recovered(self) -> None:
-        if self._claimer is not None:
-            self._claimer.be_careful()
+        if self._claim_loop is not None:
+            self._claim_loop.expect_recovered()
 
-    def _waits(self) -> bool:
+    def _keep_waiting(self) -> bool:
         """False once there is a reason to end. Wakes now and then: a signal that another thread met is handled only then."""
         with suppress(queue.Empty):
-            self._bell.get(timeout=_LISTENING)
+            self._ended.get(timeout=_SIGNAL_CHECK)
             return False
         return True
 
-    def _release_unstarted(self) -> None:
-        """At once: another worker may be idle."""
-        for held in self._crew.take_back():
-            held.ending = True
-            self._completer.put(released(held.claim, STOPPED))
-
-    def _die(self, error: BaseException) -> None:
+    def _on_thread_failure(self, error: BaseException) -> None:
         """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""
         if isinstance(error, OutcomesRefused | FileUnusable):
             log.critical("stopping: %s", error)
         else:
             log.critical("a worker thread died; stopping", exc_info=error)
-        self._died = self._died or error
+        self._failure = self._failure or error
         self._stopping.set()
         self._distributor.wake()
-        self._crew.wake()
-        self._bell.put(None)
+        self._pool.wake()
+        self._ended.put(None)
 
-    def _check_leases(self, heartbeat: timedelta | None) -> None:
-        for task in self._tasks:
-            if heartbeat is not None and task.settings.lease <= 2 * heartbeat:
-                raise ConfigurationError(
-                    f"the lease of task {task.name} ({task.settings.lease}) must be longer than two heartbeats "
-                    f"({2 * heartbeat}), or one late beat loses it"
-                )
+
+Worker.__init__.__signature__ = with_options(inspect.signature(Worker.__init__))  # type: ignore[attr-defined]

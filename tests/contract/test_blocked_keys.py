@@ -134,7 +134,7 @@ def test_a_look_for_what_is_new_sees_that_and_no_wall(database, how):
 @pytest.fixture
 def resting(sqlite, monkeypatch):
     """One that has looked behind a wall in vain, and would rest for a minute."""
-    monkeypatch.setattr("outboxq.worker.distributor.sqlite._REST", 1e9, raising=False)
+    monkeypatch.setattr("outboxq.worker.distributor.sqlite._REST_FACTOR", 1e9, raising=False)
     monkeypatch.setattr("outboxq.worker.distributor.sqlite._LONGEST_REST", MINUTE, raising=False)
     build(sqlite, "its head waits for a retry")
     distributor = create_work_distributor(sqlite.store, poll=MINUTE)

@@ -205,7 +205,7 @@ def test_nothing_from_the_database_speaks_to_the_terminal(database):
 
 def test_dead_letters_are_listed_newest_first_with_filters(database):
     first = failed(database, queue="mail", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
-    second = failed(database, exception="app.Gone", event_type="order.paid")
+    second = failed(database, exception="app.Gone", topic="order.paid")
     an_hour_ago = _ago(database, HOUR)
     for statement in (
         f"UPDATE dead_letters SET failed_at = '{an_hour_ago}' WHERE queue = 'mail'",
@@ -223,7 +223,7 @@ def test_dead_letters_are_listed_newest_first_with_filters(database):
     assert listed() == [second, first]
     assert listed("--limit", 1) == [second]
     assert listed("-q", "mail") == listed("--key", "k") == listed("--exception", "ValueError") == [first]
-    assert listed("--event-type", "order.paid") == listed("--exception", "app.Gone") == [second]
+    assert listed("--topic", "order.paid") == listed("--exception", "app.Gone") == [second]
     assert listed("--task", "tests.work") == [second, first]
     assert listed("--since", "30m") == [second]
     assert listed("--until", "30m") == [first]

@@ -152,7 +152,7 @@ def test_what_is_not_said_is_left_to_the_library(recording):
     assert recording.outbox.given == [
         {
             "queues": None,
-            "event_types": None,
+            "topics": None,
             "relaxed_durability": False,
             "log_tracebacks": None,
             "concurrency": 8,
@@ -169,12 +169,12 @@ def test_what_is_not_said_is_left_to_the_library(recording):
 
 def test_each_option_reaches_the_worker(recording):
     options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
-    options += " --event-type order.* --event-type user.new --relaxed-durability --log-tracebacks"
+    options += " --topic order.* --topic user.new --relaxed-durability --log-tracebacks"
     outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
     assert recording.outbox.given == [
         {
             "queues": ("mail", "ledger"),
-            "event_types": ("order.*", "user.new"),
+            "topics": ("order.*", "user.new"),
             "relaxed_durability": True,
             "log_tracebacks": True,
             "concurrency": 3,
@@ -306,7 +306,7 @@ def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(record
         outboxq("recording", "--burst")
         signal.raise_signal(signal.SIGTERM)
         assert heard == [], "this process might be about to end"
-        monkeypatch.setattr("outboxq.cli.worker._ENDING", -1.0)
+        monkeypatch.setattr("outboxq.cli.worker._EXIT_TIMEOUT", -1.0)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert heard == [1, 1]

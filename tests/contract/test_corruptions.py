@@ -102,7 +102,7 @@ NO_COUNTER = {"sqlite": ["DELETE FROM sqlite_sequence WHERE name = 'task_outbox'
 OF_A_LETTER = (
     "queue = 'other'",
     "task_name = 'tests.other'",
-    "event_type = 'order.paid'",
+    "topic = 'order.paid'",
     "partition_key = 'p'",
     "exception = 'builtins.KeyError'",
     "exception = NULL",

@@ -43,9 +43,9 @@ def held(database):
 
 
 def test_a_dead_letter_tells_what_an_operator_needs(database):
-    task_id = died(database, queue="mail", partition_key="k", event_type="order.paid", on_dead_letter=OnDeadLetter.HOLD)
+    task_id = died(database, queue="mail", partition_key="k", topic="order.paid", on_dead_letter=OnDeadLetter.HOLD)
     (letter,) = database.frozen.dead_letters()
-    assert (letter.id, letter.task_name, letter.queue, letter.event_type) == (
+    assert (letter.id, letter.task_name, letter.queue, letter.topic) == (
         task_id,
         "tests.work",
         "mail",
@@ -79,7 +79,7 @@ def test_they_come_newest_first_and_page_by_page(database):
 FILTERS = [
     ({"queue": "mail"}, {"a"}),
     ({"task": "tests.send"}, {"b"}),
-    ({"event_type": "order.paid"}, {"c"}),
+    ({"topic": "order.paid"}, {"c"}),
     ({"partition_key": "k"}, {"d"}),
     ({"exception": "app.errors.Gone"}, {"e"}),
     ({"exception": "Gone"}, {"e"}),
@@ -104,7 +104,7 @@ def told_apart(database):
     ids = {
         "a": died(database, queue="mail"),
         "b": died(database, task_name="tests.send"),
-        "c": died(database, event_type="order.paid"),
+        "c": died(database, topic="order.paid"),
         "d": died(database, partition_key="k"),
         "e": died(database, exception="app.errors.Gone"),
         "f": died(database, exception=None),

@@ -481,7 +481,7 @@ def test_no_wake_up_is_lost_among_many_producers_that_stay_open(database, distri
 @pytest.mark.timeout(900)
 def test_no_wake_up_is_lost_in_1000_rounds_while_the_listener_is_killed(postgresql, monkeypatch):
     # It comes back at once, as if it had listened for long: else most rounds would find it polling.
-    monkeypatch.setattr("outboxq.worker.distributor.listener._STEADY", 0.0, raising=False)
+    monkeypatch.setattr("outboxq.worker.distributor.listener._STEADY_AFTER", 0.0, raising=False)
     distributor = create_work_distributor(postgresql.store, poll=MINUTE)
     distributor.start()
     until(lambda: distributor.health.listening)

@@ -105,7 +105,7 @@ DURABLE: dict[str, Callable[[Database], Callable[..., object]]] = {
     "enqueue": lambda db: partial(db.frozen.enqueue, new()),
     "enqueue with a key": lambda db: partial(db.frozen.enqueue, new(idempotency_key="once")),
     "enqueue many": lambda db: partial(db.frozen.enqueue_many, [new(), new()]),
-    "emit": lambda db: partial(db.frozen.emit, NewEvent(id=family(), event_type="order.paid")),
+    "emit": lambda db: partial(db.frozen.emit, NewEvent(id=family(), topic="order.paid")),
     "finish": lambda db: partial(db.frozen.finish, [completed(claimed(db))]),
     "complete": lambda db: partial(db.frozen.complete, claimed(db)),
     "release": lambda db: partial(db.frozen.release, claimed(db)),

@@ -34,7 +34,7 @@ CURES = {
     Reason.CONCURRENCY_LIMIT: [("queue", "limit")],
     Reason.RATE_LIMIT: [("queue", "limit")],
     Reason.NO_WORKER: [("worker", "-q")],
-    Reason.EVENT_TYPE_UNWANTED: [("worker", "-q")],
+    Reason.TOPIC_UNWANTED: [("worker", "-q")],
     Reason.INCONSISTENT: [("verify", "--repair")],
 }
 
@@ -246,14 +246,14 @@ def test_a_queue_that_has_started_as_many_as_it_may(database):
 
 
 def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
-    handled = database.add(queue="mail", event_type="order.paid")
+    handled = database.add(queue="mail", topic="order.paid")
     alone = database.add(queue="mail")
     at_work(database, queues=["other"])
     explained(database, handled, Reason.NO_WORKER, "'mail'")
-    at_work(database, queues=["mail"], event_types=["order.cancelled", "paid"], task_names=[])
-    explained(database, handled, Reason.EVENT_TYPE_UNWANTED, "no live worker on its queue takes events 'order.paid'")
-    explained(database, alone, Reason.EVENT_TYPE_UNWANTED, "tasks without an event")
-    at_work(database, queues=["mail"], event_types=["order.*"], task_names=["tests.other"])
+    at_work(database, queues=["mail"], topics=["order.cancelled", "paid"], task_names=[])
+    explained(database, handled, Reason.TOPIC_UNWANTED, "no live worker on its queue takes the topic 'order.paid'")
+    explained(database, alone, Reason.TOPIC_UNWANTED, "tasks without a topic")
+    at_work(database, queues=["mail"], topics=["order.*"], task_names=["tests.other"])
     explained(database, handled, Reason.TASK_UNKNOWN, "'tests.work'", "import its module")
     knowing = at_work(database, queues=["mail"])
     explained(database, alone, Reason.DUE)

@@ -33,13 +33,13 @@ class Paid:
     sum: Decimal
 
 
-def subscriber(name: str, *event_types: str, **fields: object) -> list[Subscription]:
+def subscriber(name: str, *topics: str, **fields: object) -> list[Subscription]:
     values = {"task_name": name, "parameter": "payload", **fields}
-    return [Subscription(event_type=one, **values) for one in event_types]  # type: ignore[arg-type]
+    return [Subscription(topic=one, **values) for one in topics]  # type: ignore[arg-type]
 
 
-def new(event_type: str = "order.paid", **fields: object) -> NewEvent:
-    return NewEvent(**{"id": family(), "event_type": event_type, **fields})  # type: ignore[arg-type]
+def new(topic: str = "order.paid", **fields: object) -> NewEvent:
+    return NewEvent(**{"id": family(), "topic": topic, **fields})  # type: ignore[arg-type]
 
 
 def of(*pairs: list[Subscription]) -> list[Subscription]:
@@ -77,7 +77,7 @@ def test_each_subscriber_is_a_delivery_of_its_own(database: Database, three: Sto
     for name, handle in emitted.handles.items():
         task = three.get(handle.id)
         assert (task.task_name, task.status, task.args) == (name, TaskStatus.READY, '{"payload":{"id":7}}')
-        assert (task.pipeline_execution_id, task.event_type) == (emitted.pipeline_execution_id, "order.paid")
+        assert (task.pipeline_execution_id, task.topic) == (emitted.pipeline_execution_id, "order.paid")
         assert helpers.types(database, handle.id) == ["task_created"]
 
     failing, *others = database.claim(3)
@@ -104,7 +104,7 @@ def test_a_retry_of_one_consumer_leaves_the_others_alone(database: Database, out
     @outbox.task(name="flaky", subscribe="order.*", retry=RetryPolicy(max_attempts=2, wait=0))
     def flaky(ctx: TaskContext, payload: dict[str, int]) -> None:
         seen.append(("flaky", payload["id"]))
-        assert (ctx.event_type, ctx.partition_key) == ("order.paid", "c1")
+        assert (ctx.topic, ctx.partition_key) == ("order.paid", "c1")
         if ctx.attempt == 1:
             raise OSError
 
@@ -149,7 +149,7 @@ def subscribe_many(database: Database, count: int) -> None:
         f"{count}) SELECT 'order.paid', 'task' || n, 'payload', 'default', 0, 60, 'release' FROM numbers"
     )
     database.run(
-        "INSERT INTO task_subscriptions (event_type, task_name, parameter, queue, priority, lease_seconds, on_dead_letter) "
+        "INSERT INTO task_subscriptions (topic, task_name, parameter, queue, priority, lease_seconds, on_dead_letter) "
         + numbers
     )
 
@@ -238,9 +238,9 @@ def test_each_consumer_gets_its_types_and_no_others(database: Database) -> None:
         "order_paid": {"both", "all"},
         "zahlung.ärger": {"both", "all"},
     }
-    for event_type, names in expected.items():
-        emitted = database.frozen.emit(new(event_type))
-        assert set(emitted.handles) == names, event_type
+    for topic, names in expected.items():
+        emitted = database.frozen.emit(new(topic))
+        assert set(emitted.handles) == names, topic
     assert len(database.claim(100)) == sum(map(len, expected.values()))  # one task each, however many patterns match
     assert unrouted(database) == []
 
@@ -249,7 +249,7 @@ def test_nobody_subscribes_and_that_is_recorded(database: Database, three: Store
     emitted = three.emit(new("order.“lost”", payload='[1.50,"x%s :y"]'))
     assert emitted.handles == {}
     assert unrouted(database) == [
-        ({"event_type": "order.“lost”", "payload": [1.5, "x%s :y"]}, None, None, emitted.pipeline_execution_id)
+        ({"topic": "order.“lost”", "payload": [1.5, "x%s :y"]}, None, None, emitted.pipeline_execution_id)
     ]
     assert database.counts() == (0, 1, 0)
 
@@ -456,12 +456,12 @@ def test_an_answer_that_is_lost_is_no_second_record_of_nobody(
 # --- Refused before anything is written
 
 BAD: dict[str, dict[str, object]] = {
-    "event_type empty": {"event_type": ""},
-    "event_type long": {"event_type": "x" * 201},
-    "event_type NUL": {"event_type": "a\0b"},
-    "event_type surrogate": {"event_type": "\ud800"},
-    "exact type": {"event_type": "order.*"},
-    "event type is text": {"event_type": 7},
+    "topic empty": {"topic": ""},
+    "topic long": {"topic": "x" * 201},
+    "topic NUL": {"topic": "a\0b"},
+    "topic surrogate": {"topic": "\ud800"},
+    "exact topic": {"topic": "order.*"},
+    "topic is text": {"topic": 7},
     "partition_key": {"partition_key": ""},
     "idempotency_key": {"idempotency_key": "k" * 201},
     "delay": {"delay": timedelta(seconds=-1)},
@@ -501,7 +501,7 @@ def test_what_a_release_subscribes_to_replaces_what_it_did(database: Database) -
     changed = of(subscriber("book", "b", "c", queue="ledger", timeout=timedelta(seconds=2.5)))
     store.subscribe(changed, tasks=["mail"])  # mail is declared still, and subscribes to nothing now
     assert store.subscriptions() == sorted(
-        of(changed, subscriber("other", "a")), key=lambda one: (one.event_type, one.task_name)
+        of(changed, subscriber("other", "a")), key=lambda one: (one.topic, one.task_name)
     )
     store.unsubscribe("other")
     store.unsubscribe("other")
@@ -543,9 +543,9 @@ def test_workers_that_start_at_once_agree(database: Database) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"event_type": ""},
-        {"event_type": "*.paid"},
-        {"event_type": "a\0"},
+        {"topic": ""},
+        {"topic": "*.paid"},
+        {"topic": "a\0"},
         {"parameter": 'a"b'},
         {"parameter": ""},
         {"queue": ""},

@@ -14,7 +14,7 @@ from outboxq import Outbox
 from outboxq.cli.main import main
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
-from outboxq.worker.maintenance import Leases
+from outboxq.worker.leases import Leases
 from outboxq.worker.recovery import Recovery
 from tests.contract.planting import plant
 
@@ -199,11 +199,11 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
     seen = frozen.expired_leases().leases
     recovery = Recovery(
         frozen,
-        Leases(frozen, heartbeat=None, reach=lambda _: None),
+        Leases(frozen, heartbeat=None, on_failpoint=lambda _: None),
         every=timedelta(seconds=1),
-        writes=lambda: None,
-        recovering=lambda: None,
-        reach=lambda _: None,
+        prove_writable=lambda: None,
+        on_recovery=lambda: None,
+        on_failpoint=lambda _: None,
     )
     assert set(healthy) <= {one.id for one in recovery._recover(seen)}
     assert {frozen.get(one).status for one in healthy} == {TaskStatus.READY}
@@ -213,8 +213,8 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
 
 NO_TEXT, BLOB = "CAST(X'31ff' AS TEXT)", "X'31ff'"
 TEXTS = {
-    EXECUTION: ("task_name", "queue", "event_type", "partition_key", "args", "headers"),
-    ENTRY: ("queue", "partition_key", "event_type"),
+    EXECUTION: ("task_name", "queue", "topic", "partition_key", "args", "headers"),
+    ENTRY: ("queue", "partition_key", "topic"),
 }
 NO_TEXTS = [
     (table, column, value) for table, columns in TEXTS.items() for column in columns for value in (NO_TEXT, BLOB)

@@ -430,19 +430,19 @@ def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_posi
         expires_at=NOON + 24 * HOUR,
         partition_key="b",
         on_dead_letter=OnDeadLetter.HOLD,
-        event_type="order.paid",
+        topic="order.paid",
     )
     assert database.frozen.enqueue(new) == Handle(id=before.id, created=False, replaced=True)
     row = database.frozen.get(before.id)
     assert (row.args, row.headers, row.queue, row.priority) == ('{"say": "new"}', '{"trace": 1}', "mail", 7)
     assert (row.max_attempts, row.lease_seconds, row.timeout_seconds) == (9, 12.5, 3.0)
-    assert (row.partition_key, row.on_dead_letter, row.event_type) == ("b", "hold", "order.paid")
+    assert (row.partition_key, row.on_dead_letter, row.topic) == ("b", "hold", "order.paid")
     assert (row.expires_at, row.retry_at) == (NOON + 24 * HOUR, None)
     assert (row.status, row.attempt, row.recovery_attempts) == (TaskStatus.READY, 1, 0)
     assert (row.id, row.pipeline_execution_id, row.position) == (before.id, parent, old.position)
     assert (row.created_at, row.updated_at) == (NOON, NOON + timedelta(seconds=60))
     entries = database.rows(
-        "SELECT queue, priority, partition_key, position, event_type FROM task_outbox WHERE queue = 'mail'"
+        "SELECT queue, priority, partition_key, position, topic FROM task_outbox WHERE queue = 'mail'"
     )
     assert entries == [("mail", 7, "b", row.position, "order.paid")]
     assert database.counts()[2] == 1

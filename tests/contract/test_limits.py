@@ -127,7 +127,7 @@ def test_a_retry_that_would_come_too_late_expires(database):
 
 @pytest.mark.parametrize("key", [None, "a"])
 @pytest.mark.parametrize(
-    ("event_types", "expected"),
+    ("topics", "expected"),
     [
         (["order.paid"], ["order.paid"]),
         (["order.*"], ["order.paid", "order.sent"]),
@@ -137,20 +137,20 @@ def test_a_retry_that_would_come_too_late_expires(database):
     ],
 )
 @pytest.mark.parametrize("queues", [None, ["default"], ["default", "other"]])
-def test_a_worker_takes_the_event_types_it_wants(database, key, queues, event_types, expected):
+def test_a_worker_takes_the_topics_it_wants(database, key, queues, topics, expected):
     """Item 14, at claim time."""
     for number, kind in enumerate(("order.paid", "order.sent", "user.new", None)):
-        database.add(event_type=kind, partition_key=key and f"{key}{number}")
-    claims = database.claim(10, event_types=event_types, queues=queues)
-    assert sorted(claim.event_type for claim in claims) == expected
-    assert database.frozen.look_ahead(queues, event_types=event_types).due is False
+        database.add(topic=kind, partition_key=key and f"{key}{number}")
+    claims = database.claim(10, topics=topics, queues=queues)
+    assert sorted(claim.topic for claim in claims) == expected
+    assert database.frozen.look_ahead(queues, topics=topics).due is False
     assert database.frozen.look_ahead(queues).due is True
 
 
 def test_an_unwanted_head_blocks_its_key_for_this_worker_only(database):
-    database.add(event_type="a", partition_key="k"), database.add(event_type="b", partition_key="k")
-    assert database.claim(5, event_types=["b"]) == []
-    assert len(database.claim(5, event_types=["a"])) == 1
+    database.add(topic="a", partition_key="k"), database.add(topic="b", partition_key="k")
+    assert database.claim(5, topics=["b"]) == []
+    assert len(database.claim(5, topics=["a"])) == 1
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(10**9, 60.0), (2**31 - 1, 0.001), (7, 60.0)])

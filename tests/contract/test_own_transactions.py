@@ -47,7 +47,7 @@ def run(outbox, function, **options):
     handle = task.using(outbox).enqueue()
     worker = outbox.worker(notifications=False, recover_every=60, queues=["parents"])
     worker.start(burst=True)
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     assert worker.stop()
     return outbox.store.get(handle.id)
 
@@ -87,7 +87,7 @@ def writes(database, outbox):
     first, _, third, _, fifth = (claim.id for claim in letters)
     ready, later = database.add(queue="ready").id, database.add(queue="ready", delay=timedelta(hours=1)).id
     database.add(queue="claimed")
-    event = {"event_type": "order.paid"}
+    event = {"topic": "order.paid"}
     subscription = Subscription(task_name="books", parameter="order", queue="never worked on", **event)
     return {
         "emit": lambda **u: store.emit(NewEvent(id=family(), **event), **u),

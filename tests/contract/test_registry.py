@@ -26,10 +26,10 @@ def ids(database, *within):
 
 def test_a_worker_is_read_as_it_described_itself(database):
     began = database.clock.now
-    worker_id = register(database, queues=["mail", "sms"], event_types=["order.*"], task_names=["b", "a", 'the "ü"'])
+    worker_id = register(database, queues=["mail", "sms"], topics=["order.*"], task_names=["b", "a", 'the "ü"'])
     (found,) = database.frozen.workers()
     assert (found.id, found.label, found.concurrency) == (worker_id, "host:1", 4)
-    assert (found.queues, found.event_types) == ({"mail", "sms"}, ("order.*",))
+    assert (found.queues, found.topics) == ({"mail", "sms"}, ("order.*",))
     assert found.task_names == {"a", "b", 'the "ü"'}
     assert (found.started_at, found.last_seen_at) == (began, began)
     assert found.works_on("sms")
@@ -42,7 +42,7 @@ def test_a_worker_is_read_as_it_described_itself(database):
 def test_a_worker_of_everything_takes_everything(database):
     register(database)
     (found,) = database.frozen.workers()
-    assert (found.queues, found.event_types) == (None, None)
+    assert (found.queues, found.topics) == (None, None)
     assert found.works_on("any")
     assert found.takes("any")
     assert found.takes(None)
@@ -116,7 +116,7 @@ def test_it_all_happens_in_the_callers_transaction_if_asked(database):
     "wrong",
     [
         {"queues": "mail"},
-        {"event_types": "order.*"},
+        {"topics": "order.*"},
         {"task_names": "mail"},
         {"task_names": [1]},
         {"concurrency": 0},

@@ -92,7 +92,7 @@ def test_any_time_zone_names_the_same_instant(database, retry_at):
 
 def test_a_waiting_tasks_entry_is_moved_and_keeps_queue_priority_and_position(database, retry_at):
     task_id = database.add(queue="mail", priority=7).id
-    columns = "queue, priority, position, partition_key, event_type, expires_at"
+    columns = "queue, priority, position, partition_key, topic, expires_at"
     before = database.rows(f"SELECT {columns} FROM task_outbox")
     (old_id,) = database.rows("SELECT id FROM task_outbox")[0]
     database.frozen.schedule_retry(task_id, retry_at, 2)

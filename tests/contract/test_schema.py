@@ -21,26 +21,26 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Permissions
 
 COLUMNS = {
-    "task_executions": """id pipeline_execution_id task_name queue event_type partition_key position priority args headers
+    "task_executions": """id pipeline_execution_id task_name queue topic partition_key position priority args headers
         status attempt max_attempts recovery_attempts lease_seconds timeout_seconds lease_token worker_id
         cancel_requested_at on_dead_letter expires_at retry_at first_started_at started_at completed_at created_at
         updated_at last_error result""",
-    "task_outbox": """id task_execution_id queue priority partition_key position event_type available_at expires_at
+    "task_outbox": """id task_execution_id queue priority partition_key position topic available_at expires_at
         created_at""",
     "execution_events": """sequence_num pipeline_execution_id task_execution_id event_type event_data worker_id lease_token
         created_at xact_id""",
     "task_leases": "task_execution_id queue lease_token worker_id lease_expires_at begun",
-    "dead_letters": "task_execution_id queue task_name event_type partition_key exception failed_at lost_key",
+    "dead_letters": "task_execution_id queue task_name topic partition_key exception failed_at lost_key",
     "idempotency_keys": "scope key task_execution_id expires_at until_finished created_at",
     "partition_claims": "queue partition_key task_execution_id held",
 }
 NULLABLE = {
-    "task_executions": """event_type partition_key headers max_attempts timeout_seconds worker_id cancel_requested_at
+    "task_executions": """topic partition_key headers max_attempts timeout_seconds worker_id cancel_requested_at
         expires_at retry_at first_started_at started_at completed_at last_error result""",
-    "task_outbox": "partition_key event_type expires_at",
+    "task_outbox": "partition_key topic expires_at",
     "execution_events": "task_execution_id event_data worker_id lease_token xact_id",
     "task_leases": "begun",
-    "dead_letters": "event_type partition_key exception lost_key",
+    "dead_letters": "topic partition_key exception lost_key",
     "idempotency_keys": "expires_at",
     "partition_claims": "",
 }

@@ -90,7 +90,7 @@ def run(outbox):
     def burst(**options):
         worker = outbox.worker(**{"notifications": False, "recover_every": 60, **options})
         worker.start(burst=True)
-        until(lambda: not worker._claimer.is_alive())
+        until(lambda: not worker._claim_loop.is_alive())
         assert worker.stop()
         assert worker.is_healthy
 
@@ -429,7 +429,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
     """On SQLite nobody else can write once it has begun."""
     taken, gate = threading.Event(), threading.Event()
 
-    def reach(point):
+    def on_failpoint(point):
         if point is Failpoint.BEFORE_START:
             taken.set()
             gate.wait(60)
@@ -440,7 +440,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
         follow.enqueue(1)
 
     handle = late.using(outbox).enqueue()
-    worker = work(queues=["default"], concurrency=1, reach=reach)
+    worker = work(queues=["default"], concurrency=1, on_failpoint=on_failpoint)
     assert taken.wait(60)
     lose(outbox, handle)
     before = helpers.everything(database)
@@ -638,7 +638,7 @@ def test_an_engine_that_nobody_prepared_will_do(database, engine, option):
     good, bad = task.using(outbox).enqueue(fails=False), task.using(outbox).enqueue(fails=True)
     worker = outbox.worker(notifications=False, queues=["default"])
     worker.start(burst=True)
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     worker.stop()
     assert outbox.store.get(bad.id).last_error == "ValueError: no"
     assert outbox.store.get(good.id).last_error is None
@@ -745,7 +745,7 @@ def test_the_handler_sees_none_of_our_settings_and_read_committed(database):
     handle = look.using(outbox).enqueue()
     worker = outbox.worker(notifications=False, queues=["default"])
     worker.start(burst=True)
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     worker.stop()
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
     assert outside["transaction_isolation"] == "serializable"
@@ -804,7 +804,7 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
 
     begun = []
     handles = turn.using(outbox).enqueue_many([(n,) for n in range(4)])
-    work(concurrency=4, reach=lambda point: point is Failpoint.BEFORE_START and begun.append(1))
+    work(concurrency=4, on_failpoint=lambda point: point is Failpoint.BEFORE_START and begun.append(1))
     until(lambda: len(begun) == 4 and inside)
     gate.set()
     until(lambda: all(outbox.store.get(handle.id).completed_at for handle in handles))

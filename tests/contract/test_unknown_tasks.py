@@ -135,13 +135,13 @@ def test_anything_but_a_claim_begins_a_new_run(database):
 
 def test_a_task_that_a_live_worker_knows_is_given_back_for_the_first_delay_only(database):
     unknown = unknown_tasks(database.frozen)
-    stranger(database, database.frozen, event_type="order.paid")
+    stranger(database, database.frozen, topic="order.paid")
     for _ in range(3):
         turned_away(database, unknown)
         database.clock.advance(HOUR)
     said = {"concurrency": 1, "task_names": [NAME]}
     database.frozen.register(uuid4(), label="elsewhere:1", queues=["other"], **said)
-    database.frozen.register(uuid4(), label="unwilling:1", event_types=["order.cancelled"], **said)
+    database.frozen.register(uuid4(), label="unwilling:1", topics=["order.cancelled"], **said)
     assert [outcome.data["times"] for outcome in turned_away(database, unknown)] == [4]
     database.clock.advance(HOUR)
     database.frozen.register(uuid4(), label="host:1", **said)
@@ -259,7 +259,7 @@ def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, mon
     add = database.add
     waiting = [stranger(database, database.frozen, queue=queue) for queue in ("mail", "mail", "mail", "other")]
     keyed = stranger(database, database.frozen, queue="mail", partition_key="k")
-    event = stranger(database, database.frozen, queue="mail", event_type="order.paid")
+    event = stranger(database, database.frozen, queue="mail", topic="order.paid")
     other = add(task_name="other.name", queue="mail")
     by_hand, snoozed = (stranger(database, database.frozen, queue="mail") for _ in range(2))
     turned_away(database, unknown)
@@ -288,7 +288,7 @@ def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, mon
     assert start("tests.work") == set()
     assert pages == [None]
     assert start(NAME, queues=["other"]) == {waiting[3].id}
-    assert start(NAME, event_types=["order.*"]) == {event.id}
+    assert start(NAME, topics=["order.*"]) == {event.id}
     assert start(NAME) == {*(handle.id for handle in waiting[:3]), keyed.id}
     assert len(pages) > 1
     assert database.frozen.get(other.id).status is TaskStatus.READY

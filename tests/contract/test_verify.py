@@ -47,7 +47,7 @@ DIFFERENT = (
     "priority = 1",
     "partition_key = 'k'",
     "position = 1000",
-    "event_type = 'order.paid'",
+    "topic = 'order.paid'",
     f"expires_at = '{LATER}'",
 )
 DUE = f'{{{{"available_at": "{NOW}"}}}}'

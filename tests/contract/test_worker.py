@@ -320,7 +320,7 @@ def test_a_dead_heartbeat_stops_the_claiming(outbox, work, monkeypatch):
     until(lambda: not worker.is_healthy)
     after = beating.using(outbox).enqueue()
     gate.set()
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     assert outbox.store.get(after.id).status is TaskStatus.READY
 
 
@@ -517,7 +517,7 @@ def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(
 
     handle = deaf.using(outbox).enqueue()
     beats = []
-    work(heartbeat=0.1, reach=lambda point: point is Failpoint.AFTER_BEAT and beats.append(1))
+    work(heartbeat=0.1, on_failpoint=lambda point: point is Failpoint.AFTER_BEAT and beats.append(1))
     until(lambda: "runs past its timeout" in caplog.text)
     seen = len(beats)
     until(lambda: len(beats) >= seen + 3)
@@ -654,7 +654,7 @@ def test_running_counts_handlers_while_they_drain(outbox, work):
     until(lambda: worker.running == 3)
     stopping = threading.Thread(target=worker.stop)
     stopping.start()
-    until(lambda: worker._crew._dismissed)
+    until(lambda: worker._pool._is_shut_down)
     assert worker.running == 3
     gate.set()
     stopping.join()

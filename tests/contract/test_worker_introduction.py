@@ -55,12 +55,10 @@ def test_a_worker_says_where_it_works_on_what_and_how_it_hears_of_it(database, c
     record, said = introduced(database, caplog, tasks=["shop.charge", "shop.bill"])
     usual = USUAL[database.name]
     assert said == f"on {called(database.url)}: all queues, 8 at once; {usual}; knows 2 tasks shop.bill, shop.charge"
-    told = {
-        name: getattr(record, name) for name in ("queues", "event_types", "concurrency", "hears", "tasks", "task_names")
-    }
+    told = {name: getattr(record, name) for name in ("queues", "topics", "concurrency", "hears", "tasks", "task_names")}
     assert told == {
         "queues": None,
-        "event_types": None,
+        "topics": None,
         "concurrency": 8,
         "hears": usual,
         "tasks": 2,
@@ -70,10 +68,10 @@ def test_a_worker_says_where_it_works_on_what_and_how_it_hears_of_it(database, c
 
 
 def test_a_worker_says_what_it_is_limited_to(database, caplog):
-    options = {"queues": ["mail"], "event_types": ["order.*", "user.new"], "concurrency": 1, "poll": 2.5}
+    options = {"queues": ["mail"], "topics": ["order.*", "user.new"], "concurrency": 1, "poll": 2.5}
     _, said = introduced(database, caplog, tasks=["shop.charge"], notifications=False, **options)
     assert said.partition(": ")[2] == (
-        "the queue mail, only tasks of the events order.*, user.new, 1 at once; polls every 2.5 s; knows task shop.charge"
+        "the queue mail, only tasks of the topics order.*, user.new, 1 at once; polls every 2.5 s; knows task shop.charge"
     )
 
 
@@ -125,8 +123,8 @@ def test_one_process_of_each_database_says_it_and_its_successor_only_after_a_rel
     speaking = []
     for child in supervisor._children:
         child.starts = 1
-        speaking.append(supervisor._manners(child) == {})
+        speaking.append(supervisor._introduction(child) == {})
     assert speaking == [True, False, True, False]
     first = supervisor._children[0]
     first.starts = 2
-    assert (supervisor._manners(first) == {}) is again
+    assert (supervisor._introduction(first) == {}) is again

@@ -33,7 +33,7 @@ from outboxq.model import SUSPECT
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint
-from outboxq.worker.maintenance import Presence
+from outboxq.worker.maintenance import WorkerRegistration
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import until
@@ -152,15 +152,15 @@ def test_told_to_stop_at_once_before_it_starts_it_ends_and_claims_nothing(outbox
 
 def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox, exits, monkeypatch):
     listed, going_on = threading.Event(), threading.Event()
-    begin = Presence.begin
+    begin = WorkerRegistration.begin
 
-    def slow_begin(presence: Presence) -> None:
+    def slow_begin(presence: WorkerRegistration) -> None:
         begin(presence)
         listed.set()
         going_on.wait(60)
 
-    monkeypatch.setattr(Presence, "begin", slow_begin)
-    monkeypatch.setattr("outboxq.worker.worker._LAST_WORDS", 30.0)  # this machine may be slow
+    monkeypatch.setattr(WorkerRegistration, "begin", slow_begin)
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
     worker = outbox.worker(notifications=False)
     starting = threading.Thread(target=worker.start)
     starting.start()
@@ -178,10 +178,10 @@ def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox
 
 
 def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
-    def fails(presence: Presence) -> None:
+    def fails(presence: WorkerRegistration) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(Presence, "begin", fails)
+    monkeypatch.setattr(WorkerRegistration, "begin", fails)
     worker = outbox.worker(notifications=False)
     with pytest.raises(OSError, match="no room"):
         worker.start()
@@ -220,7 +220,7 @@ def test_stop_right_after_start_ends_it_however_soon(outbox):
         worker.start()
         assert worker.stop() is True
         took.append(time.monotonic() - began)
-        assert not worker._claimer.is_alive()
+        assert not worker._claim_loop.is_alive()
     assert max(took) < 20  # the poll would take 30 s
     until(lambda: not threads())
     assert outbox.store.verify() == []
@@ -287,7 +287,7 @@ def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_lock
             if point is Failpoint.BEFORE_RELEASE:
                 threading.Timer(0.1, heartbeat.commit).start()
 
-        worker = work(reach=let_go_soon)
+        worker = work(on_failpoint=let_go_soon)
         until(lambda: worker.running == 1)
         heartbeat.execute(text("SELECT 1 FROM task_leases FOR UPDATE"))
         worker.stop_at_once()
@@ -452,7 +452,7 @@ def test_a_burst_does_not_end_while_a_handler_may_still_enqueue(outbox, run):
     slow_parent.using(outbox).enqueue()
     outbox.task(name="quick")(lambda: None).using(outbox).enqueue()
     code, worker = run(
-        concurrency=2, prefetch=0, reach=lambda point: point is Failpoint.AFTER_CLAIM and claims.append(1)
+        concurrency=2, prefetch=0, on_failpoint=lambda point: point is Failpoint.AFTER_CLAIM and claims.append(1)
     )
     assert (code, worker.handled, children) == (0, 3, [1])
 
@@ -698,7 +698,7 @@ def test_one_connection_of_the_applications_is_enough_for_eight_threads(database
     parent.using(outbox).enqueue_many([()] * 16)
     worker = outbox.worker(concurrency=8, notifications=False)
     worker.start(burst=True)
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     assert worker.stop() is True
     assert worker.handled == 32
 
@@ -998,7 +998,7 @@ def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(out
     assert len(outbox.store.claim_ready_task(350, worker_id=uuid7())) == 350
     probe = outbox.task(name="probe", queue="live")(lambda: ran.append(1))
 
-    def reach(point):
+    def on_failpoint(point):
         if point is Failpoint.AFTER_RECOVERY:
             (now,) = [row.running for row in outbox.store.stats() if row.queue == "dead worker's"]
             chunks.append(now)
@@ -1007,7 +1007,7 @@ def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(out
 
     until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
     began = time.monotonic()
-    work(queues=["live"], recover_every=0.05, reach=reach)
+    work(queues=["live"], recover_every=0.05, on_failpoint=on_failpoint)
     until(lambda: len(ran) >= 4)
     assert time.monotonic() - began < 30
     assert chunks[:4] == [250, 150, 50, 0]
@@ -1035,7 +1035,7 @@ def test_heartbeats_come_as_often_as_asked(outbox, work):
         gate.wait(60)
 
     handle = long.using(outbox).enqueue()
-    work(heartbeat=0.05, reach=lambda point: point is Failpoint.AFTER_BEAT and beats.append(time.monotonic()))
+    work(heartbeat=0.05, on_failpoint=lambda point: point is Failpoint.AFTER_BEAT and beats.append(time.monotonic()))
     until(lambda: len(beats) >= 4)
     gate.set()
     ended(outbox, handle)

@@ -41,18 +41,18 @@ def work(outbox):
 class Batches(list):
     @staticmethod
     def hold_the_first_until(handled):
-        """For `reach`: the first batch is written only when so many handlers have ended."""
+        """For `on_failpoint`: the first batch is written only when so many handlers have ended."""
         count, held = itertools.count(1), threading.Event()
         enough = threading.Event()
 
-        def reach(point):
+        def on_failpoint(point):
             if point is Failpoint.AFTER_HANDLER and next(count) == handled:
                 enough.set()
             if point is Failpoint.BEFORE_FINISH and not held.is_set():
                 held.set()
                 assert enough.wait(60)
 
-        return reach
+        return on_failpoint
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def finished(monkeypatch):
 
 
 def over(worker):
-    until(lambda: not worker._claimer.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     assert worker.stop() is True
 
 
@@ -121,7 +121,7 @@ def test_500_tasks_take_far_fewer_than_500_statements(outbox, work, finished):
 def test_what_ends_while_one_batch_is_written_is_the_next_batch(outbox, work, finished):
     task = outbox.task(name="nothing")(lambda: None)
     task.using(outbox).enqueue_many([()] * 300)
-    all_of(300, finished, work(concurrency=4, reach=finished.hold_the_first_until(300)))
+    all_of(300, finished, work(concurrency=4, on_failpoint=finished.hold_the_first_until(300)))
     first, *others = map(len, finished)
     assert [sum(others)] == [300 - first] == others
 
@@ -129,7 +129,7 @@ def test_what_ends_while_one_batch_is_written_is_the_next_batch(outbox, work, fi
 def test_a_batch_is_bounded(outbox, work, finished):
     task = outbox.task(name="nothing")(lambda: None)
     task.using(outbox).enqueue_many([()] * 1200)
-    all_of(1200, finished, work(reach=finished.hold_the_first_until(1200)))
+    all_of(1200, finished, work(on_failpoint=finished.hold_the_first_until(1200)))
     sizes = list(map(len, finished))
     assert sum(sizes) == 1200
     assert max(sizes) <= 1000
@@ -141,7 +141,7 @@ def test_all_kinds_of_ends_share_a_batch(outbox, work, finished):
     rest = outbox.task(name="rests")(lambda: Snooze(3600))
     task.using(outbox).enqueue_many([()] * 10)
     rest.using(outbox).enqueue_many([()] * 10)
-    all_of(20, finished, work(reach=finished.hold_the_first_until(20)))
+    all_of(20, finished, work(on_failpoint=finished.hold_the_first_until(20)))
     assert {EventType.COMPLETED, EventType.SNOOZED} in [set(batch) for batch in finished]
     assert {row.queue: row.running for row in outbox.store.stats()} == {"default": 0}
     assert outbox.store.stats()[0].delayed == 10
@@ -154,7 +154,7 @@ def test_one_outcome_that_cannot_be_written_does_not_keep_the_others(outbox, wor
     handles = task.using(outbox).enqueue_many([()] * 10)
     refused = bad.using(outbox).enqueue()
     handles += task.using(outbox).enqueue_many([()] * 10)
-    worker = work(reach=finished.hold_the_first_until(21))
+    worker = work(on_failpoint=finished.hold_the_first_until(21))
     assert {ended(outbox, handle).status for handle in handles} == {TaskStatus.COMPLETED}
     assert max(map(len, finished)) > 10
     until(lambda: f"task {refused.id}: its outcome task_snoozed could not be written" in caplog.text)
@@ -174,7 +174,7 @@ def test_outcomes_of_two_claims_of_one_task_are_both_answered(
     runs, points = [], []
     enough = threading.Event()
 
-    def reach(point):
+    def on_failpoint(point):
         if point is Failpoint.AFTER_HANDLER:
             points.append(point)
             if len(points) == 3:
@@ -193,7 +193,7 @@ def test_outcomes_of_two_claims_of_one_task_are_both_answered(
 
     holding = threading.Event()
     handle = twice.using(outbox).enqueue()
-    work(concurrency=4, reach=reach)
+    work(concurrency=4, on_failpoint=on_failpoint)
     until(lambda: runs)
     outbox.task(name="other")(lambda: None).using(outbox).enqueue()
     until(holding.is_set)  # the other's outcome is under way: what ends from now on is one batch
@@ -226,7 +226,7 @@ def away(database, methods, monkeypatch):
             return _real(*args, **options)
 
         monkeypatch.setattr(Store, name, call)
-    monkeypatch.setattr("outboxq.worker.completer._AGAIN_AFTER", 0.01)
+    monkeypatch.setattr("outboxq.worker.completer._RETRY_AFTER", 0.01)
     return back
 
 
@@ -265,7 +265,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
 
     @outbox.task(name="wait")
     def wait() -> None:
-        most.append(worker._crew.in_flight)
+        most.append(worker._pool.in_flight)
         gate.wait(60)
 
     handles = wait.using(outbox).enqueue_many([()] * 20)
@@ -273,7 +273,7 @@ def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurr
     worker.start()
     until(lambda: counted(outbox)[1] == concurrency + prefetch)
     until(lambda: worker.running == concurrency)
-    assert worker._crew.in_flight == concurrency + prefetch
+    assert worker._pool.in_flight == concurrency + prefetch
     gate.set()
     for handle in handles:
         ended(outbox, handle)
@@ -286,7 +286,7 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
 
     @outbox.task(name="slow")
     def slow() -> None:
-        seen.append(worker._crew.in_flight)
+        seen.append(worker._pool.in_flight)
         pause.wait(0.06)
 
     handles = slow.using(outbox).enqueue_many([()] * 8)
@@ -300,7 +300,7 @@ def test_nothing_lies_ahead_of_slow_handlers(outbox, work):
 
 def test_much_lies_ahead_of_fast_handlers(outbox, work):
     limits = []
-    outbox.task(name="fast")(lambda: limits.append(worker._crew.ahead)).using(outbox).enqueue_many([()] * 1000)
+    outbox.task(name="fast")(lambda: limits.append(worker._pool.prefetch_limit)).using(outbox).enqueue_many([()] * 1000)
     worker = outbox.worker(poll=0.01, notifications=False, concurrency=4)
     worker.start(burst=True)
     over(worker)
@@ -369,16 +369,16 @@ def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, mon
         gate.wait(60)
 
     slow.using(outbox).enqueue_many([()] * 100)
-    worker = work(reach=lambda point: point is Failpoint.AFTER_CLAIM and turns.append(1), **options)
+    worker = work(on_failpoint=lambda point: point is Failpoint.AFTER_CLAIM and turns.append(1), **options)
     until(lambda: worker.running == options["concurrency"] and worker.handled == 200)
     already = releases(database)
-    real, waits = worker._crew.wait_until_at_most, []
+    real, waits = worker._pool.wait_until_at_most, []
 
     def waiting(jobs, timeout=None):
         waits.append(timeout)
         return real(jobs, timeout)
 
-    monkeypatch.setattr(worker._crew, "wait_until_at_most", waiting)
+    monkeypatch.setattr(worker._pool, "wait_until_at_most", waiting)
     until(lambda: waits.count(0.05) >= 8)
     assert releases(database) - already <= 2 * 60
     before = len(turns)
@@ -464,7 +464,7 @@ def test_a_lone_outcome_is_written_at_once(outbox, work):
     """The next task is put only after the one before has ended: none is ever kept for company."""
     moments, ended_at = [], threading.Event()
 
-    def reach(point):
+    def on_failpoint(point):
         if point is Failpoint.AFTER_HANDLER:
             moments.append(time.monotonic())
         if point is Failpoint.BEFORE_FINISH:
@@ -472,7 +472,7 @@ def test_a_lone_outcome_is_written_at_once(outbox, work):
             ended_at.set()
 
     task = outbox.task(name="lone")(lambda: None)
-    work(concurrency=1, reach=reach)
+    work(concurrency=1, on_failpoint=on_failpoint)
     for _ in range(10):
         ended_at.clear()
         ended(outbox, task.using(outbox).enqueue())

@@ -26,7 +26,7 @@ END $$
 
 @pytest.fixture
 def store(postgresql: Database) -> Store:
-    postgresql.frozen.subscribe([Subscription(event_type="order.*", task_name="book", parameter="payload")])
+    postgresql.frozen.subscribe([Subscription(topic="order.*", task_name="book", parameter="payload")])
     postgresql.run("ALTER TABLE execution_events ALTER sequence_num DROP IDENTITY")
     postgresql.run("CREATE SEQUENCE drawn")
     postgresql.run(DRAW)
@@ -34,8 +34,8 @@ def store(postgresql: Database) -> Store:
     return postgresql.frozen
 
 
-def event(event_type: str, key: str | None = None) -> NewEvent:
-    return NewEvent(id=family(), event_type=event_type, idempotency_key=key)
+def event(topic: str, key: str | None = None) -> NewEvent:
+    return NewEvent(id=family(), topic=topic, idempotency_key=key)
 
 
 def task(**fields: object) -> NewTask:

@@ -110,7 +110,7 @@ def test_an_enqueue_in_a_callers_transaction_is_not_concerned(postgresql, settin
     outbox = outbox_of(postgresql)
     task = outbox.task(work, name="tests.work")
     outbox.store.subscribe(
-        [Subscription(task_name="tests.work", event_type="known", parameter="text")], tasks=["tests.work"]
+        [Subscription(task_name="tests.work", topic="known", parameter="text")], tasks=["tests.work"]
     )
     text = "naïve \\ '" if setting.name == "client_encoding" else TEXT  # what the caller's own connection can say
     if kind == "sqlalchemy":

@@ -685,8 +685,8 @@ def test_who_works_now_and_then_keeps_its_row(postgresql, distributor, heard):
 
 def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql, distributor, heard, monkeypatch):
     # What counts as a flood on a slow machine too: two claims a second.
-    monkeypatch.setattr("outboxq.worker.distributor.postgresql._BUSY", 2.0)
-    monkeypatch.setattr("outboxq.worker.distributor.postgresql._MEMORY", 5.0)
+    monkeypatch.setattr("outboxq.worker.distributor.postgresql._BUSY_RATE", 2.0)
+    monkeypatch.setattr("outboxq.worker.distributor.postgresql._RATE_WINDOW", 5.0)
     with Claimer(postgresql.store, distributor) as claimer:
         for _ in range(30):
             claimer.lag(add(postgresql)[0], 0)
@@ -761,8 +761,8 @@ def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(pos
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),
         postgresql.store.dialect.statements.sleeping,
-        heard=heard.append,
-        changed=listens.set,
+        on_notify=heard.append,
+        on_change=listens.set,
         ping_every=0.0005,
     )
     listener.start()
@@ -788,8 +788,8 @@ def test_it_says_that_it_listens_only_once_it_does(postgresql):
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),
         postgresql.store.dialect.statements.sleeping,
-        heard=heard.append,
-        changed=changed,
+        on_notify=heard.append,
+        on_change=changed,
     )
     listener.start()
     until(lambda: heard)

@@ -19,7 +19,7 @@ def enqueue(p, using, **fields):
 
 
 def emit(p, using, **fields):
-    return p.store.emit(NewEvent(id=family(), event_type="order.paid", **fields), using=using)
+    return p.store.emit(NewEvent(id=family(), topic="order.paid", **fields), using=using)
 
 
 def replace(p, using):
@@ -94,7 +94,7 @@ GOES_ON = {
 def place(postgresql):
     """A dead letter that holds its key, a running task, one with a key, one of a limited queue, and another one."""
     p = SimpleNamespace(database=postgresql, store=postgresql.store)
-    p.subscription = {"event_type": "order.paid", "task_name": "tests.book", "parameter": "order"}
+    p.subscription = {"topic": "order.paid", "task_name": "tests.book", "parameter": "order"}
     p.store.subscribe([Subscription(**p.subscription)])
     p.store.limit("limited", concurrency=1)
     p.dead = postgresql.add(p.store, partition_key="held", on_dead_letter=OnDeadLetter.HOLD).id

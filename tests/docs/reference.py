@@ -98,7 +98,7 @@ def task_options() -> str:
 
 def using_options() -> str:
     introduction = (
-        "What `task.using(…)` takes, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(event_type, payload, using=…)` takes "
+        "What `task.using(…)` takes, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(topic, payload, using=…)` takes "
         "`delay`, `run_after`, `partition_key`, `expires` and `idempotency_key` too. [Consumers](consumers.md) shows them at work."
     )
     return options(Task.using, "using()", introduction)

@@ -16,7 +16,8 @@ from sqlalchemy import text
 
 from outboxq import Outbox, TaskContext
 from outboxq.cli import main
-from outboxq.worker.worker import DRAIN_TIMEOUT, Worker
+from outboxq.worker.options import WorkerSettings
+from outboxq.worker.worker import Worker
 from tests.waiting import until
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -130,12 +131,12 @@ def test_the_image_starts_the_worker_and_no_shell():
 
 
 def test_its_numbers_are_those_of_the_code():
-    drain = DRAIN_TIMEOUT.total_seconds()
+    drain = WorkerSettings().drain_timeout.total_seconds()
     assert f"for {drain:g} s by default" in TEXT
     options = {option.name: option for option in main.commands["worker"].params}
     assert f"(`--concurrency`, {options['concurrency'].default} by default)" in TEXT
     for wait in re.findall(r"(?:-t |stop_grace_period: |terminationGracePeriodSeconds: )(\d+)", TEXT):
-        assert timedelta(seconds=int(wait)) >= DRAIN_TIMEOUT + MARGIN
+        assert timedelta(seconds=int(wait)) >= WorkerSettings().drain_timeout + MARGIN
 
 
 def test_what_is_too_short_is_refused_by_these_tests():

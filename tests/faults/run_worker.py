@@ -19,7 +19,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from outboxq.database.engine import configure_sqlite
 from outboxq.model.uuid7 import uuid7
-from outboxq.worker.failpoints import Failpoint, Reach, unarmed
+from outboxq.worker.failpoints import Failpoint, OnFailpoint, ignore_failpoint
 from tests.faults import app
 from tests.faults.runs import Pen
 
@@ -46,11 +46,11 @@ def dawdle() -> None:
 ACTIONS = {action.__name__: action for action in (kill, freeze, end_thread, dawdle)}
 
 
-def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None) -> Reach:
+def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None) -> OnFailpoint:
     """Does it when that point is reached for the n-th time, or first after the file `mark` is there."""
     lock, arrivals = threading.Lock(), 0
 
-    def reach(reached: Failpoint) -> None:
+    def on_failpoint(reached: Failpoint) -> None:
         nonlocal arrivals
         if reached != point or (mark and not Path(mark).exists()):
             return
@@ -61,15 +61,15 @@ def armed(point: str, action: str, *, arrival: int = 1, mark: str | None = None)
             os.write(2, f"reached {point}\n".encode())
             ACTIONS[action]()
 
-    return reach
+    return on_failpoint
 
 
 def worker(fault: dict[str, Any] | None = None, runs: str | None = None, **options: Any) -> NoReturn:
     """`runs`: the file that the handlers write their runs down in."""
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    reach = armed(**fault) if fault else unarmed
+    on_failpoint = armed(**fault) if fault else ignore_failpoint
     app.pen = Pen(Path(runs)) if runs else None
-    running = app.outbox.worker(reach=reach, **{**FAST, **options})
+    running = app.outbox.worker(on_failpoint=on_failpoint, **{**FAST, **options})
     code = running.run()
     app.outbox.store.bound_engine.dispose()
     sys.exit(code)

@@ -37,7 +37,7 @@ DEAF = 0.5
 """How often it polls while it does not listen."""
 MINUTE = timedelta(minutes=1)
 SPOKEN = dialect_for("postgresql").statements.sleeping
-QUICK = {"_ping_every": 0.1, "_patience": 0.5}
+QUICK = {"_ping_every": 0.1, "_answer_timeout": 0.5}
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_listener_that_is_terminated_listens_again(postgresql, start):
 def test_what_was_committed_while_it_could_not_listen_is_found_once_it_does(postgresql, start, proxy):
     """It is woken then, and not only by its next poll: here there is none for a minute."""
     distributor = start(listen_url=proxy.url)
-    distributor._deaf_poll = MINUTE.total_seconds()
+    distributor._poll_without_listener = MINUTE.total_seconds()
     proxy.pause()
     until(lambda: not distributor.health.listening)
     before = proxy.accepted
@@ -186,7 +186,7 @@ def test_a_black_hole_is_noticed(postgresql, start, proxy):
 
 def test_it_asks_whether_the_server_is_there_more_often_than_a_firewall_forgets(postgresql):
     distributor = create_work_distributor(postgresql.store)
-    assert distributor._listener._ping_every + distributor._listener._patience <= 90
+    assert distributor._listener._ping_every + distributor._listener._answer_timeout <= 90
 
 
 def test_a_frozen_server_process_is_noticed(own_store, make):
@@ -254,7 +254,7 @@ def test_it_tries_ever_more_seldom(monkeypatch, error):
         tried.append(time.monotonic())
         raise error
 
-    listener = Listener(refused, SPOKEN, heard=lambda _: None, changed=lambda: None)
+    listener = Listener(refused, SPOKEN, on_notify=lambda _: None, on_change=lambda: None)
     listener.start()
     until(lambda: len(tried) == 4)
     pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
@@ -275,7 +275,9 @@ def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(pos
             listened.append(time.monotonic())
             postgresql.rows(f"SELECT pg_terminate_backend({listener._connection.info.backend_pid})")
 
-    listener = Listener(lambda: psycopg.connect(plain(postgresql.url)), SPOKEN, heard=lambda _: None, changed=changed)
+    listener = Listener(
+        lambda: psycopg.connect(plain(postgresql.url)), SPOKEN, on_notify=lambda _: None, on_change=changed
+    )
     listener.start()
     until(lambda: len(listened) == 4)
     listener.close()
@@ -310,7 +312,7 @@ def test_an_attempt_that_fails_wakes_nobody(start, proxy):
         return connect()
 
     distributor._listener._connect = counted
-    distributor._deaf_poll = MINUTE.total_seconds()
+    distributor._poll_without_listener = MINUTE.total_seconds()
     with Sleeper(distributor).asleep() as woken:
         until(lambda: len(tries) >= 3)
         assert not woken.done()
@@ -391,7 +393,7 @@ def test_a_network_that_stalls_during_the_proof_is_not_taken_for_a_pooler(postgr
             proxy.pause()
         return psycopg.connect(plain(postgresql.url if len(opened) == 2 else proxy.url))
 
-    listener = Listener(connect, SPOKEN, heard=lambda _: None, changed=lambda: None, patience=0.5)
+    listener = Listener(connect, SPOKEN, on_notify=lambda _: None, on_change=lambda: None, answer_timeout=0.5)
     listener.start()
     until(lambda: len(opened) == 3 or not listener.is_alive())
     proxy.resume()
@@ -413,7 +415,9 @@ def test_a_connection_that_is_to_speak_and_stalls_is_given_up(postgresql, proxy)
     def connect():
         return psycopg.connect(plain(postgresql.url))
 
-    listener = Listener(connect, SPOKEN, speak=speak, heard=lambda _: None, changed=lambda: None, patience=0.5)
+    listener = Listener(
+        connect, SPOKEN, connect_notifier=speak, on_notify=lambda _: None, on_change=lambda: None, answer_timeout=0.5
+    )
     listener.start()
     try:
         until(lambda: listener.health.listening, seconds=PROMPTLY)
@@ -435,8 +439,8 @@ def test_close_ends_a_listener_that_waits_for_a_silent_server(start, proxy):
 
 
 def test_close_does_not_wait_for_ever_for_a_connection_into_a_black_hole(make, proxy, monkeypatch):
-    assert module._CLOSING <= 5
-    monkeypatch.setattr(module, "_CLOSING", 0.5)
+    assert module._CLOSE_TIMEOUT <= 5
+    monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.5)
     proxy.pause()
     distributor = make(listen_url=proxy.url)
     distributor.start()

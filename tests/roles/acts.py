@@ -84,11 +84,11 @@ def new(**fields: Any) -> NewTask:
 
 
 def event(**fields: Any) -> NewEvent:
-    return NewEvent(**{"id": family(), "event_type": "order.paid", **fields})
+    return NewEvent(**{"id": family(), "topic": "order.paid", **fields})
 
 
 def subscription(name: str = "tests.work") -> Subscription:
-    return Subscription(event_type="order.*", task_name=name, parameter="payload")
+    return Subscription(topic="order.*", task_name=name, parameter="payload")
 
 
 Act = Callable[[Stage], object]
@@ -256,7 +256,7 @@ def works(stage: Stage) -> None:
     stage.owner.enqueue(new(task_name="stranger"))
     worker = outbox.worker(concurrency=2)
     worker.start(burst=True)
-    until(lambda: worker._claimer is not None and not worker._claimer.is_alive())
+    until(lambda: worker._claim_loop is not None and not worker._claim_loop.is_alive())
     assert worker.stop()
     assert worker.is_healthy
     assert {task.status.value for task in stage.owner.tasks()} >= {"Completed", "Failed"}
@@ -287,7 +287,7 @@ def claims(stage: Stage) -> None:
         stage.owner.enqueue(new(**fields))
     me = uuid4()
     assert stage.store.claim_ready_task(10, worker_id=me, says_begin=True)
-    stage.store.claim_ready_task(10, worker_id=me, queues=["b"], event_types=["order.*"])
+    stage.store.claim_ready_task(10, worker_id=me, queues=["b"], topics=["order.*"])
 
 
 def claims_from_limited_queues(stage: Stage) -> None:

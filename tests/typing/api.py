@@ -149,7 +149,7 @@ def the_options_are_known_by_name_and_type() -> None:
 
 @outbox.task(subscribe=["order.paid", "refund.*"], on_dead_letter="hold")
 def subscribed(ctx: TaskContext, payload: dict[str, int], note: str = "") -> None:
-    assert_type(ctx.event_type, str | None)
+    assert_type(ctx.topic, str | None)
     assert_type(ctx.partition_key, str | None)
     assert_type(outbox.emit("order.shipped", payload, using=ctx), Emitted)
     del note

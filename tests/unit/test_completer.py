@@ -13,8 +13,8 @@ from outboxq.context import TaskContext
 from outboxq.errors import FileUnusable, OutcomesRefused
 from outboxq.model import Claim, EventType, Outcome
 from outboxq.worker.completer import Completer
-from outboxq.worker.failpoints import Failpoint, unarmed
-from outboxq.worker.maintenance import Leases
+from outboxq.worker.failpoints import Failpoint, ignore_failpoint
+from outboxq.worker.leases import Leases
 from tests.waiting import until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ class FakeStore:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr("outboxq.worker.completer._AGAIN_AFTER", 0.001)
+    monkeypatch.setattr("outboxq.worker.completer._RETRY_AFTER", 0.001)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def store():
 
 @pytest.fixture
 def leases(store):
-    return Leases(store, heartbeat=None, reach=unarmed)
+    return Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def died():
 
 @pytest.fixture
 def completer(store, leases, died):
-    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
     completer.start()
     yield completer
     store.gone.set()
@@ -265,7 +265,7 @@ def test_nothing_is_to_be_claimed_while_outcomes_cannot_be_written(completer, st
     away, seen = threading.Event(), []
 
     def answer(_outcomes):
-        seen.append(completer.writes.is_set())
+        seen.append(completer.can_write.is_set())
         if not away.is_set():
             raise error
         return frozenset()
@@ -277,7 +277,7 @@ def test_nothing_is_to_be_claimed_while_outcomes_cannot_be_written(completer, st
     assert not any(seen[1:])
     away.set()
     assert completer.flush(10)
-    assert completer.writes.is_set()
+    assert completer.can_write.is_set()
 
 
 def test_an_outcome_whose_row_is_locked_waits_apart_and_keeps_nobody(completer, store, leases):
@@ -291,10 +291,10 @@ def test_an_outcome_whose_row_is_locked_waits_apart_and_keeps_nobody(completer, 
     gate.set()
     assert completer.flush(10)
     assert [held.claim for held in leases.held()] == [locked.claim]
-    assert completer.waits
+    assert completer.has_locked
     store.locked = set()
     until(lambda: not leases.held())
-    assert not completer.waits
+    assert not completer.has_locked
     assert store.unlocked[-1] == [locked]
 
 
@@ -329,7 +329,7 @@ def test_a_refusal_is_an_answer_too(completer, store, leases):
     completer.put(outcome(leases))
     assert completer.flush(10)
     assert not answers
-    assert completer.writes.is_set()
+    assert completer.can_write.is_set()
 
 
 def test_a_locked_outcome_is_written_before_the_end(completer, store, leases):
@@ -350,7 +350,7 @@ def test_a_database_that_refuses_all_outcomes_ends_the_worker(store, leases, die
         raise ValueError("permission denied for table execution_events")
 
     store.answer = answer
-    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
     for one in [outcome(leases) for _ in range(10)]:
         completer.put(one)
     completer.start()
@@ -364,7 +364,7 @@ def test_a_file_that_is_gone_ends_the_worker_by_its_own_sentence_at_once(store, 
         raise FileUnusable("the SQLite file shop.db was deleted while it was open")
 
     store.answer = answer
-    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
     completer.put(outcome(leases))
     completer.start()
     completer.join(60)
@@ -451,7 +451,7 @@ def test_its_death_is_told(store, leases, died, monkeypatch):
         raise SystemExit(3)
 
     store.answer = answer
-    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
     completer.start()
     completer.put(outcome())
     completer.join(60)
@@ -466,7 +466,7 @@ def test_a_flush_does_not_wait_for_the_dead(store, leases, died, monkeypatch):
         raise SystemExit(3)
 
     store.answer = answer
-    completer = Completer(store, leases, reach=unarmed, died=died.append)
+    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
     completer.start()
     completer.put(outcome())
     completer.join(60)
@@ -478,7 +478,7 @@ def test_a_flush_does_not_wait_for_the_dead(store, leases, died, monkeypatch):
 def test_the_places_to_fail_are_around_the_write(store, leases, died):
     happened = []
     store.answer = lambda _: happened.append("write") or frozenset()
-    completer = Completer(store, leases, reach=happened.append, died=died.append)
+    completer = Completer(store, leases, on_failpoint=happened.append, on_thread_failure=died.append)
     completer.start()
     completer.put(outcome())
     assert completer.flush(10)

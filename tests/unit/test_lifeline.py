@@ -42,7 +42,7 @@ def lifeline():
 def orders(lifeline, did):
     """Where the process's end has been inherited by this very process."""
     own = os.dup(lifeline.descriptor)
-    lifeline.let_go()
+    lifeline.close_worker_end()
     yield Orders(own, interrupt=lambda: did.append("interrupt"))
     lifeline.close()
     until(lambda: not listening())
@@ -54,42 +54,42 @@ def listening() -> bool:
 
 
 def test_a_process_that_does_not_listen_yet_is_to_be_told_otherwise(lifeline, orders):
-    assert not lifeline.tell(Order.STOP)
+    assert not lifeline.send(Order.STOP)
     with orders:
-        until(lambda: lifeline.tell(Order.STOP))
-        assert lifeline.tell(Order.STOP)
+        until(lambda: lifeline.send(Order.STOP))
+        assert lifeline.send(Order.STOP)
 
 
 def test_a_process_that_has_ended_is_to_be_told_otherwise(lifeline):
-    lifeline.let_go()
-    assert not lifeline.tell(Order.STOP)
+    lifeline.close_worker_end()
+    assert not lifeline.send(Order.STOP)
 
 
 def test_each_order_reaches_the_worker(lifeline, orders, worker, did):
-    orders.are_for(worker)
+    orders.attach(worker)
     with orders:
-        lifeline.tell(Order.STOP)
-        lifeline.tell(Order.STOP)
-        lifeline.tell(Order.AT_ONCE)
+        lifeline.send(Order.STOP)
+        lifeline.send(Order.STOP)
+        lifeline.send(Order.AT_ONCE)
         until(lambda: did == ["stop", "stop", "at once"])
 
 
 def test_an_order_before_there_is_a_worker_interrupts_what_is_done_and_is_kept(lifeline, orders, worker, did):
     with orders:
-        lifeline.tell(Order.STOP)
+        lifeline.send(Order.STOP)
         until(lambda: did == ["interrupt"])
-        orders.are_for(worker)
+        orders.attach(worker)
         assert did == ["interrupt", "stop"]
 
 
 @pytest.mark.parametrize("heard", [False, True], ids=["at once", "after it was heard"])
 def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, did, caplog, heard):
     """The system ends it with an error if something was written that nobody has read."""
-    orders.are_for(worker)
+    orders.attach(worker)
     with orders:
         until(listening)
         if heard:
-            until(lambda: lifeline.tell(Order.STOP))
+            until(lambda: lifeline.send(Order.STOP))
             until(lambda: did)
             lifeline.close()
             until(lambda: not listening())
@@ -103,10 +103,10 @@ def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, d
 
 @pytest.mark.parametrize("order", Order)
 def test_whoever_asks_when_the_work_is_over_changes_nothing(lifeline, orders, worker, did, order):
-    orders.are_for(worker)
+    orders.attach(worker)
     with orders:
         worker.has_stopped = True
-        lifeline.tell(order)
+        lifeline.send(order)
         lifeline.close()
         until(lambda: not listening())
     assert did == []
@@ -115,7 +115,7 @@ def test_whoever_asks_when_the_work_is_over_changes_nothing(lifeline, orders, wo
 def test_whoever_asks_when_the_command_has_failed_changes_nothing(lifeline, orders, did):
     with orders:
         until(listening)
-    lifeline.tell(Order.AT_ONCE)
+    lifeline.send(Order.AT_ONCE)
     lifeline.close()
     until(lambda: not listening())
     assert did == []

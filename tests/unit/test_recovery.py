@@ -11,7 +11,7 @@ import pytest
 from outboxq.model import TaskStatus
 from outboxq.store import Lease, LeaseLook, Recovered
 from outboxq.worker import recovery
-from outboxq.worker.failpoints import unarmed
+from outboxq.worker.failpoints import ignore_failpoint
 from outboxq.worker.recovery import RECOVERY_BATCH, Recovery
 
 EVERY = 5.0
@@ -109,9 +109,9 @@ def one(world):
         world,
         world,
         every=timedelta(seconds=EVERY),
-        writes=world.writes,
-        recovering=lambda: world.calls.append("recovering"),
-        reach=unarmed,
+        prove_writable=world.writes,
+        on_recovery=lambda: world.calls.append("recovering"),
+        on_failpoint=ignore_failpoint,
     )
 
 
@@ -189,11 +189,11 @@ def test_after_trouble_the_watch_begins_anew_and_lasts_twice_the_time_between_lo
         world.takes = 0.0
     elif trouble == "no write":
         world.expired.append(lease())
-        real = one._writes
-        one._writes = lambda: (_ for _ in ()).throw(Away())
+        real = one._prove_writable
+        one._prove_writable = lambda: (_ for _ in ()).throw(Away())
         with pytest.raises(Away):
             wait(world, one)
-        one._writes = real
+        one._prove_writable = real
     else:
         wait(world, one, 2.0 + 2.1)
     assert world.taken == []

@@ -46,13 +46,6 @@ def test_a_producer_imports_neither_the_worker_nor_the_migrations_nor_the_comman
     assert found & {"alembic", "rich", "click", "django", "flask", "pydantic", "watchfiles", "mako"} == set()
     rooms = (
         "worker",
-        "claimer",
-        "crew",
-        "completer",
-        "handling",
-        "executor",
-        "maintenance",
-        "distributor",
         "cli",
         "contrib",
     )

@@ -49,7 +49,7 @@ def supervise(monkeypatch):
                 meanwhile(one)
             except Exception as error:  # noqa: BLE001 - raised again below
                 failures.append(error)
-                one._events.put(partial(one._pass_on, signal.SIGKILL, at_once=True))
+                one._events.put(partial(one._forward, signal.SIGKILL, at_once=True))
 
         thread = threading.Thread(target=beside)
         thread.start()
@@ -189,7 +189,7 @@ def test_one_that_dies_again_and_again_waits_longer_and_longer(supervise, monkey
 def test_one_that_dies_after_it_has_lived_is_replaced_at_once(supervise, monkeypatch):
     pauses = []
     monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
-    monkeypatch.setattr(supervisor, "SETTLED", 0.0)
+    monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.0)
     supervise("exit 1", when_begun(4), processes=1)
     assert set(pauses) == {0}
 
@@ -254,7 +254,7 @@ def test_a_successor_that_cannot_start_stops_nobody_and_is_seen_in_the_exit_code
 
 
 def test_one_that_can_start_again_is_not_held_against_the_fleet(supervise, monkeypatch):
-    monkeypatch.setattr(supervisor, "SETTLED", 0.3)
+    monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.3)
 
     def meanwhile(one):
         until(lambda: len(begun()) >= 4)
@@ -293,7 +293,7 @@ def test_those_that_cannot_start_are_named_once_in_a_while(supervise, monkeypatc
             os.kill(pid, signal.SIGKILL)
         until(lambda: len(begun()) >= 12)
         assert "are tried again:" not in caplog.text
-        monkeypatch.setattr(supervisor, "REMINDED", 0.0)
+        monkeypatch.setattr(supervisor, "REMIND_EVERY", 0.0)
         until(lambda: "cannot start and are tried again: 1 (exit code 4), 2 (exit code 4); 0 run" in caplog.text)
         tell()
 
@@ -315,7 +315,7 @@ def test_a_burst_does_without_one_that_cannot_start_any_more(supervise, caplog):
 
 @pytest.mark.parametrize("code", [2, 4, 77])
 def test_one_that_has_lived_is_replaced_whatever_its_code(supervise, monkeypatch, code):
-    monkeypatch.setattr(supervisor, "SETTLED", 0.0)
+    monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.0)
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
 
 
@@ -350,7 +350,7 @@ def test_the_lifeline_ends_when_the_supervisor_does(supervise, monkeypatch):
 
     def meanwhile(one):
         listening(2)
-        monkeypatch.setattr(one, "_pass_on", fail)
+        monkeypatch.setattr(one, "_forward", fail)
         tell()
 
     with pytest.raises(RuntimeError, match="broken"):

@@ -134,7 +134,7 @@ def test_an_unknown_option_of_a_task_is_answered_with_what_there_is(option, inst
 def test_an_error_of_another_kind_is_not_taken_for_an_unknown_option():
     with pytest.raises(TypeError, match="positional argument"):
         Outbox().task(module_level).using(1, 2)
-    with pytest.raises(InvalidArgument, match="subscribe= takes event types"):
+    with pytest.raises(InvalidArgument, match="subscribe= takes topics"):
         Outbox().task(subscribe=7)(module_level)
 
 

@@ -10,7 +10,7 @@ import pytest
 from outboxq import Outbox
 from outboxq.model import EventType
 from outboxq.store import UnknownRun
-from outboxq.worker.unknown_tasks import KnownAgain, UnknownTasks
+from outboxq.worker.unknown_tasks import KnownTaskScheduler, UnknownTasks
 from tests.unit.test_executor import claim_of
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -110,27 +110,29 @@ def test_each_name_has_one_line_a_minute_that_counts_the_others(unknown, clock, 
 
 
 def test_what_was_met_lately_is_remembered_by_queue_and_told_of_when_it_is_new(unknown, clock):
-    rules, news = unknown(), []
-    rules.changed = lambda: news.append(rules.met())
+    rules = unknown()
     rules.outcomes([claim("a"), claim("a"), claim("a", queue="mail")])
+    assert rules.found_new.is_set()
+    assert rules.recent() == {("default", "a"), ("mail", "a")}
+    rules.found_new.clear()
     rules.outcomes([claim("a")])
-    assert news == [{("default", "a"), ("mail", "a")}]
+    assert not rules.found_new.is_set()
     clock[0] = 1000.0
     rules.outcomes([claim("a")])
     clock[0] = 1800.0
-    assert rules.met() == {("default", "a"), ("mail", "a")}
+    assert rules.recent() == {("default", "a"), ("mail", "a")}
     clock[0] = 1801.0
-    assert rules.met() == {("default", "a")}
+    assert rules.recent() == {("default", "a")}
 
 
 def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
-    monkeypatch.setattr("outboxq.worker.unknown_tasks._MOST_NAMES", 3)
+    monkeypatch.setattr("outboxq.worker.unknown_tasks._MAX_NAMES", 3)
     rules = unknown()
     for number in range(10):
         rules.outcomes([claim(f"n{number}")])
-    assert rules.met() == {("default", f"n{number}") for number in (7, 8, 9)}
-    assert len(rules._said) == 3
-    assert len(rules._unsaid) == 0
+    assert rules.recent() == {("default", f"n{number}") for number in (7, 8, 9)}
+    assert len(rules._logged_at) == 3
+    assert len(rules._unlogged) == 0
 
 
 def test_the_outbox_is_looked_through_once_and_soon_again_only_if_that_failed():
@@ -143,7 +145,7 @@ def test_the_outbox_is_looked_through_once_and_soon_again_only_if_that_failed():
                 raise answer
             return answer
 
-    looking = KnownAgain(Pages(), ["a"], queues=None, event_types=None)
+    looking = KnownTaskScheduler(Pages(), ["a"], queues=None, topics=None)
     looking.begin()
     assert looking.pause() == 0
     looking.run_once()

@@ -31,7 +31,7 @@ _ROW = (
             "classes": ("collapse",),
             "fields": (
                 "pipeline_execution_id",
-                "event_type",
+                "topic",
                 "partition_key",
                 "position",
                 "on_dead_letter",

@@ -48,7 +48,7 @@ class _Around:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Worker:
     queues: frozenset[str] | None
-    event_types: tuple[str, ...] | None
+    topics: tuple[str, ...] | None
     knows: frozenset[str]
 
 
@@ -107,7 +107,7 @@ def _around(alias: str, now: datetime, queues: set[str]) -> _Around:
 def _worker(row: Any) -> _Worker:
     return _Worker(
         queues=None if row.queues is None else frozenset(json.loads(row.queues)),
-        event_types=None if row.event_types is None else tuple(json.loads(row.event_types)),
+        topics=None if row.topics is None else tuple(json.loads(row.topics)),
         knows=frozenset(json.loads(row.task_names)),
     )
 
@@ -149,9 +149,9 @@ def _limited(settings: Any, around: _Around) -> str:
 
 def _unmanned(task: Any, workers: Iterable[_Worker]) -> str:
     here = [one for one in workers if one.queues is None or task.queue in one.queues]
-    taking = [one for one in here if takes(one.event_types, task.event_type)]
+    taking = [one for one in here if takes(one.topics, task.topic)]
     if not taking:
-        return "no worker takes its event" if here else "no worker on its queue"
+        return "no worker takes its topic" if here else "no worker on its queue"
     return "" if any(task.task_name in one.knows for one in taking) else "no worker knows it"
 
 

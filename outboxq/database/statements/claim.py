@@ -51,8 +51,8 @@ passed_until = bindparam("passed_until", None, type_=Instant)
 """Entries of this priority are looked for from this due time on; None: all. Before it there is next to nothing but dead rows."""
 says_begin = bindparam("says_begin", False, type_=Boolean)
 """The claimer says by `begin` when a suspect's handler begins."""
-EVENT_TYPES: Columns = {"event_type": Text()}
-_any_event_type = bindparam("any_event_type", type_=Boolean, required=True)
+TOPICS: Columns = {"topic": Text()}
+_any_topic = bindparam("any_topic", type_=Boolean, required=True)
 
 _LEASE = ("queue", "lease_token", "worker_id", "lease_expires_at", "begun")
 _CLAIM_COLUMNS = (
@@ -61,7 +61,7 @@ _CLAIM_COLUMNS = (
     "task_name",
     "queue",
     "priority",
-    "event_type",
+    "topic",
     "partition_key",
     "args",
     "headers",
@@ -110,11 +110,11 @@ def taken(g: Grammar) -> tuple[Any, ...]:
     )
 
 
-def wanted(g: Grammar, event_type: ColumnElement[Any]) -> ColumnElement[bool]:
-    """The worker takes tasks of this event type."""
-    given = _event_types(g)
-    mine = select(given.c.event_type).where(matches(event_type, given.c.event_type)).correlate_except(given).exists()
-    return or_(_any_event_type, mine)
+def wanted(g: Grammar, topic: ColumnElement[Any]) -> ColumnElement[bool]:
+    """The worker takes tasks of this topic."""
+    given = _topics(g)
+    mine = select(given.c.topic).where(matches(topic, given.c.topic)).correlate_except(given).exists()
+    return or_(_any_topic, mine)
 
 
 def given_queues(g: Grammar) -> FromClause:
@@ -168,16 +168,16 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
             entry.c.queue == pair.c.queue,
             entry.c.priority == pair.c.priority,
             entry.c.available_at <= g.now,
-            wanted(g, entry.c.event_type),
+            wanted(g, entry.c.topic),
         )
         .order_by(entry.c.available_at, entry.c.id)
     )
 
 
 @cache
-def _event_types(g: Grammar) -> FromClause:
+def _topics(g: Grammar) -> FromClause:
     """One relation, however often a statement asks."""
-    return g.rows("event_types", EVENT_TYPES)
+    return g.rows("topics", TOPICS)
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:

@@ -38,7 +38,7 @@ from .enqueue import birth, place
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 SUBSCRIPTION: Columns = {
-    "event_type": Text(),
+    "topic": Text(),
     "task_name": Text(),
     "parameter": Text(),
     "queue": Text(),
@@ -49,7 +49,7 @@ SUBSCRIPTION: Columns = {
     "on_dead_letter": Text(),
 }
 SUBSCRIBERS: Columns = {"task_name": Text()}
-_KEY = ("event_type", "task_name")
+_KEY = ("topic", "task_name")
 _FROM_SUBSCRIPTION = ("task_name", "queue", "priority", "max_attempts", "lease_seconds", "timeout_seconds")
 
 
@@ -57,24 +57,24 @@ def _given(name: str, kind: TypeEngine[Any]) -> BindParameter[Any]:
     return bindparam(name, type_=kind, required=True)
 
 
-_event_type, _payload, _partition_key = (_given(name, Text()) for name in ("event_type", "payload", "partition_key"))
-_idempotency_key, _quoted_event_type = (_given(name, Text()) for name in ("idempotency_key", "quoted_event_type"))
+_topic, _payload, _partition_key = (_given(name, Text()) for name in ("topic", "payload", "partition_key"))
+_idempotency_key, _quoted_topic = (_given(name, Text()) for name in ("idempotency_key", "quoted_topic"))
 _pipeline = _given("pipeline_execution_id", Uuid())
 _available_at, _expires_at = (_given(name, Instant) for name in ("available_at", "expires_at"))
 _most = _given("most_subscribers", Integer())
 _delay, _expires_in = (_given(name, Double()) for name in ("delay_seconds", "expires_seconds"))
 
 
-def matches(event_type: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether an event of this type is meant by the pattern: the type itself, or its beginning and a `*`.
+def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Tell whether the pattern means this topic: it is the topic itself, or its beginning and a `*`.
 
-    Compared letter by letter (LIKE would ignore case on SQLite, and mind `_` and `%`). NULL where there is no event type.
+    Compared letter by letter (LIKE would ignore case on SQLite, and mind `_` and `%`). NULL where there is no topic.
     """
     one = literal_column("1", Integer)
     rest = func.length(pattern) - one
     ends = func.substr(pattern, func.length(pattern), one) == literal_column(f"'{EVERYTHING}'", Text)
-    begins = func.substr(event_type, one, rest) == func.substr(pattern, one, rest)
-    return or_(event_type == pattern, ends & begins)
+    begins = func.substr(topic, one, rest) == func.substr(pattern, one, rest)
+    return or_(topic == pattern, ends & begins)
 
 
 def emit(g: Grammar) -> Transition:
@@ -137,7 +137,7 @@ def emit_keyed(g: Grammar) -> Transition:
 def held_for_event(g: Grammar) -> Select[Any]:
     """The tasks that subscribers of the event have by this key."""
     held, subscription = idempotency_keys.c, task_subscriptions.c
-    names = select(subscription.task_name).where(matches(_event_type, subscription.event_type)).subquery("subscriber")
+    names = select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
     return select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
         g.among(held.scope, names.c.task_name), held.key == _idempotency_key
     )
@@ -201,12 +201,8 @@ def unsubscribe() -> Transition:
 def _subscribers(g: Grammar) -> Statement:
     """Each task once, however many of its patterns match; numbered in the order of their names."""
     subscription = task_subscriptions.c
-    nth = func.row_number().over(partition_by=subscription.task_name, order_by=subscription.event_type)
-    found = (
-        select(task_subscriptions, nth.label("nth"))
-        .where(matches(_event_type, subscription.event_type))
-        .subquery("found")
-    )
+    nth = func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
+    found = select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
     number = func.row_number().over(order_by=found.c.task_name)
     return (
         select(
@@ -233,7 +229,7 @@ def _entry(g: Grammar, r: Relations, rows: Any, *conditions: ColumnElement[bool]
         "priority": subscriber.priority,
         "partition_key": _partition_key,
         "position": g.position(r["subscriber"]),
-        "event_type": _event_type,
+        "topic": _topic,
         "available_at": func.coalesce(_available_at, g.later(g.now, _delay)),
         "expires_at": func.coalesce(_expires_at, g.later(g.now, _expires_in)),
         "created_at": g.now,
@@ -257,7 +253,7 @@ def _execution(g: Grammar, r: Relations) -> Statement:
         "id": subscriber.id,
         "pipeline_execution_id": subscriber.pipeline_execution_id,
         **{name: subscriber[name] for name in _FROM_SUBSCRIPTION},
-        "event_type": _event_type,
+        "topic": _topic,
         "partition_key": _partition_key,
         "position": entry.position,
         # Put together as text, so that nobody reads the numbers in it anew. A parameter's name needs no escaping.
@@ -290,7 +286,7 @@ def _unrouted(g: Grammar, r: Relations) -> Statement:
     values = {
         "pipeline_execution_id": _pipeline,
         "event_type": word(EventType.UNROUTED),
-        "event_data": _text('{"event_type":') + _quoted_event_type + _text(',"payload":') + _payload + _text("}"),
+        "event_data": _text('{"topic":') + _quoted_topic + _text(',"payload":') + _payload + _text("}"),
         "created_at": g.now,
     }
     nobody = ~exists(select(r["subscriber"].c.id))

@@ -35,14 +35,14 @@ CARRIED = (
     "priority",
     "partition_key",
     "position",
-    "event_type",
+    "topic",
     "expires_at",
     "on_dead_letter",
     "status",
 )
 """What a changed execution returns for what follows."""
 
-KEPT = ("queue", "priority", "partition_key", "position", "event_type", "expires_at")
+KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 
 
 def event(
@@ -86,7 +86,7 @@ def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnEle
     """A dead letter for those of `rows` that are Failed now. One left behind by mistake must not keep a task from its end."""
     values = {
         "task_execution_id": execution.id,
-        **{name: execution[name] for name in ("queue", "task_name", "event_type", "partition_key")},
+        **{name: execution[name] for name in ("queue", "task_name", "topic", "partition_key")},
         "exception": exception,
         "failed_at": g.now,
     }

@@ -287,7 +287,7 @@ def _replaced(g: Grammar, r: Relations) -> Statement:
 
 _TAKEN_OVER = (
     "queue",
-    "event_type",
+    "topic",
     "partition_key",
     "priority",
     "args",

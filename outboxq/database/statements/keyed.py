@@ -296,7 +296,7 @@ def _due(g: Grammar, entry: FromClause, queues: FromClause) -> Select[Any]:
 
 def _take_heads(g: Grammar, given: FromClause) -> Statement:
     rows, head = g.each(given, "head", lambda entry: _first_of_key(entry, given))
-    due = (head.available_at <= g.now, wanted(g, head.event_type))
+    due = (head.available_at <= g.now, wanted(g, head.topic))
     heads = select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
     entry = task_outbox.alias("entry")
     # Chosen first and locked then: passing over a locked head must not lead to the entry behind it.
@@ -325,7 +325,7 @@ def _first_of_key(entry: FromClause, key: FromClause) -> Select[Any]:
 
 
 def _of_head(head: Any) -> list[Any]:
-    return [head.task_execution_id, head.partition_key, head.available_at, head.event_type]
+    return [head.task_execution_id, head.partition_key, head.available_at, head.topic]
 
 
 def _within(head: Any, segment: FromClause) -> ColumnElement[bool]:
@@ -342,7 +342,7 @@ def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
         .correlate(key)
         .scalar_subquery()
     )
-    return and_(key.c.available_at <= g.now, wanted(g, key.c.event_type), holder.is_(None))
+    return and_(key.c.available_at <= g.now, wanted(g, key.c.topic), holder.is_(None))
 
 
 def _first_due(g: Grammar, queues: FromClause) -> Any:

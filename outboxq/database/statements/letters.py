@@ -12,9 +12,7 @@ from .claim import limit
 from .grammar import Grammar
 
 _letter = dead_letters.c
-_SAME = {
-    name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "event_type", "partition_key")
-}
+_SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
 """Columns and what they must be; NULL: anything."""
 _exception = bindparam("exception", type_=Text, required=True)
 _exception_end = bindparam("exception_end", type_=Text, required=True)
@@ -40,7 +38,7 @@ def newest(g: Grammar) -> Select[Any]:
     return (
         select(
             page.c.task_execution_id.label("id"),
-            *(page.c[name] for name in ("task_name", "queue", "event_type", "partition_key", "exception", "failed_at")),
+            *(page.c[name] for name in ("task_name", "queue", "topic", "partition_key", "exception", "failed_at")),
             execution.last_error,
             execution.attempt,
             execution.recovery_attempts,

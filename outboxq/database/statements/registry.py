@@ -14,7 +14,7 @@ from .grammar import Grammar
 _said = {
     "label": bindparam("label", type_=Text, required=True),
     "queues": bindparam("queues_json", type_=Text, required=True),
-    "event_types": bindparam("event_types_json", type_=Text, required=True),
+    "topics": bindparam("topics_json", type_=Text, required=True),
     "concurrency": bindparam("concurrency", type_=Integer, required=True),
     "task_names": bindparam("task_names_json", type_=Text, required=True),
     "unknown_tasks": bindparam("unknown_tasks_json", type_=Text, required=True),

@@ -38,7 +38,7 @@ def delayed(g: Grammar) -> Select[Any]:
     """
     entry = task_outbox.c
     page = (
-        select(entry.id, entry.task_execution_id, entry.queue, entry.event_type)
+        select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
         .where(entry.id > _after, entry.available_at > g.now)
         .order_by(entry.id)
         .limit(limit)
@@ -52,7 +52,7 @@ def delayed(g: Grammar) -> Select[Any]:
         *_released_last(g, page.c.task_execution_id),
     )
     return (
-        select(page.c.id, page.c.queue, page.c.event_type, execution.task_name, released.label("released"))
+        select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
         .join_from(page, task_executions, execution.id == page.c.task_execution_id)
         .where(g.among(execution.id, page.c.task_execution_id))
         .order_by(page.c.id)

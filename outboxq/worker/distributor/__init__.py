@@ -27,7 +27,7 @@ def create_work_distributor(
     database: Engine | Store,
     *,
     queues: Sequence[str] | None = None,
-    event_types: Sequence[str] | None = None,
+    topics: Sequence[str] | None = None,
     worker_id: UUID | None = None,
     poll: timedelta | float | None = None,
     notifications: bool = True,
@@ -36,7 +36,7 @@ def create_work_distributor(
 ) -> WorkDistributor:
     """The distributor of this database; to be started, and closed.
 
-    `queues` and `event_types` are those of the claims; None: all. `poll` is the longest wait: by default 30 seconds on PostgreSQL, half a second on SQLite and where
+    `queues` and `topics` are those of the claims; None: all. `poll` is the longest wait: by default 30 seconds on PostgreSQL, half a second on SQLite and where
     there are no notifications. `notifications` False: poll only, for instance where `LISTEN` cannot reach the server.
     `listen_url` leads to the server itself where the engine's does not, as through a pooler. `commits_of` is the engine
     whose commits in this process are to be noticed at once (SQLite); None: the database's. Raises UnsupportedDatabase.
@@ -48,7 +48,7 @@ def create_work_distributor(
     return _KINDS[store.dialect.name](
         store,
         queues=queue_names(queues),
-        event_types=queue_names(event_types, "event_types"),
+        topics=queue_names(topics, "topics"),
         worker_id=worker_id or uuid4(),
         poll=longest,
         notifications=notifications,

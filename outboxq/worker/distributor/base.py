@@ -53,30 +53,30 @@ class WorkDistributor(Protocol):
         """
 
 
-class Bell:
+class Wakeup:
     """Rung by anybody, heard by one thread. Many rings before it listens are one."""
 
     def __init__(self) -> None:
         # Not an Event: its lock is not reentrant, so a signal handler could wait for the very thread that it interrupted.
-        self._rings: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._broken = False
+        self._notifications: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._closed = False
 
-    def ring(self) -> None:
-        if self._rings.empty():
-            self._rings.put(None)
+    def notify(self) -> None:
+        if self._notifications.empty():
+            self._notifications.put(None)
 
-    def ring_for_ever(self) -> None:
-        self._broken = True
-        self.ring()
+    def close(self) -> None:
+        self._closed = True
+        self.notify()
 
     def wait(self, seconds: float) -> bool:
         """Whether it rang. Forgets the rings so far, so call it before looking at what they were about."""
-        if self._broken:
+        if self._closed:
             return True
         with suppress(queue.Empty):
-            self._rings.get(timeout=max(0.0, seconds))
+            self._notifications.get(timeout=max(0.0, seconds))
             with suppress(queue.Empty):
                 while True:
-                    self._rings.get_nowait()
+                    self._notifications.get_nowait()
             return True
-        return self._broken
+        return self._closed

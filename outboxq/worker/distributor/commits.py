@@ -1,4 +1,4 @@
-"""Who is told of an engine's commits.
+"""The listeners of an engine's commits.
 
 One listener for each engine, and for good: SQLAlchemy walks its list of them during each commit, and one that came or went
 meanwhile would break the commit of another thread.
@@ -15,26 +15,26 @@ from sqlalchemy import Connection, Engine
 
 from ...database.engine_events import listen
 
-Told: TypeAlias = dict[object, Callable[[], None]]
+CommitListeners: TypeAlias = dict[object, Callable[[], None]]
 """By whom, what is called. Entries come and go in any thread, and in a signal handler: each in one step."""
 
 
-def told_of_commits(engine: Engine) -> Told:
-    """Those who are told when a commit is about to happen."""
+def commit_listeners(engine: Engine) -> CommitListeners:
+    """Return what is called when a commit is about to happen."""
     with _lock:
-        if (told := _told.get(engine)) is None:
-            told = _told[engine] = {}
-            _listen(engine, told)
-        return told
+        if (listeners := _listeners_by_engine.get(engine)) is None:
+            listeners = _listeners_by_engine[engine] = {}
+            _listen(engine, listeners)
+        return listeners
 
 
-_told: WeakKeyDictionary[Engine, Told] = WeakKeyDictionary()
+_listeners_by_engine: WeakKeyDictionary[Engine, CommitListeners] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def _listen(engine: Engine, told: Told) -> None:
-    def tell(_connection: Connection) -> None:
-        for call in list(told.values()):
+def _listen(engine: Engine, listeners: CommitListeners) -> None:
+    def call_listeners(_connection: Connection) -> None:
+        for call in list(listeners.values()):
             call()
 
-    listen(engine, "commit", tell)
+    listen(engine, "commit", call_listeners)

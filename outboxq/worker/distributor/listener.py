@@ -27,77 +27,77 @@ from .base import Health
 log = logging.getLogger("outboxq.distributor")
 
 PING_EVERY = 15.0
-PATIENCE = 5.0
+ANSWER_TIMEOUT = 5.0
 """How long the server may take to answer before the connection is taken for dead."""
-_CLOSING = 1.0
+_CLOSE_TIMEOUT = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
-_STEADY = 5.0
+_STEADY_AFTER = 5.0
 """Who has listened for so long tries again at once."""
 _NOT_YET = "not connected yet"
-_AWAY = (psycopg.Error, OSError)
+_CONNECTION_ERRORS = (psycopg.Error, OSError)
 _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
 """Of whoever begins to listen; no queue's name."""
 
 
-class NotForwarded(Exception):
+class NotificationsBlocked(Exception):
     """Notifications do not reach this connection: something between us and the server shares its connections out."""
 
 
-class Silent(Exception):
-    """There is nothing to be heard: no outbox, or no trigger that speaks of it."""
+class TriggerMissing(Exception):
+    """There is nothing to listen to: no outbox, or no trigger that speaks of it."""
 
 
 class Listener(threading.Thread):
-    """LISTENs to the trigger; `heard(queue)` is called for each notification, `changed()` when listening begins or ends."""
+    """LISTENs to the trigger; `on_notify(queue)` is called for each notification, `on_change()` when listening begins or ends."""
 
     def __init__(
         self,
         connect: Callable[[], psycopg.Connection[Any]],
         statements: Mapping[str, Prepared],
         *,
-        speak: Callable[[], psycopg.Connection[Any]] | None = None,
-        heard: Callable[[str], None],
-        changed: Callable[[], None],
+        connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None,
+        on_notify: Callable[[str], None],
+        on_change: Callable[[], None],
         ping_every: float = PING_EVERY,
-        patience: float = PATIENCE,
+        answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
-        self.times = 0
+        self.connections = 0
         """How often listening began; who saw another number has missed what was said in between."""
         self._connect = connect
-        self._speak = speak or connect
+        self._connect_notifier = connect_notifier or connect
         self._statements = statements
         """The statement of `statements/channel.py`."""
         self._outbox: int | None = None
         """The oid of the outbox, which keeps it wherever it is moved."""
         self._channel = ""
-        self._heard = heard
-        self._changed = changed
+        self._on_notify = on_notify
+        self._on_change = on_change
         self._ping_every = ping_every
-        self._patience = patience
+        self._answer_timeout = answer_timeout
         self._error: str | None = _NOT_YET
         self._connection: psycopg.Connection[Any] | None = None
-        self._gone = threading.Event()
+        self._closed = threading.Event()
 
     @property
     def health(self) -> Health:
-        return Health(listening=self._error is None, connections=self.times, error=self._error)
+        return Health(listening=self._error is None, connections=self.connections, error=self._error)
 
     def run(self) -> None:
         """Until closed. Growing pauses between attempts, jittered, so that a server that is back is not run over."""
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_result(lambda lasted: not lasted),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
-            stop=tenacity.stop_when_event_set(self._gone),
-            sleep=tenacity.sleep_using_event(self._gone),
+            stop=tenacity.stop_when_event_set(self._closed),
+            sleep=tenacity.sleep_using_event(self._closed),
             retry_error_callback=lambda _: None,
         )
         try:
-            while not self._gone.is_set():
+            while not self._closed.is_set():
                 attempts(self._attempt)
-        except NotForwarded:
+        except NotificationsBlocked:
             self._error = "a pooler forwards none, or listen_url leads to another database"
-            self._changed()
+            self._on_change()
             log.warning(
                 "notifications do not reach this worker: %s; polling instead (give listen_url=, or notifications=False)",
                 self._error,
@@ -112,56 +112,58 @@ class Listener(threading.Thread):
             self._open()
             began = time.monotonic()
             self._listen()
-        except NotForwarded:
+        except NotificationsBlocked:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, listening must not end silently
-            self._lose(f"{type(error).__name__}: {error}".strip())
+            self._report_loss(f"{type(error).__name__}: {error}".strip())
         finally:
-            self._hang_up()
-        return time.monotonic() - began > _STEADY
+            self._disconnect()
+        return time.monotonic() - began > _STEADY_AFTER
 
     def close(self) -> None:
         """Ends the thread, wherever it waits. Returns once it has ended, or after a second: it may be connecting."""
-        self._gone.set()
+        self._closed.set()
         self._interrupt()
         if self.is_alive() and threading.current_thread() is not self:
-            self.join(_CLOSING)
+            self.join(_CLOSE_TIMEOUT)
 
     def _open(self) -> None:
         self._connection = connection = self._connect()
         with self._watchdog():
             connection.rollback()
             connection.autocommit = True  # inside a transaction nothing is delivered
-            self._prove(connection)
+            self._prove_delivery(connection)
 
-    def _prove(self, connection: psycopg.Connection[Any]) -> None:
+    def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that words of the trigger in the worker's database reach this connection.
 
         Through a pooler it may not, although LISTEN succeeds; nor where it leads to another database. The trigger is that of
         the outbox which the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
-        other = self._speak()
+        other = self._connect_notifier()
         with self._watchdog(other), other:
             other.rollback()
             other.autocommit, other.read_only = False, False  # whatever is the role's default
-            self._find(other)
+            self._find_channel(other)
             connection.execute(_listen_to(self._channel))
             self._run(other, "prove", word=word)
-        if not self._hears(connection, word, self._patience / 2):
+        if not self._receives(connection, word, self._answer_timeout / 2):
             connection.execute("SELECT 1")  # fails where the peer is silent: that is no pooler, and passes
-            if not self._hears(connection, word, 0):
-                raise NotForwarded
+            if not self._receives(connection, word, 0):
+                raise NotificationsBlocked
 
-    def _find(self, connection: psycopg.Connection[Any]) -> None:
+    def _find_channel(self, connection: psycopg.Connection[Any]) -> None:
         found = self._run(connection, "channel")
         if not found:
-            raise Silent("this worker's database has no outbox")
+            raise TriggerMissing("this worker's database has no outbox")
         if not found[0]["fires"]:
-            raise Silent("the trigger task_outbox_notify is missing or switched off; outboxq verify finds that too")
+            raise TriggerMissing(
+                "the trigger task_outbox_notify is missing or switched off; outboxq verify finds that too"
+            )
         self._outbox, self._channel = found[0]["outbox"], found[0]["channel"]
 
-    def _hears(self, connection: psycopg.Connection[Any], word: str, seconds: float) -> bool:
+    def _receives(self, connection: psycopg.Connection[Any], word: str, seconds: float) -> bool:
         return any(notice.payload == word for notice in connection.notifies(timeout=seconds))
 
     def _run(self, connection: psycopg.Connection[Any], name: str, **values: Any) -> list[Row]:
@@ -175,38 +177,38 @@ class Listener(threading.Thread):
     def _listen(self) -> None:
         connection = self._connection
         assert connection is not None
-        if self._gone.is_set():
+        if self._closed.is_set():
             return
-        self.times += 1
+        self.connections += 1
         self._error = None
-        self._changed()
+        self._on_change()
         log.debug("listening on %s", self._channel)
-        while not self._gone.is_set():
+        while not self._closed.is_set():
             for notice in connection.notifies(timeout=self._ping_every):
                 if not _IS_PROOF.fullmatch(notice.payload):
-                    self._heard(notice.payload)
+                    self._on_notify(notice.payload)
             with self._watchdog():
                 still = self._run(connection, "channel_now", outbox=self._outbox)
             if still != [{"channel": self._channel}]:
-                raise Silent("the outbox was moved or dropped")
+                raise TriggerMissing("the outbox was moved or dropped")
 
-    def _lose(self, error: str) -> None:
+    def _report_loss(self, error: str) -> None:
         """Told once for each outage, not for each attempt."""
         begins, self._error = self._error in (None, _NOT_YET), error
-        if begins and not self._gone.is_set():
-            self._changed()
+        if begins and not self._closed.is_set():
+            self._on_change()
             log.warning("the listening connection broke; connecting again, polling meanwhile: %s", error)
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(*_AWAY):
+            with suppress(*_CONNECTION_ERRORS):
                 connection.close()
 
     @contextmanager
     def _watchdog(self, other: psycopg.Connection[Any] | None = None) -> Iterator[None]:
         """A peer that neither answers nor closes (frozen, cut off) would keep us waiting for ever: on `other`, or on our own."""
-        timer = threading.Timer(self._patience, self._interrupt if other is None else partial(_cut, other))
+        timer = threading.Timer(self._answer_timeout, self._interrupt if other is None else partial(_shut_down, other))
         timer.daemon = True
         timer.start()
         try:
@@ -217,13 +219,13 @@ class Listener(threading.Thread):
     def _interrupt(self) -> None:
         """End whatever the thread waits for on its connection. (psycopg's own close() may not be called from another.)"""
         if (connection := self._connection) is not None:
-            _cut(connection)
+            _shut_down(connection)
 
 
-def _cut(connection: psycopg.Connection[Any]) -> None:
+def _shut_down(connection: psycopg.Connection[Any]) -> None:
     if connection.closed:
         return
-    with suppress(*_AWAY), socket.socket(fileno=os.dup(connection.fileno())) as own:
+    with suppress(*_CONNECTION_ERRORS), socket.socket(fileno=os.dup(connection.fileno())) as own:
         own.shutdown(socket.SHUT_RDWR)
 
 

@@ -16,8 +16,8 @@ from sqlalchemy import Engine
 
 from ...database.engine import detached, make_engine
 from ...store import Sleeping, Store
-from ..deadline import within
-from .base import Bell, Health
+from ..deadline import run_with_timeout
+from .base import Health, Wakeup
 
 log = logging.getLogger("outboxq.distributor")
 
@@ -25,17 +25,17 @@ FALLBACK = timedelta(seconds=30)
 POLL = timedelta(milliseconds=500)
 """Where nobody notifies."""
 
-_BUSY = 50.0
+_BUSY_RATE = 50.0
 """Claims a second that found something, from which on polling is cheaper for all than being notified of each."""
-_MEMORY = 0.1
-_NAP = 0.005
-_FIRST_PAUSE, _LONGEST_PAUSE, _PATIENT_PAUSE, _PATIENT_AFTER = 0.001, 0.05, 1.0, 10.0
+_RATE_WINDOW = 0.1
+_BUSY_POLL = 0.005
+_FIRST_PAUSE, _LONGEST_PAUSE, _SLOW_PAUSE, _SLOW_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
 """A rest after a look in vain lasts so many times as long as the look."""
 _LONGEST_JITTER = 0.02
-_LATELY, _MANY = 1.0, 10
-_FAREWELL = 0.5
-_UNNOTICEABLE = 0.05
+_RECENT, _MAX_DOUBLINGS = 1.0, 10
+_FORGET_TIMEOUT = 0.5
+_NEGLIGIBLE = 0.05
 
 
 class PostgresDistributor:
@@ -46,7 +46,7 @@ class PostgresDistributor:
         store: Store,
         *,
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         worker_id: UUID,
         poll: timedelta | None = None,
         notifications: bool = True,
@@ -59,107 +59,107 @@ class PostgresDistributor:
         self._sleeping = Sleeping(
             store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone, works=True
         )
-        self._queues, self._event_types = queues, event_types
+        self._queues, self._topics = queues, topics
         self._worker_id = worker_id
         self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()
-        self._deaf_poll = min(self._poll, POLL.total_seconds())
-        self._bell = Bell()
+        self._poll_without_listener = min(self._poll, POLL.total_seconds())
+        self._wakeup = Wakeup()
         self._listener = Listener(
             self._connect,
             store.dialect.statements.sleeping,
-            speak=self._speak,
-            heard=self._heard,
-            changed=self._bell.ring,
+            connect_notifier=self._connect_notifier,
+            on_notify=self._on_notify,
+            on_change=self._wakeup.notify,
         )
-        self._listens = notifications
+        self._notifications = notifications
         # Connections are made as its are, but none is in its pool. A URL that is none is refused here, not in the thread.
         self._listened = store.bound_engine if listen_url is None else make_engine(listen_url)
         self._closed = False
-        self._heard_since = 0
+        self._announced_connection = 0
         """Which time of listening the announcement belongs to."""
         self._announced_until = -math.inf
         self._written = False
         self._horizon = 0
-        self._in_vain, self._returned_at = 0, -math.inf
+        self._empty_returns, self._returned_at = 0, -math.inf
         """Returns since a claim last found something, each soon after the one before."""
         self._notified = False
-        self._notified_in_vain, self._notified_at = 0, -math.inf
+        self._empty_notifications, self._notified_at = 0, -math.inf
         """The same of returns after a notification."""
         self._traffic, self._traffic_at = 0.0, 0.0
 
     @property
     def health(self) -> Health:
-        return self._listener.health if self._listens else Health(listening=False, error="notifications are off")
+        return self._listener.health if self._notifications else Health(listening=False, error="notifications are off")
 
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"is notified of new tasks, and looks {seconds}" if self._listens else f"polls {seconds}"
+        return f"is notified of new tasks, and looks {seconds}" if self._notifications else f"polls {seconds}"
 
     def start(self) -> None:
-        if self._listens and not self._closed and self._listener.ident is None:
+        if self._notifications and not self._closed and self._listener.ident is None:
             self._listener.start()
 
     def wait_for_work(self, timeout: float | None = None) -> None:
         end = math.inf if timeout is None else time.monotonic() + timeout
-        if not self._bell.wait(0):
+        if not self._wakeup.wait(0):
             if not self._listener.health.listening:
-                seconds = self._until_due(self._deaf_poll)
-            elif self._rate() > _BUSY:
+                seconds = self._until_due(self._poll_without_listener)
+            elif self._rate() > _BUSY_RATE:
                 self._withdraw()
-                seconds = _NAP
+                seconds = _BUSY_POLL
             else:
-                seconds = self._fall_asleep(end)
+                seconds = self._prepare_sleep(end)
             if seconds > 0:
-                self._bell.wait(min(seconds, end - time.monotonic()))
+                self._wakeup.wait(min(seconds, end - time.monotonic()))
         self._spread_out()
 
     def at_work(self, *, saturated: bool = False) -> None:
-        self._in_vain = self._notified_in_vain = 0
-        self._traffic, self._traffic_at = self._rate() * _MEMORY + (not saturated), time.monotonic()
-        if saturated or self._rate() > _BUSY:
+        self._empty_returns = self._empty_notifications = 0
+        self._traffic, self._traffic_at = self._rate() * _RATE_WINDOW + (not saturated), time.monotonic()
+        if saturated or self._rate() > _BUSY_RATE:
             self._withdraw()
 
     def wake(self) -> None:
-        self._bell.ring()
+        self._wakeup.notify()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._bell.ring_for_ever()
+        self._wakeup.close()
         self._listener.close()
         if self._written:
-            within(_FAREWELL, self._forget)
+            run_with_timeout(_FORGET_TIMEOUT, self._forget)
 
     def _forget(self) -> None:
         with suppress(Exception):  # its row ends by itself
             self._sleeping.forget(self._worker_id)
 
-    def _fall_asleep(self, end: float) -> float:
+    def _prepare_sleep(self, end: float) -> float:
         """Returns for how many seconds it is safe to sleep; 0: claim now."""
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
-            seen = self._sleeping.look(self._horizon, self._queues, self._event_types)
+            seen = self._sleeping.look(self._horizon, self._queues, self._topics)
             now = time.monotonic()
             # Not past the end of the row: from then on nobody is notified.
             longest = self._announced_until - now
             if seen.seconds is not None:
                 longest = min(longest, seen.seconds)
             if seen.due:
-                return min(self._pause_in_vain(settled=seen.settled), longest)
+                return min(self._pause_after_empty_claims(settled=seen.settled), longest)
             if seen.settled:
                 return longest
-            if self._bell.wait(min(pause, longest, end - now)) or now >= min(end, self._announced_until):
+            if self._wakeup.wait(min(pause, longest, end - now)) or now >= min(end, self._announced_until):
                 return 0
             waited = now - began
-            pause = min(2 * pause, _LONGEST_PAUSE if waited < _PATIENT_AFTER else _PATIENT_PAUSE)
+            pause = min(2 * pause, _LONGEST_PAUSE if waited < _SLOW_AFTER else _SLOW_PAUSE)
 
     def _announce(self) -> None:
         """Ask to be notified, unless that still holds."""
-        times = self._listener.times
-        if self._heard_since == times and time.monotonic() < self._announced_until:
+        connections = self._listener.connections
+        if self._announced_connection == connections and time.monotonic() < self._announced_until:
             return
         self._announced_until, self._written = -math.inf, True
         sent = time.monotonic()
@@ -168,8 +168,8 @@ class PostgresDistributor:
         self._horizon = self._sleeping.horizon()
         # Counted from the answer, so that a task due at that moment is due when we wake; the row ended by the answer's delay
         # earlier, and for so long nobody notifies: that must stay unnoticeable.
-        self._announced_until = (answered if answered - sent < _UNNOTICEABLE else sent) + seconds
-        self._heard_since = times
+        self._announced_until = (answered if answered - sent < _NEGLIGIBLE else sent) + seconds
+        self._announced_connection = connections
 
     def _withdraw(self) -> None:
         if self._announced_until > time.monotonic():
@@ -178,27 +178,27 @@ class PostgresDistributor:
                 self._sleeping.withdraw(self._worker_id)
 
     def _until_due(self, longest: float) -> float:
-        ahead = self._store.look_ahead(self._queues, event_types=self._event_types)
+        ahead = self._store.look_ahead(self._queues, topics=self._topics)
         if ahead.seconds is not None:
             longest = min(longest, ahead.seconds)
-        return min(self._pause_in_vain(), longest) if ahead.due else longest
+        return min(self._pause_after_empty_claims(), longest) if ahead.due else longest
 
-    def _pause_in_vain(self, *, settled: bool = True) -> float:
+    def _pause_after_empty_claims(self, *, settled: bool = True) -> float:
         """Return the pause after a claim that did not get what is due, because another worker holds it.
 
         Or keys that cannot be claimed hide whether others can. To look behind many takes long, and whoever is notified
         meanwhile has to wait for that; so a long look is followed by a longer rest, once everybody notifies (`settled`).
         """
-        if not self._in_vain:
+        if not self._empty_returns:
             return 0
-        pause: float = _FIRST_PAUSE * 2**self._in_vain
+        pause: float = _FIRST_PAUSE * 2**self._empty_returns
         if settled:
             pause = max(pause, (time.monotonic() - self._returned_at) * _REST)
-        return min(pause, _PATIENT_PAUSE)
+        return min(pause, _SLOW_PAUSE)
 
     def _rate(self) -> float:
         """Claims a second that found something, of late."""
-        return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _MEMORY) / _MEMORY
+        return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _RATE_WINDOW) / _RATE_WINDOW
 
     def _spread_out(self) -> None:
         """Let others go first after notifications in vain: with many idle workers, one task wakes them all.
@@ -206,24 +206,24 @@ class PostgresDistributor:
         A worker that looked by itself, behind keys that cannot be claimed, has not been woken in vain.
         """
         now = time.monotonic()
-        self._in_vain = min(self._in_vain + 1, _MANY) if now - self._returned_at < _LATELY else 0
+        self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0
         notified, self._notified = self._notified, False
         if notified:
-            soon = now - self._notified_at < _LATELY
-            self._notified_in_vain = min(self._notified_in_vain + 1, _MANY) if soon else 0
-            if self._notified_in_vain > 1 and not self._closed:
-                longest = min(_LONGEST_JITTER, _FIRST_PAUSE * 2**self._notified_in_vain)
+            soon = now - self._notified_at < _RECENT
+            self._empty_notifications = min(self._empty_notifications + 1, _MAX_DOUBLINGS) if soon else 0
+            if self._empty_notifications > 1 and not self._closed:
+                longest = min(_LONGEST_JITTER, _FIRST_PAUSE * 2**self._empty_notifications)
                 self._store.gone.wait(random.uniform(0, longest))  # noqa: S311
             self._notified_at = time.monotonic()
         self._returned_at = time.monotonic()
 
-    def _heard(self, queue: str) -> None:
+    def _on_notify(self, queue: str) -> None:
         if self._queues is None or queue in self._queues:
             self._notified = True
-            self._bell.ring()
+            self._wakeup.notify()
 
     def _connect(self) -> Any:
         return detached(self._listened)
 
-    def _speak(self) -> Any:
+    def _connect_notifier(self) -> Any:
         return detached(self._store.bound_engine)

@@ -16,8 +16,8 @@ from sqlalchemy import Engine
 from ...database.engine import detached
 from ...store import Store
 from ...store.reading import Look
-from .base import Bell, Health
-from .commits import Told, told_of_commits
+from .base import Health, Wakeup
+from .commits import CommitListeners, commit_listeners
 
 log = logging.getLogger("outboxq.distributor")
 
@@ -26,10 +26,10 @@ _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
 """Quiet for less than so many seconds: look every so many. A look is 4 µs, but to wake up for it, with nothing left in the
 processor's caches, 100 or more: 6 ms apart they cost 2 % of a core.
 """
-_HINT = 0.02
+_HINT_SECONDS = 0.02
 """For so long after a commit in this process has begun, look without a pause worth the name."""
-_MOMENT = 0.0005
-_REST, _LONGEST_REST = 300, 5.0
+_SHORTEST_PAUSE = 0.0005
+_REST_FACTOR, _LONGEST_REST = 300, 5.0
 """A claim in vain that took the processor for a second is followed by so many seconds without another, up to so many.
 
 Behind 5 000 blocked keys an idle worker takes 2.6 % of a core, of which 2.0 are the watch; with 100 and 2 seconds it was 3.9.
@@ -44,7 +44,7 @@ class SqliteDistributor:
         store: Store,
         *,
         queues: Sequence[str] | None,
-        event_types: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
         worker_id: UUID,  # noqa: ARG002 - nobody writes down who sleeps
         poll: timedelta | None = None,
         notifications: bool = True,
@@ -52,21 +52,21 @@ class SqliteDistributor:
         commits_of: Engine | None = None,
     ) -> None:
         self._store = store
-        self._queues, self._event_types = queues, event_types
+        self._queues, self._topics = queues, topics
         self._poll = (poll or POLL).total_seconds()
-        self._watches = notifications
+        self._notifications = notifications
         self._commits_of = commits_of or store.bound_engine
-        self._told: Told = {}
-        self._bell = Bell()
+        self._commit_listeners: CommitListeners = {}
+        self._wakeup = Wakeup()
         self._woken = False
         self._lock = threading.Lock()
         self._connection: Any = None
         self._closed = False
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
-        self._in_vain = False
+        self._work_was_due = False
         """Work was believed in at the last return, and no claim has found something since."""
-        self._worked = 0.0
+        self._cpu_at_return = 0.0
         """Processor time of the waiting thread, in seconds, when it last returned."""
 
     @property
@@ -76,37 +76,37 @@ class SqliteDistributor:
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"watches the file for new tasks, and looks {seconds}" if self._watches else f"polls {seconds}"
+        return f"watches the file for new tasks, and looks {seconds}" if self._notifications else f"polls {seconds}"
 
     def start(self) -> None:
         with self._lock:
-            if self._closed or self._connection is not None or not self._watches:
+            if self._closed or self._connection is not None or not self._notifications:
                 return
             self._connection = detached(self._store.bound_engine)
-            self._told = told_of_commits(self._commits_of)
-            self._told[self] = self._hint
+            self._commit_listeners = commit_listeners(self._commits_of)
+            self._commit_listeners[self] = self._hint
 
     def wait_for_work(self, timeout: float | None = None) -> None:
         try:
-            if not self._is_over():
+            if not self._was_woken():
                 self._wait(time.monotonic(), math.inf if timeout is None else timeout)
         finally:
-            self._worked = time.thread_time()
+            self._cpu_at_return = time.thread_time()
 
     def at_work(self, *, saturated: bool = False) -> None:  # noqa: ARG002 - nobody is notified, so nothing is withdrawn
-        self._in_vain = False
+        self._work_was_due = False
 
     def _wait(self, began: float, longest: float) -> None:
-        ahead = self._store.look_ahead(self._queues, event_types=self._event_types)
-        in_vain, self._in_vain = self._in_vain, ahead.due
+        ahead = self._store.look_ahead(self._queues, topics=self._topics)
+        was_due, self._work_was_due = self._work_was_due, ahead.due
         if ahead.due:
-            if in_vain:
-                rest = min((time.thread_time() - self._worked) * _REST, _LONGEST_REST)
-                self._rest(time.monotonic() + min(rest, longest), _moment(ahead))
+            if was_due:
+                rest = min((time.thread_time() - self._cpu_at_return) * _REST_FACTOR, _LONGEST_REST)
+                self._rest(time.monotonic() + min(rest, longest), _next_due(ahead))
             return
-        end = min(began + min(self._poll, longest), _moment(ahead))
+        end = min(began + min(self._poll, longest), _next_due(ahead))
         while (left := end - time.monotonic()) > 0 and not self._has_changed():
-            if self._bell.wait(min(left, self._pause())) and self._is_over():
+            if self._wakeup.wait(min(left, self._pause())) and self._was_woken():
                 return
 
     def _rest(self, end: float, next_due: float) -> None:
@@ -117,32 +117,32 @@ class SqliteDistributor:
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:
-                recent = self._store.look_ahead(self._queues, event_types=self._event_types, recent=True)
+                recent = self._store.look_ahead(self._queues, topics=self._topics, recent=True)
                 if recent.due:
                     return
-                next_due = _moment(recent)
-            if self._bell.wait(min(end, next_due, now + self._pause()) - now) and self._is_over():
+                next_due = _next_due(recent)
+            if self._wakeup.wait(min(end, next_due, now + self._pause()) - now) and self._was_woken():
                 return
 
     def wake(self) -> None:
         self._woken = True
-        self._bell.ring()
+        self._wakeup.notify()
 
     def close(self) -> None:
         self._closed = True
-        self._bell.ring_for_ever()
-        self._hang_up()
+        self._wakeup.close()
+        self._disconnect()
 
-    def _is_over(self) -> bool:
+    def _was_woken(self) -> bool:
         """Whether the wait is: somebody woke it, or closed."""
         woken, self._woken = self._woken, False
         return woken or self._closed
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         # A signal handler may have interrupted the very thread that has the lock; that one then hangs up.
         if self._lock.acquire(timeout=0.1):
             try:
-                self._told.pop(self, None)
+                self._commit_listeners.pop(self, None)
                 connection, self._connection = self._connection, None
             finally:
                 self._lock.release()
@@ -155,7 +155,7 @@ class SqliteDistributor:
                 return False
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         if self._closed:
-            self._hang_up()
+            self._disconnect()
         if version == self._version:
             return False
         # Remembered before the caller claims: what is committed meanwhile changes it again.
@@ -166,16 +166,16 @@ class SqliteDistributor:
         if self._connection is None:
             return self._poll
         now = time.monotonic()
-        if now - self._hinted_at < _HINT:
-            return _MOMENT
+        if now - self._hinted_at < _HINT_SECONDS:
+            return _SHORTEST_PAUSE
         return next(pause for quiet, pause in _WATCH if now - self._changed_at < quiet)
 
     def _hint(self) -> None:
         """Called when a commit is about to happen, so there is nothing to be claimed yet."""
         self._hinted_at = time.monotonic()
-        self._bell.ring()
+        self._wakeup.notify()
 
 
-def _moment(ahead: Look) -> float:
+def _next_due(ahead: Look) -> float:
     """When the next task is due, on the clock that waits go by."""
     return math.inf if ahead.seconds is None else time.monotonic() + ahead.seconds

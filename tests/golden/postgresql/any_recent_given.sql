@@ -25,9 +25,9 @@ ORDER BY entry.priority DESC
   LIMIT %(param_2)s::INTEGER) AS anon_1
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
-event_types AS
-(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
-FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+topics AS
+(SELECT batch.topic AS topic, batch.ordinal AS ordinal
+FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)),
 oldest AS
 (SELECT open_queues.queue AS queue, due.partition_key AS partition_key, min(due.available_at) AS first, count(*) AS
     entries
@@ -49,7 +49,7 @@ ORDER BY keyed_due.available_at
   LIMIT %(param_3)s::INTEGER) IS NOT NULL) AS open_queues
 JOIN LATERAL (SELECT due_entry.id AS id, due_entry.task_execution_id AS task_execution_id, due_entry.queue AS queue,
     due_entry.priority AS priority, due_entry.partition_key AS partition_key, due_entry.position AS position,
-    due_entry.event_type AS event_type, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
+    due_entry.topic AS topic, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
     due_entry.created_at AS created_at
 FROM task_outbox AS due_entry
 WHERE due_entry.queue = open_queues.queue AND due_entry.partition_key IS NOT NULL AND due_entry.available_at <= (SELECT
@@ -82,7 +82,7 @@ ORDER BY keyed_due.available_at
   LIMIT %(param_6)s::INTEGER) IS NOT NULL) AS recent_queues
 JOIN LATERAL (SELECT due_entry.id AS id, due_entry.task_execution_id AS task_execution_id, due_entry.queue AS queue,
     due_entry.priority AS priority, due_entry.partition_key AS partition_key, due_entry.position AS position,
-    due_entry.event_type AS event_type, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
+    due_entry.topic AS topic, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
     due_entry.created_at AS created_at
 FROM task_outbox AS due_entry
 WHERE due_entry.queue = recent_queues.queue AND due_entry.partition_key IS NOT NULL AND due_entry.available_at <=
@@ -116,51 +116,48 @@ WHERE EXISTS (SELECT entry_due.id
 FROM task_outbox AS entry_due
 WHERE entry_due.partition_key IS NULL AND entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND
     entry_due.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE entry_due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(entry_due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE entry_due.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(entry_due.topic,
+    1, length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))
 ORDER BY entry_due.available_at, entry_due.id))) OR (EXISTS (SELECT due_keys.n
 FROM (SELECT 0 AS place, oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
-    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
-    oldest.first, oldest.partition_key) AS n, oldest.entries AS entries
+    partition_key, head.available_at AS available_at, head.topic AS topic, row_number() OVER (ORDER BY oldest.first,
+    oldest.partition_key) AS n, oldest.entries AS entries
 FROM oldest
 JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
     head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
-    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.topic AS topic, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
     head_entry.created_at AS created_at
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
 ORDER BY head_entry.priority DESC, head_entry.position
   LIMIT %(param_4)s::INTEGER) AS head ON true) AS due_keys
 WHERE due_keys.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due_keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due_keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL
   LIMIT %(param_5)s::INTEGER)) OR (EXISTS (SELECT due_keys.n
 FROM (SELECT 0 AS place, recent.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
-    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
+    partition_key, head.available_at AS available_at, head.topic AS topic, row_number() OVER (ORDER BY
     recent.partition_key, recent.queue) AS n
 FROM recent
 JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
     head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
-    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.topic AS topic, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
     head_entry.created_at AS created_at
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = recent.queue AND head_entry.partition_key = recent.partition_key
 ORDER BY head_entry.priority DESC, head_entry.position
   LIMIT %(param_7)s::INTEGER) AS head ON true) AS due_keys
 WHERE due_keys.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due_keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due_keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL
   LIMIT %(param_8)s::INTEGER))

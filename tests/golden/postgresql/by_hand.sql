@@ -31,14 +31,14 @@ FROM given))) AND task_executions.id = given.id AND (task_executions.status = 'R
 FROM gone))) OR task_executions.status = 'Running' AND task_executions.id = any(array((SELECT freed.id
 FROM freed))) OR task_executions.status = 'Failed' AND %(from_failed)s)
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.topic,
     task_executions.expires_at, task_executions.on_dead_letter, task_executions.status, task_executions.attempt,
     task_executions.recovery_attempts),
 entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-    available_at, created_at) SELECT moved.id AS id, moved.queue AS queue, moved.priority AS priority,
-    moved.partition_key AS partition_key, moved.position AS position, moved.event_type AS event_type, moved.expires_at
-    AS expires_at, CAST(coalesce(given.available_at, (SELECT clock.now
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+    created_at) SELECT moved.id AS id, moved.queue AS queue, moved.priority AS priority, moved.partition_key AS
+    partition_key, moved.position AS position, moved.topic AS topic, moved.expires_at AS expires_at,
+    CAST(coalesce(given.available_at, (SELECT clock.now
 FROM clock)) AS TIMESTAMP WITH TIME ZONE) AS coalesce_1, (SELECT clock.now
 FROM clock) AS anon_1
 FROM moved JOIN given ON moved.id = given.id
@@ -66,6 +66,6 @@ FROM moved
 WHERE moved.partition_key IS NOT NULL AND NOT (moved.status = 'Failed' AND moved.on_dead_letter = 'hold')) AS
     freeing))))
   SELECT moved.id, moved.pipeline_execution_id, moved.task_name, moved.queue, moved.priority, moved.partition_key,
-      moved.position, moved.event_type, moved.expires_at, moved.on_dead_letter, moved.status, moved.attempt,
+      moved.position, moved.topic, moved.expires_at, moved.on_dead_letter, moved.status, moved.attempt,
       moved.recovery_attempts, freed.lease_token, freed.worker_id
 FROM moved LEFT OUTER JOIN freed ON freed.id = moved.id

@@ -36,7 +36,7 @@ FROM clock)
 WHERE task_executions.id = any(array((SELECT taken.id
 FROM taken))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.event_type, task_executions.partition_key, task_executions.args,
+    task_executions.priority, task_executions.topic, task_executions.partition_key, task_executions.args,
     task_executions.headers, task_executions.attempt, task_executions.max_attempts, task_executions.recovery_attempts,
     task_executions.timeout_seconds, task_executions.created_at, task_executions.first_started_at,
     task_executions.started_at, CASE WHEN (task_executions.status = 'Running') THEN task_executions.lease_token ELSE
@@ -67,7 +67,7 @@ FROM clock) AS anon_5
 FROM claimed)
   SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, taken.entry_queue,
       taken.entry_partition_key, claimed.pipeline_execution_id, claimed.task_name, claimed.queue, claimed.priority,
-      claimed.event_type, claimed.partition_key, claimed.args, claimed.headers, claimed.attempt, claimed.max_attempts,
+      claimed.topic, claimed.partition_key, claimed.args, claimed.headers, claimed.attempt, claimed.max_attempts,
       claimed.recovery_attempts, claimed.timeout_seconds, claimed.created_at, claimed.first_started_at,
       claimed.started_at, claimed.lease_token, claimed.lease_seconds, claimed.lease_expires_at, claimed.expires_at
 FROM taken LEFT OUTER JOIN claimed ON claimed.id = taken.id

@@ -21,9 +21,9 @@ FROM pairs
 WHERE pairs.priority IS NOT NULL),
 clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-event_types AS
-(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
-FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+topics AS
+(SELECT batch.topic AS topic, batch.ordinal AS ordinal
+FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)),
 share AS MATERIALIZED
 (SELECT merged.queue AS queue, merged.priority AS priority, count(*) AS share
 FROM (SELECT pairs.queue AS queue, pairs.priority AS priority
@@ -32,11 +32,10 @@ JOIN LATERAL (SELECT entry.available_at AS available_at, entry.id AS id
 FROM task_outbox AS entry
 WHERE entry.partition_key IS NULL AND entry.queue = pairs.queue AND entry.priority = pairs.priority AND
     entry.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE entry.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
-    '*' AND substr(entry.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE entry.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(entry.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))
 ORDER BY entry.available_at, entry.id
   LIMIT %(limit)s::BIGINT) AS ahead ON true
 ORDER BY pairs.priority DESC, ahead.available_at, ahead.id
@@ -50,11 +49,10 @@ JOIN LATERAL (SELECT due.ctid AS ctid
 FROM task_outbox AS due
 WHERE due.partition_key IS NULL AND due.queue = shares.queue AND due.priority = shares.priority AND due.available_at <=
     (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) = '*'
-    AND substr(due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))
 ORDER BY due.available_at, due.id
   LIMIT shares.share FOR UPDATE SKIP LOCKED) AS locked ON true),
 rest AS MATERIALIZED
@@ -67,11 +65,11 @@ JOIN LATERAL (SELECT due.ctid AS ctid
 FROM task_outbox AS due
 WHERE due.partition_key IS NULL AND due.queue = pair.queue AND due.priority = pair.priority AND due.available_at <=
     (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) = '*'
-    AND substr(due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND due.ctid != all(array((SELECT first.ctid
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND due.ctid != all(array((SELECT
+    first.ctid
 FROM first)))
 ORDER BY due.available_at, due.id
   LIMIT %(limit)s::BIGINT FOR UPDATE SKIP LOCKED) AS locked ON true
@@ -111,7 +109,7 @@ FROM clock)
 WHERE task_executions.id = any(array((SELECT taken.id
 FROM taken))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.event_type, task_executions.partition_key, task_executions.args,
+    task_executions.priority, task_executions.topic, task_executions.partition_key, task_executions.args,
     task_executions.headers, task_executions.attempt, task_executions.max_attempts, task_executions.recovery_attempts,
     task_executions.timeout_seconds, task_executions.created_at, task_executions.first_started_at,
     task_executions.started_at, CASE WHEN (task_executions.status = 'Running') THEN task_executions.lease_token ELSE
@@ -141,7 +139,7 @@ event AS
 FROM clock) AS anon_6
 FROM claimed)
   SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,
-      claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
+      claimed.task_name, claimed.queue, claimed.priority, claimed.topic, claimed.partition_key, claimed.args,
       claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds,
       claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
       claimed.lease_expires_at, claimed.expires_at

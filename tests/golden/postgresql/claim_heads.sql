@@ -4,26 +4,25 @@ FROM unnest(%(given_queue)s::TEXT[], %(given_partition_key)s::TEXT[]) WITH ORDIN
     ordinal)),
 clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-event_types AS
-(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
-FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+topics AS
+(SELECT batch.topic AS topic, batch.ordinal AS ordinal
+FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)),
 heads AS MATERIALIZED
 (SELECT head.id AS id
 FROM given
 JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
     head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
-    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.topic AS topic, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
     head_entry.created_at AS created_at
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = given.queue AND head_entry.partition_key = given.partition_key
 ORDER BY head_entry.priority DESC, head_entry.position
   LIMIT %(param_1)s::INTEGER) AS head ON true
 WHERE head.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE head.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
-    '*' AND substr(head.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))),
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE head.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(head.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))),
 locked AS MATERIALIZED
 (SELECT entry.id AS id
 FROM task_outbox AS entry
@@ -58,7 +57,7 @@ FROM clock)
 WHERE task_executions.id = any(array((SELECT taken.id
 FROM taken))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.event_type, task_executions.partition_key, task_executions.args,
+    task_executions.priority, task_executions.topic, task_executions.partition_key, task_executions.args,
     task_executions.headers, task_executions.attempt, task_executions.max_attempts, task_executions.recovery_attempts,
     task_executions.timeout_seconds, task_executions.created_at, task_executions.first_started_at,
     task_executions.started_at, CASE WHEN (task_executions.status = 'Running') THEN task_executions.lease_token ELSE
@@ -88,7 +87,7 @@ event AS
 FROM clock) AS anon_5
 FROM claimed)
   SELECT taken.id, taken.available_at, taken.entry_id, taken.besides, taken.crowded, claimed.pipeline_execution_id,
-      claimed.task_name, claimed.queue, claimed.priority, claimed.event_type, claimed.partition_key, claimed.args,
+      claimed.task_name, claimed.queue, claimed.priority, claimed.topic, claimed.partition_key, claimed.args,
       claimed.headers, claimed.attempt, claimed.max_attempts, claimed.recovery_attempts, claimed.timeout_seconds,
       claimed.created_at, claimed.first_started_at, claimed.started_at, claimed.lease_token, claimed.lease_seconds,
       claimed.lease_expires_at, claimed.expires_at

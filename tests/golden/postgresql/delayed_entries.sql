@@ -2,13 +2,13 @@ WITH clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
 page AS MATERIALIZED
 (SELECT task_outbox.id AS id, task_outbox.task_execution_id AS task_execution_id, task_outbox.queue AS queue,
-    task_outbox.event_type AS event_type
+    task_outbox.topic AS topic
 FROM task_outbox
 WHERE task_outbox.id > %(after)s::BIGINT AND task_outbox.available_at > (SELECT clock.now
 FROM clock)
 ORDER BY task_outbox.id
   LIMIT %(limit)s::BIGINT)
-  SELECT page.id, page.queue, page.event_type, task_executions.task_name, EXISTS (SELECT *
+  SELECT page.id, page.queue, page.topic, task_executions.task_name, EXISTS (SELECT *
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.lease_token =
     task_executions.lease_token AND execution_events.task_execution_id = any(array((SELECT page.task_execution_id

@@ -34,17 +34,17 @@ WHERE task_executions.id = any(array((SELECT freed.id
 FROM freed))) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = %(worker_id)s::UUID AND task_executions.status = 'Running'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.topic,
     task_executions.expires_at, task_executions.on_dead_letter, task_executions.status, task_executions.attempt, (SELECT
     mine.queue
 FROM queue_settings AS mine
 WHERE mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL
   LIMIT %(param_3)s::INTEGER) IS NOT NULL AS limits),
 entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-    available_at, created_at) SELECT ended.id AS id, ended.queue AS queue, ended.priority AS priority,
-    ended.partition_key AS partition_key, ended.position AS position, ended.event_type AS event_type, ended.expires_at
-    AS expires_at, CAST(coalesce(given.available_at, (SELECT clock.now
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+    created_at) SELECT ended.id AS id, ended.queue AS queue, ended.priority AS priority, ended.partition_key AS
+    partition_key, ended.position AS position, ended.topic AS topic, ended.expires_at AS expires_at,
+    CAST(coalesce(given.available_at, (SELECT clock.now
 FROM clock) + given.delay_seconds * interval '1 second') AS TIMESTAMP WITH TIME ZONE) AS coalesce_1, (SELECT clock.now
 FROM clock) AS anon_1
 FROM ended JOIN given ON ended.id = given.id
@@ -63,9 +63,9 @@ FROM clock) + given.delay_seconds * interval '1 second') END)) AS TEXT) END AS a
 FROM clock) AS anon_5
 FROM ended JOIN given ON ended.id = given.id),
 letter AS
-(INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
-    ended.id AS id, ended.queue AS queue, ended.task_name AS task_name, ended.event_type AS event_type,
-    ended.partition_key AS partition_key, CAST(given.data AS JSONB) ->> 'exception' AS anon_6, (SELECT clock.now
+(INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
+    ended.id AS id, ended.queue AS queue, ended.task_name AS task_name, ended.topic AS topic, ended.partition_key AS
+    partition_key, CAST(given.data AS JSONB) ->> 'exception' AS anon_6, (SELECT clock.now
 FROM clock) AS anon_7
 FROM ended JOIN given ON ended.id = given.id
 WHERE ended.status = 'Failed'

@@ -17,13 +17,13 @@ FROM clock)
 WHERE task_executions.id = any(array((SELECT gone.id
 FROM gone))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.topic,
     task_executions.expires_at, task_executions.on_dead_letter, task_executions.status),
 entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-    available_at, created_at) SELECT moved.id AS id, moved.queue AS queue, moved.priority AS priority,
-    moved.partition_key AS partition_key, moved.position AS position, moved.event_type AS event_type, moved.expires_at
-    AS expires_at, CAST(CASE WHEN %(due_now)s THEN (SELECT clock.now
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+    created_at) SELECT moved.id AS id, moved.queue AS queue, moved.priority AS priority, moved.partition_key AS
+    partition_key, moved.position AS position, moved.topic AS topic, moved.expires_at AS expires_at, CAST(CASE WHEN
+    %(due_now)s THEN (SELECT clock.now
 FROM clock) ELSE gone.available_at END AS TIMESTAMP WITH TIME ZONE) AS anon_1, (SELECT clock.now
 FROM clock) AS anon_2
 FROM moved JOIN gone ON moved.id = gone.id
@@ -37,5 +37,5 @@ FROM clock) ELSE gone.available_at END, 'priority', %(priority)s::SMALLINT, 'req
 FROM clock) AS anon_4
 FROM moved JOIN gone ON moved.id = gone.id)
   SELECT moved.id, moved.pipeline_execution_id, moved.task_name, moved.queue, moved.priority, moved.partition_key,
-      moved.position, moved.event_type, moved.expires_at, moved.on_dead_letter, moved.status
+      moved.position, moved.topic, moved.expires_at, moved.on_dead_letter, moved.status
 FROM moved

@@ -47,13 +47,13 @@ WHERE task_executions.id = any(array((SELECT freed.id
 FROM freed))) AND task_executions.id = freed.id AND task_executions.lease_token = freed.lease_token AND
     task_executions.worker_id = freed.worker_id AND task_executions.status = 'Running'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.topic,
     task_executions.expires_at, task_executions.on_dead_letter, task_executions.status,
     task_executions.recovery_attempts, task_executions.last_error),
 entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-    available_at, created_at) SELECT recovered.id AS id, recovered.queue AS queue, recovered.priority AS priority,
-    recovered.partition_key AS partition_key, recovered.position AS position, recovered.event_type AS event_type,
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+    created_at) SELECT recovered.id AS id, recovered.queue AS queue, recovered.priority AS priority,
+    recovered.partition_key AS partition_key, recovered.position AS position, recovered.topic AS topic,
     recovered.expires_at AS expires_at, CAST((SELECT clock.now
 FROM clock) AS TIMESTAMP WITH TIME ZONE) AS anon_1, (SELECT clock.now
 FROM clock) AS anon_2
@@ -73,8 +73,8 @@ FROM clock) END, 'error', CASE WHEN (recovered.status = 'Failed') THEN recovered
 FROM clock) AS anon_4
 FROM recovered JOIN freed ON recovered.id = freed.id),
 letter AS
-(INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
-    recovered.id AS id, recovered.queue AS queue, recovered.task_name AS task_name, recovered.event_type AS event_type,
+(INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
+    recovered.id AS id, recovered.queue AS queue, recovered.task_name AS task_name, recovered.topic AS topic,
     recovered.partition_key AS partition_key, NULL AS anon_5, (SELECT clock.now
 FROM clock) AS anon_6
 FROM recovered
@@ -96,6 +96,6 @@ FROM recovered
 WHERE recovered.partition_key IS NOT NULL AND NOT (recovered.status = 'Failed' AND recovered.on_dead_letter = 'hold'))
     AS freeing))))
   SELECT recovered.id, recovered.pipeline_execution_id, recovered.task_name, recovered.queue, recovered.priority,
-      recovered.partition_key, recovered.position, recovered.event_type, recovered.expires_at, recovered.on_dead_letter,
+      recovered.partition_key, recovered.position, recovered.topic, recovered.expires_at, recovered.on_dead_letter,
       recovered.status, recovered.recovery_attempts, recovered.last_error
 FROM recovered

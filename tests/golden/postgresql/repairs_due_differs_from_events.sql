@@ -1,7 +1,7 @@
 WITH task AS MATERIALIZED
 (SELECT task_executions.id AS id, task_executions.queue AS queue, task_executions.priority AS priority,
-    task_executions.partition_key AS partition_key, task_executions.position AS position, task_executions.event_type AS
-    event_type, task_executions.expires_at AS expires_at, (SELECT CAST(CAST(execution_events.event_data AS JSONB) ->>
+    task_executions.partition_key AS partition_key, task_executions.position AS position, task_executions.topic AS
+    topic, task_executions.expires_at AS expires_at, (SELECT CAST(CAST(execution_events.event_data AS JSONB) ->>
     'available_at' AS TIMESTAMP WITH TIME ZONE) AS anon_1
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_created',
@@ -44,13 +44,12 @@ RETURNING task_outbox.task_execution_id AS id),
 clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
 again AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-    available_at, created_at) SELECT task.id AS id, task.queue AS queue, task.priority AS priority, task.partition_key
-    AS partition_key, task.position AS position, task.event_type AS event_type, task.expires_at AS expires_at,
-    CAST(task.due AS TIMESTAMP WITH TIME ZONE) AS due, (SELECT clock.now
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+    created_at) SELECT task.id AS id, task.queue AS queue, task.priority AS priority, task.partition_key AS
+    partition_key, task.position AS position, task.topic AS topic, task.expires_at AS expires_at, CAST(task.due AS
+    TIMESTAMP WITH TIME ZONE) AS due, (SELECT clock.now
 FROM clock) AS anon_3
 FROM task JOIN gone ON task.id = gone.id
 WHERE true)
-  SELECT task.id, task.queue, task.priority, task.partition_key, task.position, task.event_type, task.expires_at,
-      task.due
+  SELECT task.id, task.queue, task.priority, task.partition_key, task.position, task.topic, task.expires_at, task.due
 FROM task

@@ -1,7 +1,7 @@
 WITH letter AS
-(INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
+(INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
     task_executions.id AS id, task_executions.queue AS queue, task_executions.task_name AS task_name,
-    task_executions.event_type AS event_type, task_executions.partition_key AS partition_key, (SELECT
+    task_executions.topic AS topic, task_executions.partition_key AS partition_key, (SELECT
     CAST(execution_events.event_data AS JSONB) ->> 'exception' AS anon_2
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_failed',

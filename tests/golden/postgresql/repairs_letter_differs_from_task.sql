@@ -4,7 +4,7 @@ SET queue=(SELECT task_executions.queue
 FROM task_executions
 WHERE task_executions.id = dead_letters.task_execution_id), task_name=(SELECT task_executions.task_name
 FROM task_executions
-WHERE task_executions.id = dead_letters.task_execution_id), event_type=(SELECT task_executions.event_type
+WHERE task_executions.id = dead_letters.task_execution_id), topic=(SELECT task_executions.topic
 FROM task_executions
 WHERE task_executions.id = dead_letters.task_execution_id), partition_key=(SELECT task_executions.partition_key
 FROM task_executions
@@ -23,7 +23,7 @@ WHERE EXISTS (SELECT task_executions.id
 FROM task_executions
 WHERE task_executions.id = dead_letters.task_execution_id AND task_executions.status = 'Failed' AND (dead_letters.queue
     IS DISTINCT FROM task_executions.queue OR dead_letters.task_name IS DISTINCT FROM task_executions.task_name OR
-    dead_letters.event_type IS DISTINCT FROM task_executions.event_type OR dead_letters.partition_key IS DISTINCT FROM
+    dead_letters.topic IS DISTINCT FROM task_executions.topic OR dead_letters.partition_key IS DISTINCT FROM
     task_executions.partition_key OR dead_letters.exception IS DISTINCT FROM (SELECT (CAST(execution_events.event_data
     AS JSONB) ->> 'exception') AS anon_3
 FROM execution_events

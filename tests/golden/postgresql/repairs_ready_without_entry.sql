@@ -1,11 +1,11 @@
 WITH clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
 entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-    available_at, created_at) SELECT task_executions.id AS id, task_executions.queue AS queue, task_executions.priority
-    AS priority, task_executions.partition_key AS partition_key, task_executions.position AS position,
-    task_executions.event_type AS event_type, task_executions.expires_at AS expires_at, coalesce((SELECT
-    CAST(CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS anon_1
+(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+    created_at) SELECT task_executions.id AS id, task_executions.queue AS queue, task_executions.priority AS priority,
+    task_executions.partition_key AS partition_key, task_executions.position AS position, task_executions.topic AS
+    topic, task_executions.expires_at AS expires_at, coalesce((SELECT CAST(CAST(execution_events.event_data AS JSONB)
+    ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS anon_1
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_created',
     'task_claimed', 'task_completed', 'task_retry_scheduled', 'task_failed', 'task_reset', 'task_abandoned',

@@ -12,7 +12,7 @@ FROM clock), last_error=%(error)s::VARCHAR
 WHERE task_executions.id = any(array((SELECT gone.id
 FROM gone))) AND task_executions.status = 'Ready'
 RETURNING task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.event_type,
+    task_executions.priority, task_executions.partition_key, task_executions.position, task_executions.topic,
     task_executions.expires_at, task_executions.on_dead_letter, task_executions.status),
 event AS
 (INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
@@ -22,9 +22,9 @@ event AS
 FROM clock) AS anon_2
 FROM failed),
 letter AS
-(INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
-    failed.id AS id, failed.queue AS queue, failed.task_name AS task_name, failed.event_type AS event_type,
-    failed.partition_key AS partition_key, NULL AS anon_1, (SELECT clock.now
+(INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
+    failed.id AS id, failed.queue AS queue, failed.task_name AS task_name, failed.topic AS topic, failed.partition_key
+    AS partition_key, NULL AS anon_1, (SELECT clock.now
 FROM clock) AS anon_3
 FROM failed
 WHERE failed.status = 'Failed'

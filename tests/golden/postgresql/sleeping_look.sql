@@ -31,9 +31,9 @@ ORDER BY entry.priority DESC
   LIMIT %(param_2)s::INTEGER) AS anon_2
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
-event_types AS
-(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
-FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+topics AS
+(SELECT batch.topic AS topic, batch.ordinal AS ordinal
+FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)),
 keyed_queues(queue) AS
 (SELECT min(task_outbox.queue) AS queue
 FROM task_outbox
@@ -64,7 +64,7 @@ ORDER BY keyed_due.available_at
   LIMIT %(param_3)s::INTEGER) IS NOT NULL) AS open_queues
 JOIN LATERAL (SELECT due_entry.id AS id, due_entry.task_execution_id AS task_execution_id, due_entry.queue AS queue,
     due_entry.priority AS priority, due_entry.partition_key AS partition_key, due_entry.position AS position,
-    due_entry.event_type AS event_type, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
+    due_entry.topic AS topic, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
     due_entry.created_at AS created_at
 FROM task_outbox AS due_entry
 WHERE due_entry.queue = open_queues.queue AND due_entry.partition_key IS NOT NULL AND due_entry.available_at <= (SELECT
@@ -72,10 +72,10 @@ WHERE due_entry.queue = open_queues.queue AND due_entry.partition_key IS NOT NUL
 FROM clock)
 ORDER BY due_entry.available_at, due_entry.id
   LIMIT 32) AS due ON true GROUP BY open_queues.queue, due.partition_key),
-keys(place, queue, upto, task_execution_id, partition_key, available_at, event_type, n) AS
+keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS
 (SELECT crowded_queues.ordinal AS place, crowded_queues.queue AS queue, crowded_queues.upto AS upto,
     head.task_execution_id AS task_execution_id, head.partition_key AS partition_key, head.available_at AS available_at,
-    head.event_type AS event_type, 1 AS n
+    head.topic AS topic, 1 AS n
 FROM (SELECT keyed_queues.queue AS queue, '' AS after, NULL AS upto, 0 AS ordinal
 FROM keyed_queues
 WHERE keyed_queues.queue IS NOT NULL AND (SELECT mine.queue
@@ -94,7 +94,7 @@ ORDER BY keyed_due.available_at
   LIMIT %(param_6)s::INTEGER OFFSET 31) IS NOT NULL) AS crowded_queues
 JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
     head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
-    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.topic AS topic, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
     head_entry.created_at AS created_at
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = crowded_queues.queue AND head_entry.partition_key > crowded_queues.after
@@ -102,14 +102,13 @@ ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
   LIMIT %(param_7)s::INTEGER) AS head ON true
 WHERE crowded_queues.upto IS NULL OR head.partition_key <= crowded_queues.upto
 UNION ALL SELECT keys.place AS place, keys.queue AS queue, keys.upto AS upto, following.task_execution_id AS
-    task_execution_id, following.partition_key AS partition_key, following.available_at AS available_at,
-    following.event_type AS event_type, keys.n + 1 AS anon_4
+    task_execution_id, following.partition_key AS partition_key, following.available_at AS available_at, following.topic
+    AS topic, keys.n + 1 AS anon_4
 FROM keys
 JOIN LATERAL (SELECT following_entry.id AS id, following_entry.task_execution_id AS task_execution_id,
     following_entry.queue AS queue, following_entry.priority AS priority, following_entry.partition_key AS
-    partition_key, following_entry.position AS position, following_entry.event_type AS event_type,
-    following_entry.available_at AS available_at, following_entry.expires_at AS expires_at, following_entry.created_at
-    AS created_at
+    partition_key, following_entry.position AS position, following_entry.topic AS topic, following_entry.available_at AS
+    available_at, following_entry.expires_at AS expires_at, following_entry.created_at AS created_at
 FROM task_outbox AS following_entry
 WHERE following_entry.queue = keys.queue AND following_entry.partition_key > keys.partition_key
 ORDER BY following_entry.partition_key, following_entry.priority DESC, following_entry.position
@@ -139,40 +138,37 @@ WHERE EXISTS (SELECT entry_due.id
 FROM task_outbox AS entry_due
 WHERE entry_due.partition_key IS NULL AND entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND
     entry_due.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE entry_due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(entry_due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE entry_due.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(entry_due.topic,
+    1, length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))
 ORDER BY entry_due.available_at, entry_due.id))) OR (EXISTS (SELECT due_keys.n
 FROM (SELECT 0 AS place, oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
-    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
-    oldest.first, oldest.partition_key) AS n, oldest.entries AS entries
+    partition_key, head.available_at AS available_at, head.topic AS topic, row_number() OVER (ORDER BY oldest.first,
+    oldest.partition_key) AS n, oldest.entries AS entries
 FROM oldest
 JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
     head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
-    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.topic AS topic, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
     head_entry.created_at AS created_at
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
 ORDER BY head_entry.priority DESC, head_entry.position
   LIMIT %(param_4)s::INTEGER) AS head ON true) AS due_keys
 WHERE due_keys.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due_keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due_keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL
   LIMIT %(param_5)s::INTEGER)) OR (EXISTS (SELECT keys.n
 FROM keys
 WHERE keys.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
-    '*' AND substr(keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key) IS NULL OR keys.n = 1000
   LIMIT %(param_9)s::INTEGER)) AS due, CAST(EXTRACT(epoch FROM (SELECT min(moments.available_at) AS available_at

@@ -1,8 +1,8 @@
 WITH clock AS MATERIALIZED
 (SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-event_types AS
-(SELECT batch.event_type AS event_type, batch.ordinal AS ordinal
-FROM unnest(%(event_types_event_type)s::TEXT[]) WITH ORDINALITY AS batch(event_type, ordinal)),
+topics AS
+(SELECT batch.topic AS topic, batch.ordinal AS ordinal
+FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)),
 given AS
 (SELECT batch.queue AS queue, batch.after AS after, batch.upto AS upto, batch.ordinal AS ordinal
 FROM unnest(%(given_queue)s::TEXT[], %(given_after)s::TEXT[], %(given_upto)s::TEXT[]) WITH ORDINALITY AS batch(queue,
@@ -12,7 +12,7 @@ oldest AS
 FROM given
 JOIN LATERAL (SELECT due_entry.id AS id, due_entry.task_execution_id AS task_execution_id, due_entry.queue AS queue,
     due_entry.priority AS priority, due_entry.partition_key AS partition_key, due_entry.position AS position,
-    due_entry.event_type AS event_type, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
+    due_entry.topic AS topic, due_entry.available_at AS available_at, due_entry.expires_at AS expires_at,
     due_entry.created_at AS created_at
 FROM task_outbox AS due_entry
 WHERE due_entry.queue = given.queue AND due_entry.partition_key IS NOT NULL AND due_entry.available_at <= (SELECT
@@ -23,20 +23,19 @@ ORDER BY due_entry.available_at, due_entry.id
 hop AS MATERIALIZED
 (SELECT due_keys.task_execution_id AS id, due_keys.queue AS queue, due_keys.partition_key AS partition_key,
     due_keys.place AS place, due_keys.n AS n, due_keys.entries AS entries, due_keys.available_at <= (SELECT clock.now
-FROM clock) AND (%(any_event_type)s OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+FROM clock) AND (%(any_topic)s OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due_keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due_keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL AS free
 FROM (SELECT 0 AS place, oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
-    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
-    oldest.first, oldest.partition_key) AS n, oldest.entries AS entries
+    partition_key, head.available_at AS available_at, head.topic AS topic, row_number() OVER (ORDER BY oldest.first,
+    oldest.partition_key) AS n, oldest.entries AS entries
 FROM oldest
 JOIN LATERAL (SELECT head_entry.id AS id, head_entry.task_execution_id AS task_execution_id, head_entry.queue AS queue,
     head_entry.priority AS priority, head_entry.partition_key AS partition_key, head_entry.position AS position,
-    head_entry.event_type AS event_type, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
+    head_entry.topic AS topic, head_entry.available_at AS available_at, head_entry.expires_at AS expires_at,
     head_entry.created_at AS created_at
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key

@@ -1,4 +1,4 @@
-SELECT workers.id, workers.label, workers.queues, workers.event_types, workers.concurrency, workers.task_names,
+SELECT workers.id, workers.label, workers.queues, workers.topics, workers.concurrency, workers.task_names,
     workers.unknown_tasks, workers.started_at, workers.last_seen_at
 FROM workers
 WHERE workers.last_seen_at >= %(live_since)s::TIMESTAMP WITH TIME ZONE

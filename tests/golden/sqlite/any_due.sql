@@ -33,9 +33,9 @@ ORDER BY entry.priority DESC
   LIMIT :param_5 OFFSET :param_6) AS anon_2
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
-event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
-FROM json_each(:event_types) AS event_types_rows),
+topics AS MATERIALIZED
+(SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
+FROM json_each(:topics) AS topics_rows),
 keyed_queues(queue) AS
 (SELECT min(task_outbox.queue) AS queue
 FROM task_outbox
@@ -70,10 +70,10 @@ FROM task_outbox AS due_entry
 WHERE due_entry.queue = open_queues.queue AND due_entry.partition_key IS NOT NULL AND due_entry.available_at <= :now
 ORDER BY due_entry.available_at, due_entry.id
   LIMIT 32 OFFSET :param_11) GROUP BY open_queues.queue, due.partition_key),
-keys(place, queue, upto, task_execution_id, partition_key, available_at, event_type, n) AS
+keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS
 (SELECT crowded_queues.ordinal AS place, crowded_queues.queue AS queue, crowded_queues.upto AS upto,
     head.task_execution_id AS task_execution_id, head.partition_key AS partition_key, head.available_at AS available_at,
-    head.event_type AS event_type, 1 AS n
+    head.topic AS topic, 1 AS n
 FROM (SELECT keyed_queues.queue AS queue, '' AS "after", NULL AS upto, 0 AS ordinal
 FROM keyed_queues
 WHERE keyed_queues.queue IS NOT NULL AND (SELECT mine.queue
@@ -98,8 +98,8 @@ ORDER BY head_entry.partition_key, head_entry.priority DESC, head_entry.position
   LIMIT :param_19 OFFSET :param_20)
 WHERE crowded_queues.upto IS NULL OR head.partition_key <= crowded_queues.upto
 UNION ALL SELECT keys.place AS place, keys.queue AS queue, keys.upto AS upto, following.task_execution_id AS
-    task_execution_id, following.partition_key AS partition_key, following.available_at AS available_at,
-    following.event_type AS event_type, keys.n + 1 AS anon_4
+    task_execution_id, following.partition_key AS partition_key, following.available_at AS available_at, following.topic
+    AS topic, keys.n + 1 AS anon_4
 FROM keys JOIN task_outbox AS following ON following.id = (SELECT following_entry.id
 FROM task_outbox AS following_entry
 WHERE following_entry.queue = keys.queue AND following_entry.partition_key > keys.partition_key
@@ -112,34 +112,31 @@ FROM pairs
 WHERE EXISTS (SELECT entry_due.id
 FROM task_outbox AS entry_due
 WHERE entry_due.partition_key IS NULL AND entry_due.queue = pairs.queue AND entry_due.priority = pairs.priority AND
-    entry_due.available_at <= :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE entry_due.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(entry_due.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))
+    entry_due.available_at <= :now AND (:any_topic = 1 OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE entry_due.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(entry_due.topic,
+    1, length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))
 ORDER BY entry_due.available_at, entry_due.id))) OR (EXISTS (SELECT due_keys.n
 FROM (SELECT 0 AS place, oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
-    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
-    oldest.first, oldest.partition_key) AS n, oldest.entries AS entries
+    partition_key, head.available_at AS available_at, head.topic AS topic, row_number() OVER (ORDER BY oldest.first,
+    oldest.partition_key) AS n, oldest.entries AS entries
 FROM oldest JOIN task_outbox AS head ON head.id = (SELECT head_entry.id
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key
 ORDER BY head_entry.priority DESC, head_entry.position
   LIMIT :param_12 OFFSET :param_13)) AS due_keys
-WHERE due_keys.available_at <= :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+WHERE due_keys.available_at <= :now AND (:any_topic = 1 OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due_keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due_keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL
   LIMIT :param_14 OFFSET :param_15)) OR (EXISTS (SELECT keys.n
 FROM keys
-WHERE keys.available_at <= :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
-    '*' AND substr(keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+WHERE keys.available_at <= :now AND (:any_topic = 1 OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = keys.queue AND claims.partition_key = keys.partition_key) IS NULL OR keys.n = 1000
   LIMIT :param_23 OFFSET :param_24))

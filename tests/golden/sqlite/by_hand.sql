@@ -39,23 +39,23 @@ FROM given) AND task_executions.id = given.id AND (task_executions.status = 'Rea
     gone.id
 FROM gone) OR task_executions.status = 'Running' AND task_executions.id IN (SELECT freed.id
 FROM freed) OR task_executions.status = 'Failed' AND :from_failed = 1)
-RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, topic, expires_at,
     on_dead_letter, status, attempt, recovery_attempts;
 
 -- entry
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
     '$[1]') AS queue, json_extract(moved_rows.value, '$[2]') AS priority, json_extract(moved_rows.value, '$[3]') AS
-    partition_key, json_extract(moved_rows.value, '$[4]') AS position, json_extract(moved_rows.value, '$[5]') AS
-    event_type, json_extract(moved_rows.value, '$[6]') AS expires_at, json_extract(moved_rows.value, '$[7]') AS status
+    partition_key, json_extract(moved_rows.value, '$[4]') AS position, json_extract(moved_rows.value, '$[5]') AS topic,
+    json_extract(moved_rows.value, '$[6]') AS expires_at, json_extract(moved_rows.value, '$[7]') AS status
 FROM json_each(:moved) AS moved_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
     '$[1]') AS available_at
 FROM json_each(:given) AS given_rows)
-  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-      available_at, created_at) SELECT moved.id, moved.queue, moved.priority, moved.partition_key, moved.position,
-      moved.event_type, moved.expires_at, CAST(coalesce(given.available_at, :now) AS TEXT) AS coalesce_1, :now AS anon_1
+  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+      created_at) SELECT moved.id, moved.queue, moved.priority, moved.partition_key, moved.position, moved.topic,
+      moved.expires_at, CAST(coalesce(given.available_at, :now) AS TEXT) AS coalesce_1, :now AS anon_1
 FROM moved JOIN given ON moved.id = given.id
 WHERE moved.status = 'Ready';
 

@@ -31,7 +31,7 @@ SET status=CASE WHEN (task_executions.expires_at <= :now) THEN 'Cancelled' ELSE 
     NULL END, updated_at=:now
 WHERE task_executions.id IN (SELECT taken.id
 FROM taken) AND task_executions.status = 'Ready'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, event_type, partition_key, args, headers, attempt,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, topic, partition_key, args, headers, attempt,
     max_attempts, recovery_attempts, timeout_seconds, created_at, first_started_at, started_at, CASE WHEN (status =
     'Running') THEN lease_token ELSE NULL END AS lease_token, coalesce(:lease_seconds, lease_seconds) AS lease_seconds,
     strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 +

@@ -20,19 +20,18 @@ ORDER BY entry.priority DESC
   LIMIT :param_3 OFFSET :param_4) AS anon_1
 FROM pairs
 WHERE pairs.priority IS NOT NULL),
-event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
-FROM json_each(:event_types) AS event_types_rows)
+topics AS MATERIALIZED
+(SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
+FROM json_each(:topics) AS topics_rows)
   DELETE FROM task_outbox
 WHERE task_outbox.id IN (SELECT entry_due.id
 FROM pairs JOIN task_outbox AS entry_due ON entry_due.id IN (SELECT ahead.id
 FROM task_outbox AS ahead
 WHERE ahead.partition_key IS NULL AND ahead.queue = pairs.queue AND ahead.priority = pairs.priority AND
-    ahead.available_at <= :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE ahead.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
-    '*' AND substr(ahead.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))
+    ahead.available_at <= :now AND (:any_topic = 1 OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE ahead.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(ahead.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))
 ORDER BY ahead.available_at, ahead.id
   LIMIT :limit OFFSET :param_5)
 ORDER BY entry_due.priority DESC, entry_due.available_at, entry_due.id
@@ -59,7 +58,7 @@ SET status=CASE WHEN (task_executions.expires_at <= :now) THEN 'Cancelled' ELSE 
     NULL END, updated_at=:now
 WHERE task_executions.id IN (SELECT taken.id
 FROM taken) AND task_executions.status = 'Ready'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, event_type, partition_key, args, headers, attempt,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, topic, partition_key, args, headers, attempt,
     max_attempts, recovery_attempts, timeout_seconds, created_at, first_started_at, started_at, CASE WHEN (status =
     'Running') THEN lease_token ELSE NULL END AS lease_token, coalesce(:lease_seconds, lease_seconds) AS lease_seconds,
     strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 +

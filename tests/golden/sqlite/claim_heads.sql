@@ -3,9 +3,9 @@ WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS queue, json_extract(given_rows.value,
     '$[1]') AS partition_key
 FROM json_each(:given) AS given_rows),
-event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
-FROM json_each(:event_types) AS event_types_rows),
+topics AS MATERIALIZED
+(SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
+FROM json_each(:topics) AS topics_rows),
 heads AS MATERIALIZED
 (SELECT head.id AS id
 FROM given JOIN task_outbox AS head ON head.id = (SELECT head_entry.id
@@ -13,11 +13,10 @@ FROM task_outbox AS head_entry
 WHERE head_entry.queue = given.queue AND head_entry.partition_key = given.partition_key
 ORDER BY head_entry.priority DESC, head_entry.position
   LIMIT :param_1 OFFSET :param_2)
-WHERE head.available_at <= :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE head.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1) =
-    '*' AND substr(head.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1))))),
+WHERE head.available_at <= :now AND (:any_topic = 1 OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE head.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(head.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1))))),
 locked AS MATERIALIZED
 (SELECT entry.id AS id
 FROM task_outbox AS entry
@@ -48,7 +47,7 @@ SET status=CASE WHEN (task_executions.expires_at <= :now) THEN 'Cancelled' ELSE 
     NULL END, updated_at=:now
 WHERE task_executions.id IN (SELECT taken.id
 FROM taken) AND task_executions.status = 'Ready'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, event_type, partition_key, args, headers, attempt,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, topic, partition_key, args, headers, attempt,
     max_attempts, recovery_attempts, timeout_seconds, created_at, first_started_at, started_at, CASE WHEN (status =
     'Running') THEN lease_token ELSE NULL END AS lease_token, coalesce(:lease_seconds, lease_seconds) AS lease_seconds,
     strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 +

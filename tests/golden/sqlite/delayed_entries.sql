@@ -1,11 +1,11 @@
 WITH page AS MATERIALIZED
 (SELECT task_outbox.id AS id, task_outbox.task_execution_id AS task_execution_id, task_outbox.queue AS queue,
-    task_outbox.event_type AS event_type
+    task_outbox.topic AS topic
 FROM task_outbox
 WHERE task_outbox.id > :after AND task_outbox.available_at > :now
 ORDER BY task_outbox.id
   LIMIT :limit OFFSET :param_1)
-  SELECT page.id, page.queue, page.event_type, task_executions.task_name, EXISTS (SELECT *
+  SELECT page.id, page.queue, page.topic, task_executions.task_name, EXISTS (SELECT *
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.lease_token =
     task_executions.lease_token AND execution_events.task_execution_id IN (SELECT page.task_execution_id

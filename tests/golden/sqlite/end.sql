@@ -39,7 +39,7 @@ SET status=CASE WHEN (given.status = 'Ready' AND task_executions.cancel_requeste
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = given.id AND task_executions.lease_token = given.lease_token AND
     task_executions.worker_id = :worker_id AND task_executions.status = 'Running'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, topic, expires_at,
     on_dead_letter, status, attempt, (SELECT mine.queue
 FROM queue_settings AS mine
 WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
@@ -49,21 +49,21 @@ WHERE concurrency_limit IS NOT NULL OR rate_limit IS NOT NULL
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
     '$[1]') AS queue, json_extract(ended_rows.value, '$[2]') AS priority, json_extract(ended_rows.value, '$[3]') AS
-    partition_key, json_extract(ended_rows.value, '$[4]') AS position, json_extract(ended_rows.value, '$[5]') AS
-    event_type, json_extract(ended_rows.value, '$[6]') AS expires_at, json_extract(ended_rows.value, '$[7]') AS status
+    partition_key, json_extract(ended_rows.value, '$[4]') AS position, json_extract(ended_rows.value, '$[5]') AS topic,
+    json_extract(ended_rows.value, '$[6]') AS expires_at, json_extract(ended_rows.value, '$[7]') AS status
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
     '$[1]') AS available_at, json_extract(given_rows.value, '$[2]') AS delay_seconds
 FROM json_each(:given) AS given_rows)
-  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-      available_at, created_at) SELECT ended.id, ended.queue, ended.priority, ended.partition_key, ended.position,
-      ended.event_type, ended.expires_at, CAST(coalesce(given.available_at, strftime(:strftime_1,
+  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+      created_at) SELECT ended.id, ended.queue, ended.priority, ended.partition_key, ended.position, ended.topic,
+      ended.expires_at, CAST(coalesce(given.available_at, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now,
+      :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
+      CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1,
       (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now,
-      :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) / 1000000,
-      :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) *
-      :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds *
-      :delay_seconds_1) AS INTEGER)) % 1000000)) AS TEXT) AS coalesce_1, :now AS anon_1
+      :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds * :delay_seconds_1) AS INTEGER)) % 1000000)) AS
+      TEXT) AS coalesce_1, :now AS anon_1
 FROM ended JOIN given ON ended.id = given.id
 WHERE ended.status = 'Ready';
 
@@ -101,16 +101,15 @@ FROM ended JOIN given ON ended.id = given.id;
 WITH ended AS MATERIALIZED
 (SELECT ended_rows."key" AS ordinal, json_extract(ended_rows.value, '$[0]') AS id, json_extract(ended_rows.value,
     '$[1]') AS task_name, json_extract(ended_rows.value, '$[2]') AS queue, json_extract(ended_rows.value, '$[3]') AS
-    partition_key, json_extract(ended_rows.value, '$[4]') AS event_type, json_extract(ended_rows.value, '$[5]') AS
-    status
+    partition_key, json_extract(ended_rows.value, '$[4]') AS topic, json_extract(ended_rows.value, '$[5]') AS status
 FROM json_each(:ended) AS ended_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
     '$[1]') AS data
 FROM json_each(:given) AS given_rows)
-  INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
-      ended.id, ended.queue, ended.task_name, ended.event_type, ended.partition_key, json_extract(given.data,
-      '$.exception') AS json_extract_1, :now AS anon_1
+  INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
+      ended.id, ended.queue, ended.task_name, ended.topic, ended.partition_key, json_extract(given.data, '$.exception')
+      AS json_extract_1, :now AS anon_1
 FROM ended JOIN given ON ended.id = given.id
 WHERE ended.status = 'Failed'
 ON CONFLICT DO NOTHING;

@@ -10,7 +10,7 @@ WHERE (:status IS NULL OR looked.status = :status) AND (:queue IS NULL OR looked
 ORDER BY looked.id DESC
   LIMIT :limit OFFSET :param_2)
   SELECT task_executions.id, task_executions.pipeline_execution_id, task_executions.task_name, task_executions.queue,
-      task_executions.event_type, task_executions.partition_key, task_executions.position, task_executions.priority,
+      task_executions.topic, task_executions.partition_key, task_executions.position, task_executions.priority,
       task_executions.args, task_executions.headers, task_executions.status, task_executions.attempt,
       task_executions.max_attempts, task_executions.recovery_attempts, task_executions.lease_seconds,
       task_executions.timeout_seconds, task_executions.lease_token, task_executions.worker_id,

@@ -51,7 +51,7 @@ SET status=CASE WHEN (task_executions.cancel_requested_at IS NOT NULL) THEN 'Can
 WHERE task_executions.id IN (SELECT freed.id
 FROM freed) AND task_executions.id = freed.id AND task_executions.lease_token = freed.lease_token AND
     task_executions.worker_id = freed.worker_id AND task_executions.status = 'Running'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, topic, expires_at,
     on_dead_letter, status, recovery_attempts, last_error;
 
 -- entry
@@ -59,12 +59,12 @@ WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
     json_extract(recovered_rows.value, '$[1]') AS queue, json_extract(recovered_rows.value, '$[2]') AS priority,
     json_extract(recovered_rows.value, '$[3]') AS partition_key, json_extract(recovered_rows.value, '$[4]') AS position,
-    json_extract(recovered_rows.value, '$[5]') AS event_type, json_extract(recovered_rows.value, '$[6]') AS expires_at,
+    json_extract(recovered_rows.value, '$[5]') AS topic, json_extract(recovered_rows.value, '$[6]') AS expires_at,
     json_extract(recovered_rows.value, '$[7]') AS status
 FROM json_each(:recovered) AS recovered_rows)
-  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-      available_at, created_at) SELECT recovered.id, recovered.queue, recovered.priority, recovered.partition_key,
-      recovered.position, recovered.event_type, recovered.expires_at, CAST(:now AS TEXT) AS anon_1, :now AS anon_2
+  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+      created_at) SELECT recovered.id, recovered.queue, recovered.priority, recovered.partition_key, recovered.position,
+      recovered.topic, recovered.expires_at, CAST(:now AS TEXT) AS anon_1, :now AS anon_2
 FROM recovered
 WHERE recovered.status = 'Ready'
 ON CONFLICT DO NOTHING;
@@ -94,12 +94,12 @@ FROM recovered JOIN freed ON recovered.id = freed.id;
 WITH recovered AS MATERIALIZED
 (SELECT recovered_rows."key" AS ordinal, json_extract(recovered_rows.value, '$[0]') AS id,
     json_extract(recovered_rows.value, '$[1]') AS task_name, json_extract(recovered_rows.value, '$[2]') AS queue,
-    json_extract(recovered_rows.value, '$[3]') AS partition_key, json_extract(recovered_rows.value, '$[4]') AS
-    event_type, json_extract(recovered_rows.value, '$[5]') AS status
+    json_extract(recovered_rows.value, '$[3]') AS partition_key, json_extract(recovered_rows.value, '$[4]') AS topic,
+    json_extract(recovered_rows.value, '$[5]') AS status
 FROM json_each(:recovered) AS recovered_rows)
-  INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
-      recovered.id, recovered.queue, recovered.task_name, recovered.event_type, recovered.partition_key, NULL AS anon_1,
-      :now AS anon_2
+  INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
+      recovered.id, recovered.queue, recovered.task_name, recovered.topic, recovered.partition_key, NULL AS anon_1, :now
+      AS anon_2
 FROM recovered
 WHERE recovered.status = 'Failed'
 ON CONFLICT DO NOTHING;

@@ -1,6 +1,6 @@
 -- letter
-INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
-    task_executions.id, task_executions.queue, task_executions.task_name, task_executions.event_type,
+INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
+    task_executions.id, task_executions.queue, task_executions.task_name, task_executions.topic,
     task_executions.partition_key, (SELECT json_extract(execution_events.event_data, '$.exception') AS json_extract_1
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_failed',

@@ -4,7 +4,7 @@ SET queue=(SELECT task_executions.queue
 FROM task_executions
 WHERE task_executions.id = dead_letters.task_execution_id), task_name=(SELECT task_executions.task_name
 FROM task_executions
-WHERE task_executions.id = dead_letters.task_execution_id), event_type=(SELECT task_executions.event_type
+WHERE task_executions.id = dead_letters.task_execution_id), topic=(SELECT task_executions.topic
 FROM task_executions
 WHERE task_executions.id = dead_letters.task_execution_id), partition_key=(SELECT task_executions.partition_key
 FROM task_executions
@@ -22,9 +22,9 @@ WHERE task_executions.id = dead_letters.task_execution_id)
 WHERE EXISTS (SELECT task_executions.id
 FROM task_executions
 WHERE task_executions.id = dead_letters.task_execution_id AND task_executions.status = 'Failed' AND (dead_letters.queue
-    IS NOT task_executions.queue OR dead_letters.task_name IS NOT task_executions.task_name OR dead_letters.event_type
-    IS NOT task_executions.event_type OR dead_letters.partition_key IS NOT task_executions.partition_key OR
-    dead_letters.exception IS NOT (SELECT json_extract(execution_events.event_data, '$.exception') AS json_extract_2
+    IS NOT task_executions.queue OR dead_letters.task_name IS NOT task_executions.task_name OR dead_letters.topic IS NOT
+    task_executions.topic OR dead_letters.partition_key IS NOT task_executions.partition_key OR dead_letters.exception
+    IS NOT (SELECT json_extract(execution_events.event_data, '$.exception') AS json_extract_2
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_failed',
     'task_abandoned')

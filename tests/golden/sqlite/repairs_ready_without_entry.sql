@@ -1,7 +1,7 @@
 -- entry
-INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-    available_at, created_at) SELECT task_executions.id, task_executions.queue, task_executions.priority,
-    task_executions.partition_key, task_executions.position, task_executions.event_type, task_executions.expires_at,
+INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+    created_at) SELECT task_executions.id, task_executions.queue, task_executions.priority,
+    task_executions.partition_key, task_executions.position, task_executions.topic, task_executions.expires_at,
     coalesce((SELECT json_extract(execution_events.event_data, '$.available_at') AS json_extract_1
 FROM execution_events
 WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_created',

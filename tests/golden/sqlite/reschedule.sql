@@ -13,24 +13,23 @@ SET priority=coalesce(:priority, task_executions.priority), retry_at=CASE WHEN :
     task_executions.retry_at END, updated_at=:now
 WHERE task_executions.id IN (SELECT gone.id
 FROM gone) AND task_executions.status = 'Ready'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, topic, expires_at,
     on_dead_letter, status;
 
 -- entry
 WITH moved AS MATERIALIZED
 (SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
     '$[1]') AS queue, json_extract(moved_rows.value, '$[2]') AS priority, json_extract(moved_rows.value, '$[3]') AS
-    partition_key, json_extract(moved_rows.value, '$[4]') AS position, json_extract(moved_rows.value, '$[5]') AS
-    event_type, json_extract(moved_rows.value, '$[6]') AS expires_at, json_extract(moved_rows.value, '$[7]') AS status
+    partition_key, json_extract(moved_rows.value, '$[4]') AS position, json_extract(moved_rows.value, '$[5]') AS topic,
+    json_extract(moved_rows.value, '$[6]') AS expires_at, json_extract(moved_rows.value, '$[7]') AS status
 FROM json_each(:moved) AS moved_rows),
 gone AS MATERIALIZED
 (SELECT gone_rows."key" AS ordinal, json_extract(gone_rows.value, '$[0]') AS id, json_extract(gone_rows.value, '$[1]')
     AS available_at
 FROM json_each(:gone) AS gone_rows)
-  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, expires_at,
-      available_at, created_at) SELECT moved.id, moved.queue, moved.priority, moved.partition_key, moved.position,
-      moved.event_type, moved.expires_at, CAST(CASE WHEN :due_now THEN :now ELSE gone.available_at END AS TEXT) AS
-      anon_1, :now AS anon_2
+  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
+      created_at) SELECT moved.id, moved.queue, moved.priority, moved.partition_key, moved.position, moved.topic,
+      moved.expires_at, CAST(CASE WHEN :due_now THEN :now ELSE gone.available_at END AS TEXT) AS anon_1, :now AS anon_2
 FROM moved JOIN gone ON moved.id = gone.id
 WHERE moved.status = 'Ready';
 

@@ -11,7 +11,7 @@ FROM json_each(:gone) AS gone_rows)
 SET status='Failed', completed_at=:now, updated_at=:now, last_error=:error
 WHERE task_executions.id IN (SELECT gone.id
 FROM gone) AND task_executions.status = 'Ready'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, event_type, expires_at,
+RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, topic, expires_at,
     on_dead_letter, status;
 
 -- event
@@ -28,11 +28,10 @@ FROM failed;
 WITH failed AS MATERIALIZED
 (SELECT failed_rows."key" AS ordinal, json_extract(failed_rows.value, '$[0]') AS id, json_extract(failed_rows.value,
     '$[1]') AS task_name, json_extract(failed_rows.value, '$[2]') AS queue, json_extract(failed_rows.value, '$[3]') AS
-    partition_key, json_extract(failed_rows.value, '$[4]') AS event_type, json_extract(failed_rows.value, '$[5]') AS
-    status
+    partition_key, json_extract(failed_rows.value, '$[4]') AS topic, json_extract(failed_rows.value, '$[5]') AS status
 FROM json_each(:failed) AS failed_rows)
-  INSERT INTO dead_letters (task_execution_id, queue, task_name, event_type, partition_key, exception, failed_at) SELECT
-      failed.id, failed.queue, failed.task_name, failed.event_type, failed.partition_key, NULL AS anon_1, :now AS anon_2
+  INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
+      failed.id, failed.queue, failed.task_name, failed.topic, failed.partition_key, NULL AS anon_1, :now AS anon_2
 FROM failed
 WHERE failed.status = 'Failed'
 ON CONFLICT DO NOTHING

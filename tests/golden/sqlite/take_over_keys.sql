@@ -51,17 +51,17 @@ WITH given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, json_extract(given_rows.value, '$[0]') AS id, json_extract(given_rows.value,
     '$[1]') AS queue, json_extract(given_rows.value, '$[2]') AS priority, json_extract(given_rows.value, '$[3]') AS
     available_at, json_extract(given_rows.value, '$[4]') AS delay_seconds, json_extract(given_rows.value, '$[5]') AS
-    partition_key, json_extract(given_rows.value, '$[6]') AS event_type, json_extract(given_rows.value, '$[7]') AS
+    partition_key, json_extract(given_rows.value, '$[6]') AS topic, json_extract(given_rows.value, '$[7]') AS
     expires_at, json_extract(given_rows.value, '$[8]') AS expires_seconds
 FROM json_each(:given) AS given_rows),
 "key" AS MATERIALIZED
 (SELECT key_rows."key" AS ordinal, key_rows.value AS id
 FROM json_each(:key) AS key_rows)
-  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, event_type, available_at,
-      expires_at, created_at) SELECT given.id, given.queue, given.priority, given.partition_key, coalesce((SELECT
+  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, available_at, expires_at,
+      created_at) SELECT given.id, given.queue, given.priority, given.partition_key, coalesce((SELECT
       sqlite_sequence.seq
 FROM sqlite_sequence
-WHERE sqlite_sequence.name = :name_1), 0) + row_number() OVER (ORDER BY given.ordinal) AS anon_1, given.event_type,
+WHERE sqlite_sequence.name = :name_1), 0) + row_number() OVER (ORDER BY given.ordinal) AS anon_1, given.topic,
     coalesce(given.available_at, strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2))
     AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) + CAST(round(given.delay_seconds *
     :delay_seconds_1) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2, substr(:now,
@@ -86,18 +86,18 @@ WITH given AS MATERIALIZED
     json_extract(given_rows.value, '$[5]') AS args, json_extract(given_rows.value, '$[6]') AS headers,
     json_extract(given_rows.value, '$[7]') AS max_attempts, json_extract(given_rows.value, '$[8]') AS lease_seconds,
     json_extract(given_rows.value, '$[9]') AS timeout_seconds, json_extract(given_rows.value, '$[10]') AS partition_key,
-    json_extract(given_rows.value, '$[11]') AS on_dead_letter, json_extract(given_rows.value, '$[12]') AS event_type
+    json_extract(given_rows.value, '$[11]') AS on_dead_letter, json_extract(given_rows.value, '$[12]') AS topic
 FROM json_each(:given) AS given_rows),
 entry AS MATERIALIZED
 (SELECT entry_rows."key" AS ordinal, json_extract(entry_rows.value, '$[0]') AS id, json_extract(entry_rows.value,
     '$[1]') AS position, json_extract(entry_rows.value, '$[2]') AS expires_at
 FROM json_each(:entry) AS entry_rows)
-  INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, event_type, partition_key, position,
-      priority, args, headers, status, attempt, max_attempts, recovery_attempts, lease_seconds, timeout_seconds,
-      lease_token, on_dead_letter, expires_at, created_at, updated_at) SELECT given.id, given.pipeline_execution_id,
-      given.task_name, given.queue, given.event_type, given.partition_key, entry.position, given.priority, given.args,
-      given.headers, 'Ready', 1, given.max_attempts, 0, given.lease_seconds, given.timeout_seconds, 0,
-      given.on_dead_letter, entry.expires_at, :now AS anon_1, :now AS anon_2
+  INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, topic, partition_key, position, priority,
+      args, headers, status, attempt, max_attempts, recovery_attempts, lease_seconds, timeout_seconds, lease_token,
+      on_dead_letter, expires_at, created_at, updated_at) SELECT given.id, given.pipeline_execution_id, given.task_name,
+      given.queue, given.topic, given.partition_key, entry.position, given.priority, given.args, given.headers, 'Ready',
+      1, given.max_attempts, 0, given.lease_seconds, given.timeout_seconds, 0, given.on_dead_letter, entry.expires_at,
+      :now AS anon_1, :now AS anon_2
 FROM given JOIN entry ON given.id = entry.id;
 
 -- event

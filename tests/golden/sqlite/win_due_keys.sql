@@ -1,7 +1,7 @@
 -- hop
-WITH event_types AS MATERIALIZED
-(SELECT event_types_rows."key" AS ordinal, event_types_rows.value AS event_type
-FROM json_each(:event_types) AS event_types_rows),
+WITH topics AS MATERIALIZED
+(SELECT topics_rows."key" AS ordinal, topics_rows.value AS topic
+FROM json_each(:topics) AS topics_rows),
 given AS MATERIALIZED
 (SELECT given_rows."key" AS ordinal, given_rows.value AS queue
 FROM json_each(:given) AS given_rows),
@@ -13,16 +13,15 @@ WHERE due_entry.queue = given.queue AND due_entry.partition_key IS NOT NULL AND 
 ORDER BY due_entry.available_at, due_entry.id
   LIMIT :budget OFFSET :param_1) GROUP BY given.queue, due.partition_key)
   SELECT due_keys.task_execution_id AS id, due_keys.queue, due_keys.partition_key, due_keys.place, due_keys.n,
-      due_keys.entries, due_keys.available_at <= :now AND (:any_event_type = 1 OR (EXISTS (SELECT event_types.event_type
-FROM event_types
-WHERE due_keys.event_type = event_types.event_type OR substr(event_types.event_type, length(event_types.event_type), 1)
-    = '*' AND substr(due_keys.event_type, 1, length(event_types.event_type) - 1) = substr(event_types.event_type, 1,
-    length(event_types.event_type) - 1)))) AND (SELECT claims.queue
+      due_keys.entries, due_keys.available_at <= :now AND (:any_topic = 1 OR (EXISTS (SELECT topics.topic
+FROM topics
+WHERE due_keys.topic = topics.topic OR substr(topics.topic, length(topics.topic), 1) = '*' AND substr(due_keys.topic, 1,
+    length(topics.topic) - 1) = substr(topics.topic, 1, length(topics.topic) - 1)))) AND (SELECT claims.queue
 FROM partition_claims AS claims
 WHERE claims.queue = due_keys.queue AND claims.partition_key = due_keys.partition_key) IS NULL AS free
 FROM (SELECT 0 AS place, oldest.queue AS queue, head.task_execution_id AS task_execution_id, head.partition_key AS
-    partition_key, head.available_at AS available_at, head.event_type AS event_type, row_number() OVER (ORDER BY
-    oldest.first, oldest.partition_key) AS n, oldest.entries AS entries
+    partition_key, head.available_at AS available_at, head.topic AS topic, row_number() OVER (ORDER BY oldest.first,
+    oldest.partition_key) AS n, oldest.entries AS entries
 FROM oldest JOIN task_outbox AS head ON head.id = (SELECT head_entry.id
 FROM task_outbox AS head_entry
 WHERE head_entry.queue = oldest.queue AND head_entry.partition_key = oldest.partition_key

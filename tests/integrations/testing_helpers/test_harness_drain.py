@@ -401,7 +401,7 @@ class TestInline:
     def test_runs_an_events_tasks(self, shop, harness, session):
         with harness.inline():
             shop.outbox.emit("order.paid", {"id": 7}, using=session)
-        assert [(task.args, task.status) for task in harness.enqueued(event_type="order.paid")] == [
+        assert [(task.args, task.status) for task in harness.enqueued(topic="order.paid")] == [
             ({"payload": {"id": 7}}, "Completed")
         ]
 

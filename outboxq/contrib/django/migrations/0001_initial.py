@@ -14,7 +14,7 @@ MODELS = [
             ("task_execution_id", models.UUIDField(primary_key=True, serialize=False)),
             ("queue", models.TextField()),
             ("task_name", models.TextField()),
-            ("event_type", models.TextField(null=True)),
+            ("topic", models.TextField(null=True)),
             ("partition_key", models.TextField(null=True)),
             ("exception", models.TextField(null=True)),
             ("failed_at", InstantField()),
@@ -69,7 +69,7 @@ MODELS = [
             ("id", models.UUIDField(primary_key=True, serialize=False)),
             ("label", models.TextField()),
             ("queues", models.TextField(null=True)),
-            ("event_types", models.TextField(null=True)),
+            ("topics", models.TextField(null=True)),
             ("concurrency", models.IntegerField()),
             ("task_names", models.TextField()),
             ("unknown_tasks", models.TextField(null=True)),
@@ -90,7 +90,7 @@ MODELS = [
             ("priority", models.SmallIntegerField()),
             ("partition_key", models.TextField(null=True)),
             ("position", models.BigIntegerField()),
-            ("event_type", models.TextField(null=True)),
+            ("topic", models.TextField(null=True)),
             ("available_at", InstantField()),
             ("expires_at", InstantField(null=True)),
             ("created_at", InstantField()),
@@ -163,7 +163,7 @@ MODELS = [
             ("pipeline_execution_id", models.UUIDField()),
             ("task_name", models.TextField()),
             ("queue", models.TextField()),
-            ("event_type", models.TextField(null=True)),
+            ("topic", models.TextField(null=True)),
             ("partition_key", models.TextField(null=True)),
             ("position", models.BigIntegerField()),
             ("priority", models.SmallIntegerField()),
@@ -231,10 +231,10 @@ MODELS = [
             (
                 "pk",
                 models.CompositePrimaryKey(
-                    "event_type", "task_name", blank=True, editable=False, primary_key=True, serialize=False
+                    "topic", "task_name", blank=True, editable=False, primary_key=True, serialize=False
                 ),
             ),
-            ("event_type", models.TextField()),
+            ("topic", models.TextField()),
             ("task_name", models.TextField()),
             ("parameter", models.TextField()),
             ("queue", models.TextField()),

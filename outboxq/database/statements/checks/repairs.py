@@ -38,7 +38,7 @@ def _repair_ready(g: Grammar) -> Transition:
     last = fold.last(fold.said_due(g))
 
     def entry(_: Relations) -> Statement:
-        same = ("id", "queue", "priority", "partition_key", "position", "event_type", "expires_at")
+        same = ("id", "queue", "priority", "partition_key", "position", "topic", "expires_at")
         rows = (
             select(*(EXECUTION[name] for name in same), func.coalesce(last, g.now, type_=Instant), g.now)
             .where(EXECUTION.status == word(TaskStatus.READY), ~ENTRY_OF_TASK.exists())
@@ -127,7 +127,7 @@ def _repair_lease_differs() -> Transition:
 
 def _repair_failed(g: Grammar) -> Transition:
     """List it again, with what its last failure says."""
-    same = ("id", "queue", "task_name", "event_type", "partition_key")
+    same = ("id", "queue", "task_name", "topic", "partition_key")
 
     def letter(_: Relations) -> Statement:
         failed = (

@@ -30,7 +30,7 @@ def checks() -> Mapping[str, Check]:
             meaning="a lease belongs to a task that is not Running under it, or to none", broken=_lease_without_running
         ),
         "entry_differs_from_task": Check(
-            meaning="an outbox entry does not say the queue, priority, key, position, event type or expiry of its task",
+            meaning="an outbox entry does not say the queue, priority, key, position, topic or expiry of its task",
             broken=lambda _: _entry_differs(),
         ),
         "lease_differs_from_task": Check(
@@ -44,7 +44,7 @@ def checks() -> Mapping[str, Check]:
             broken=lambda _: _letter_without_failed(),
         ),
         "letter_differs_from_task": Check(
-            meaning="a dead letter does not say the queue, name, event type, key, end or exception of its task",
+            meaning="a dead letter does not say the queue, name, topic, key, end or exception of its task",
             broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, letter_differs(g)),
         ),
     }
@@ -80,7 +80,7 @@ def lease_differs() -> ColumnElement[bool]:
 
 def letter_says(g: Grammar) -> Mapping[str, Any]:
     """Return the columns of the dead letter of EXECUTION's task, as they should be."""
-    same = {name: EXECUTION[name] for name in ("queue", "task_name", "event_type", "partition_key")}
+    same = {name: EXECUTION[name] for name in ("queue", "task_name", "topic", "partition_key")}
     return {**same, "exception": last_exception(g), "failed_at": EXECUTION.completed_at}
 
 

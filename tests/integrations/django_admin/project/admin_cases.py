@@ -151,12 +151,12 @@ class Lists(Case):
         wanted[self.add(queue="paused")] = "queue paused"
         wanted[self.add(queue="full")] = "concurrency limit"
         wanted[self.add(queue="slow")] = "rate limit"
-        wanted[self.add(queue="events")] = "no worker takes its event"
+        wanted[self.add(queue="events")] = "no worker takes its topic"
         wanted[self.add(queue="nobody's")] = "no worker on its queue"
         self.store.pause("paused", using="default")
         self.arrange_limits(wanted)
         known = {"concurrency": 1, "task_names": ["shop.work"], "using": "default"}
-        here, events = {"queues": ["default", "paused", "full", "slow"]}, {"queues": ["events"], "event_types": ["a.*"]}
+        here, events = {"queues": ["default", "paused", "full", "slow"]}, {"queues": ["events"], "topics": ["a.*"]}
         self.store.register(uuid4(), label="one", unknown_tasks=[("default", "shop.gone")], **here, **known)
         self.store.register(uuid4(), label="two", **events, **known)
         with mock.patch("outboxq.contrib.django.admin_reasons.timezone.now", return_value=datetime.now(UTC) + SOON):

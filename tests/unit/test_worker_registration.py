@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from uuid import uuid4
 
-from outboxq.worker.maintenance import Presence
+from outboxq.worker.maintenance import WorkerRegistration
 from tests.waiting import until
 
 
@@ -28,7 +28,7 @@ class Listed:
 
 
 def presence(store):
-    return Presence(store, uuid4(), met=lambda: ())
+    return WorkerRegistration(store, uuid4(), lambda: ())
 
 
 def test_a_worker_that_has_ended_is_not_registered_anew():

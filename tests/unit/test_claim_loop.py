@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-from outboxq.worker import claim_loop as claimer
-from outboxq.worker.claim_loop import Claimer
-from outboxq.worker.failpoints import unarmed
+from outboxq.worker import claim_loop
+from outboxq.worker.claim_loop import ClaimLoop
+from outboxq.worker.options import WorkerSettings
 
 
 class AwayStore:
@@ -27,13 +27,13 @@ class AwayStore:
 
 
 class Idle:
-    """A crew, and a completer, with nothing to do."""
+    """A thread pool and a completer with nothing to do."""
 
     size = 1
-    ahead = in_flight = handled = 0
-    lying = adapts = False
-    writes = threading.Event()
-    writes.set()
+    prefetch_limit = in_flight = handled = 0
+    queued = is_adaptive = False
+    can_write = threading.Event()
+    can_write.set()
 
     def wait_until_at_most(self, *_arguments):
         return True
@@ -41,23 +41,22 @@ class Idle:
 
 def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
     """The pause doubles with each failure, and 2 to the power of 1024 is more than a float holds."""
-    monkeypatch.setattr(claimer, "_LONGEST_PAUSE", 0.00001)
+    monkeypatch.setattr(claim_loop, "_LONGEST_PAUSE", 0.00001)
     stopping, deaths = threading.Event(), []
     store = AwayStore(1100, stopping)
-    one = Claimer(
+    one = ClaimLoop(
         store,
         {},
-        worker_id=None,
-        queues=None,
-        crew=Idle(),
+        WorkerSettings(),
         leases=None,
+        pool=Idle(),
         completer=Idle(),
         distributor=None,
-        stopping=stopping,
-        finished=lambda: None,
-        died=deaths.append,
-        reach=unarmed,
         unknown=None,
+        worker_id=None,
+        stopping=stopping,
+        on_finished=lambda: None,
+        on_thread_failure=deaths.append,
     )
     with suppress(OverflowError):
         one.run()

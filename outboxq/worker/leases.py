@@ -1,0 +1,189 @@
+"""The claims that this process holds, and the heartbeat that keeps their leases."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from ..context import TaskContext
+from ..model import Claim
+from ..store import Lease, Store
+from ..store.failure_log import FailureLog
+from .failpoints import Failpoint, OnFailpoint
+
+log = logging.getLogger("outboxq.worker")
+
+BEATS_PER_LEASE = 3
+_LONGEST_PAUSE = 60.0
+_RETRY_AFTER = 0.5
+"""Seconds until a heartbeat is sent again that failed, or found a row locked. Recovery waits longer before it believes that a
+worker is dead (`recovery.py`), so after an outage the heartbeat comes first."""
+
+
+@dataclass(kw_only=True)
+class ActiveClaim:
+    """A claim this process holds."""
+
+    claim: Claim
+    context: TaskContext
+    next_beat: float
+    finishing: bool = False
+    """Its outcome is on the way to the database: that its lease is gone is no news then."""
+    warned_late: bool = False
+    """It was said that its handler runs past its timeout."""
+    was_locked: bool = False
+    """Its last heartbeat found it locked, so that the next one is sent for it apart from the others."""
+    warned_unreachable: bool = False
+    """It was said that its lease ended here before the database could be reached."""
+
+
+class Leases:
+    """The claims this process holds, kept alive by `run_once()`."""
+
+    def __init__(self, store: Store, *, heartbeat: timedelta | None, on_failpoint: OnFailpoint) -> None:
+        """`store` on a connection reserved for this. `heartbeat` bounds the time between beats; None: a third of each lease."""
+        self._store = store
+        self._on_failpoint = on_failpoint
+        self._bound = math.inf if heartbeat is None else heartbeat.total_seconds()
+        self.beat_moved = threading.Event()
+        """Set when the next heartbeat may be due earlier than `pause()` last said."""
+        self._held: dict[UUID, ActiveClaim] = {}
+        self._lock = threading.Lock()
+        self._failing = FailureLog(log)
+
+    def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[ActiveClaim]:
+        """Keep these alive, once `beat_moved` is set. `sent`: `time.monotonic()` before the claim was sent."""
+        new = []
+        for claim, context in claims:
+            # Counted from before the claim was sent: never later than the database's own.
+            context.deadline = sent + claim.lease_seconds
+            new.append(ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim)))
+        with self._lock:
+            self._held.update((one.claim.id, one) for one in new)
+        return new
+
+    def holds(self, claim: Claim) -> bool:
+        """Return whether this process has the claim in its hands: it lies ahead, runs, or its outcome is to be written."""
+        return self._find(claim) is not None
+
+    def has(self, lease: Lease) -> bool:
+        """Return whether this lease is one that `holds` speaks of."""
+        with self._lock:
+            one = self._held.get(lease.id)
+        return one is not None and (one.claim.lease_token, one.claim.worker_id) == (lease.lease_token, lease.worker_id)
+
+    def beat_at_once(self) -> None:
+        """Have the next heartbeat sent now: a clock was set, and to others these leases may seem to have ended."""
+        for one in self.held():
+            one.next_beat = -math.inf
+        self.beat_moved.set()
+
+    def lose(self, claim: Claim) -> None:
+        """The claim is given up: tell its handler."""
+        if (one := self._find(claim)) is not None:
+            one.context.lose()
+
+    def drop(self, *claims: Claim) -> None:
+        with self._lock:
+            for claim in claims:
+                one = self._held.get(claim.id)
+                if one is not None and one.claim.lease_token == claim.lease_token:
+                    del self._held[claim.id]
+
+    def held(self) -> list[ActiveClaim]:
+        with self._lock:
+            return list(self._held.values())
+
+    def pause(self) -> float:
+        """Seconds until the next beat is due."""
+        now = time.monotonic()
+        due = min((one.next_beat for one in self.held()), default=now + _LONGEST_PAUSE)
+        return min(max(0.0, due - now), _LONGEST_PAUSE)
+
+    def run_once(self) -> None:
+        """Send one heartbeat for all. Only what the database denies is lost; while it does not answer, nobody knows."""
+        held = self._claims_to_beat()
+        if not held:
+            return
+        for one in held:
+            self.warn_if_late(one)
+        sent = time.monotonic()
+        try:
+            self._on_failpoint(Failpoint.BEFORE_BEAT)
+            beats = self._store.heartbeat([one.claim for one in held])
+            self._on_failpoint(Failpoint.AFTER_BEAT)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next beat may come through
+            self._failing.failed(f"heartbeat for {len(held)} tasks failed; trying again", error)
+            for one in held:
+                one.next_beat = sent + self._retry_interval(one.claim)
+                self._warn_if_unreachable(one)
+            return
+        self._failing.worked("the heartbeat works again")
+        for one in held:
+            beat = beats.get(one.claim.id)
+            if beat is None:
+                one.next_beat = math.inf
+                if not one.finishing and self._find(one.claim) is one:
+                    self._lose(one, "another worker may run it")
+                continue
+            one.was_locked = beat.lease_expires_at is None
+            if one.was_locked:
+                one.next_beat = sent + self._retry_interval(one.claim)
+            else:
+                one.context.deadline, one.next_beat = (
+                    sent + one.claim.lease_seconds,
+                    sent + self._beat_interval(one.claim),
+                )
+                one.warned_unreachable = False
+            if beat.cancel_requested:
+                one.context.request_cancel()
+
+    def _claims_to_beat(self) -> list[ActiveClaim]:
+        """Return all that are held, or only those that were locked the last time, if nothing else is due."""
+        held, soon = self.held(), time.monotonic() + _RETRY_AFTER
+        due = [one for one in held if one.next_beat <= soon]
+        return due if due and all(one.was_locked for one in due) else held
+
+    def warn_if_late(self, one: ActiveClaim) -> None:
+        """Once: with a heartbeat, or at the latest when its handler has ended."""
+        if one.context.timed_out and not one.warned_late:
+            one.warned_late = True
+            log.warning(
+                "task %s (%s) runs past its timeout of %g s; its handler is to look at ctx.timed_out",
+                one.claim.id,
+                one.claim.task_name,
+                one.claim.timeout_seconds,
+            )
+
+    def _beat_interval(self, claim: Claim) -> float:
+        return min(claim.lease_seconds / BEATS_PER_LEASE, self._bound)
+
+    def _retry_interval(self, claim: Claim) -> float:
+        return min(self._beat_interval(claim) / 4, _RETRY_AFTER)
+
+    def _warn_if_unreachable(self, one: ActiveClaim) -> None:
+        """Once for each outage: until the database answers, nobody knows whether the lease still holds."""
+        if one.context.lost and not one.warned_unreachable and not one.finishing:
+            one.warned_unreachable = True
+            log.warning(
+                "the lease of task %s (%s) ended before the database could be reached; it goes on, and what it returns counts "
+                "if nobody has taken the task by then",
+                one.claim.id,
+                one.claim.task_name,
+            )
+
+    def _find(self, claim: Claim) -> ActiveClaim | None:
+        """What is held for just this claim, not for a later one of the same task."""
+        with self._lock:
+            one = self._held.get(claim.id)
+        return one if one is not None and one.claim.lease_token == claim.lease_token else None
+
+    def _lose(self, one: ActiveClaim, why: str) -> None:
+        if one.context.lose():
+            log.warning("lost the lease of task %s (%s): %s", one.claim.id, one.claim.task_name, why)

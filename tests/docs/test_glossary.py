@@ -1,0 +1,97 @@
+"""Each name of the glossary is there, and no page uses a word that it bans."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import outboxq.store
+from outboxq import model
+from outboxq.database.tables import metadata, version_table
+from tests.docs.test_readme import resolve
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "glossary.md"
+ROWS = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \| (.*?) ?\| (.*?) ?\| (.*?) ?\|$", PAGE.read_text(), re.MULTILINE)
+BANNED = re.findall(r"^\| ([\w -]+) \| .+ \|$", PAGE.read_text().partition("## Words that")[2], re.MULTILINE)[1:]
+TABLES = {**metadata.tables, version_table.name: version_table}
+OF_OTHERS = {"from-celery.md", "from-django-tasks-db.md", "from-procrastinate.md", PAGE.name}
+"""Pages that speak of other queues in their own words, and the one that lists the banned words."""
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_there_is_one_row_for_each_word():
+    words = [word for word, *_ in ROWS]
+    assert len(words) > 40
+    assert len(set(words)) == len(words)
+    assert len(ROWS) == len(re.findall(r"^\| \*\*", PAGE.read_text(), re.MULTILINE)), "a row has not five cells"
+    for word, _, *places in ROWS:
+        assert any(map(names, places)), f"{word} is nowhere"
+
+
+def test_each_table_and_column_is_there():
+    for name in named(2):
+        table, _, column = name.partition(".")
+        assert table in TABLES, name
+        assert not column or column in TABLES[table].c, name
+
+
+def test_each_name_of_the_code_is_there():
+    assert [name for name in named(3) if not is_there(name)] == []
+
+
+def test_each_command_and_option_is_there():
+    for name in named(4):
+        words, _, option = name.partition(" --")
+        command = resolve(words.split())
+        assert command is not None, name
+        known = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
+        assert not option or f"--{option}" in known, name
+
+
+def named(column: int) -> list[str]:
+    return sorted({name for row in ROWS for name in names(row[column])})
+
+
+def is_there(name: str) -> bool:
+    """Of `outboxq`, of its `model`, of its store, or a module below it; its parts are attributes, fields or modules."""
+    first, *rest = name.split(".")
+    found: object = next((vars(place)[first] for place in (model, outboxq.store) if first in vars(place)), None)
+    found = found or getattr(outboxq, first, None) or module(first)
+    for part in rest:
+        if part in getattr(found, "__annotations__", {}) or f"self.{part} = " in source(found):
+            return True
+        found = getattr(found, part, None) or module(
+            f"{getattr(found, '__name__', '')}.{part}".removeprefix("outboxq.")
+        )
+    return found is not None
+
+
+def module(name: str) -> object:
+    try:
+        return import_module(f"outboxq.{name}")
+    except ModuleNotFoundError:
+        return None
+
+
+def source(found: object) -> str:
+    """Of the class; attributes that `__init__` sets are found there only."""
+    return inspect.getsource(found) if inspect.isclass(found) else ""
+
+
+def test_no_page_uses_a_banned_word():
+    assert len(BANNED) > 5
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]
+    words = re.compile(rf"\b({'|'.join(BANNED)})s?\b", re.IGNORECASE)
+    used = [
+        f"{page.name}: {word}"
+        for page in pages
+        if page.name not in OF_OTHERS
+        for word in words.findall(page.read_text())
+    ]
+    assert used == []

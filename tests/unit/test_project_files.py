@@ -1,0 +1,59 @@
+"""What the files of the tools say is what pyproject.toml says: Pythons, programs, the length of a line."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+DISTRIBUTIONS = {"codespell_lib": "codespell"}
+"""Modules that are run, where their distribution has another name."""
+
+
+def test_the_workflow_runs_what_ci_runs_and_nothing_else():
+    assert re.findall(r"^ +- run: (.+)$", WORKFLOW, re.MULTILINE) == [".ci/run"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_workflow_has_every_python_that_the_package_names():
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
+    (matrix,) = re.findall(r"python: \[(.+)\]", WORKFLOW)
+    assert re.findall(r'"(.+?)"', matrix) == named
+    assert (
+        re.findall(r'"(3\.\d+)"', (ROOT / "noxfile.py").read_text().partition("PYTHONS = ")[2].splitlines()[0]) == named
+    )
+
+
+def test_the_hooks_run_programs_that_the_set_up_installs():
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    installed = {re.split(r"[\[<>=]", one)[0] for one in (*extras["lint"], *extras["types"])}
+    hooks = re.findall(r"^ +entry: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
+    assert len(hooks) == 4
+    for hook in hooks:
+        (module,) = re.findall(r"^\.venv/bin/python -m (\w+)", hook)
+        assert DISTRIBUTIONS.get(module, module) in installed
+
+
+def test_an_editor_breaks_lines_where_the_formatter_does():
+    (length,) = re.findall(r"^max_line_length = (\d+)$", (ROOT / ".editorconfig").read_text(), re.MULTILINE)
+    assert int(length) == PYPROJECT["tool"]["ruff"]["line-length"]
+
+
+def test_every_text_file_ends_as_an_editor_would_end_it():
+    """Without blanks at the ends of lines, and with one line feed at the end."""
+    kinds = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".ini", ".txt"}
+    folders = ("outboxq", "tests", "docs", "alembic", "benchmarks", "examples", ".github")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in kinds]
+    assert len(paths) > 400
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in paths
+        if "__pycache__" not in path.parts
+        and (text := path.read_text())
+        and (re.search(r"[ \t]+$", text, re.MULTILINE) or not text.endswith("\n") or "\r" in text)
+    ]
+    assert wrong == []
