@@ -94,6 +94,7 @@ def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
     assert names["outbox"].store.stats() == []
 
 
+@pytest.mark.in_turn
 def test_the_examples_worker_command_works_for_its_module(shop, url):
     _, tables, request, *_ = blocks("python")
     names: dict[str, object] = {}
