@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         TaskExecution,
         TaskStatus,
     )
-    from .model.replay import Fold
+    from .model.replay import TaskState
     from .model.subscriptions import Emitted, Subscription
     from .outbox import Outbox
     from .retry import RetryPolicy
@@ -72,7 +72,6 @@ __all__ = [
     "ExecutionEvent",
     "Explanation",  # what Store.explain() returns
     "FileUnusable",
-    "Fold",  # what Store.state_at() returns
     "Handle",
     "InvalidArgument",
     "InvalidCall",
@@ -102,6 +101,7 @@ __all__ = [
     "TaskContext",
     "TaskExecution",
     "TaskNotFound",
+    "TaskState",  # what Store.state_at() returns
     "TaskStatus",
     "UnknownTask",
     "UnsupportedDatabase",
@@ -134,7 +134,7 @@ _HOMES = {
     "TaskNotFound": "errors",
     "UnknownTask": "errors",
     "UnsupportedDatabase": "errors",
-    "Fold": "model.replay",
+    "TaskState": "model.replay",
     "Cancel": "model",
     "EventType": "model",
     "ExecutionEvent": "model",

@@ -1,4 +1,4 @@
-"""What a running handler may know of its task."""
+"""The TaskContext: a running handler's view of its task."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-class Unit(Protocol):
-    """The one transaction of a transactional task."""
+class UnitOfWork(Protocol):
+    """The transaction of a transactional task."""
 
     @property
     def target(self) -> object:
-        """What `using()` would be given to write in it."""
+        """The transaction as `using()` takes it."""
 
     @property
     def connection(self) -> Connection: ...
@@ -32,38 +32,39 @@ class Unit(Protocol):
 
     @property
     def database(self) -> str | None:
-        """The name or the file of the database it writes to; None: not known."""
+        """The name or the file of the database; None if it is not known."""
 
     def flush(self) -> None:
-        """Write what is still held back, before the completion is."""
+        """Write what the session still holds back, before the completion is written."""
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside, of which `error` tells, ended this transaction: nobody's failure."""
+        """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
 
 
 class TaskContext:
-    """The task that a handler runs, and the means to end it: given to a function whose first parameter is annotated with it.
+    """The task that a handler runs, and ways to end the attempt.
 
-    It is made by the worker, for one attempt. `enqueue()` does not take it: a worker adds it when it calls the function.
+    A function gets it if its first parameter is annotated with TaskContext. The worker makes one for each attempt and passes it;
+    `enqueue()` does not take it.
     """
 
     def __init__(
-        self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, holder: object = None
+        self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
     ) -> None:
         self._claim = claim
         self._stopping = stopping
         self._lost = self._cancel = False
         self._began: float | None = None
-        self._unit: Unit | None = None
+        self._unit: UnitOfWork | None = None
         self._ended = False
         self.deadline = float("inf")
-        """By `time.monotonic()`: when the lease ends unless it is extended. Kept by the worker."""
-        self.holder = holder
+        """End of the lease by `time.monotonic()`. The worker moves it on with each heartbeat."""
+        self.outbox = outbox
         """The outbox that the task was declared on."""
         self.error: BaseException | None = None
-        """What the handler raised, or why its result cannot be stored."""
+        """The exception that the handler raised, or the reason why its result cannot be stored."""
         self.max_attempts = max_attempts
-        """The number of the attempt after which a failure is final; None: the policy's `stop` alone decides."""
+        """The number of the last attempt: a failure after it is final. None: the policy's `stop` decides alone."""
 
     @property
     def task_id(self) -> UUID:
@@ -77,7 +78,7 @@ class TaskContext:
 
     @property
     def pipeline_execution_id(self) -> UUID:
-        """The id that tasks share which were enqueued by one `emit` or one `enqueue_many`."""
+        """The id shared by the tasks of one `emit` or one `enqueue_many`."""
         return self._claim.pipeline_execution_id
 
     @property
@@ -87,7 +88,7 @@ class TaskContext:
 
     @property
     def queue(self) -> str:
-        """The queue that the task waited in."""
+        """The queue in which the task waited."""
         return self._claim.queue
 
     @property
@@ -97,7 +98,7 @@ class TaskContext:
 
     @property
     def partition_key(self) -> str | None:
-        """The key whose tasks run one at a time, in their order; None: this task waits for nobody."""
+        """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
         return self._claim.partition_key
 
     @property
@@ -107,20 +108,20 @@ class TaskContext:
 
     @property
     def recovery_attempts(self) -> int:
-        """The number of workers that died under this task since it last ended an attempt."""
+        """The number of workers that died while they ran this task, since its last attempt that ended."""
         return self._claim.recovery_attempts
 
     @property
     def created_at(self) -> datetime:
-        """The moment when the task was enqueued, in UTC."""
+        """The moment at which the task was enqueued, in UTC."""
         return self._claim.created_at
 
     @property
     def lost(self) -> bool:
-        """Return whether the lease is over: another worker may run the task now, and then what this handler returns is discarded.
+        """Return whether the lease is over: another worker may run the task now, and this handler's result may be discarded.
 
-        While the database cannot be reached, this goes by the worker's own clock; a heartbeat that comes through after all
-        before anybody took the task makes it False again.
+        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes it False again, unless
+        another worker has taken the task meanwhile.
         """
         return self._lost or time.monotonic() > self.deadline
 
@@ -131,27 +132,27 @@ class TaskContext:
 
     @property
     def cancel_requested(self) -> bool:
-        """Return whether somebody asked for this task to stop; `raise Cancel()` agrees."""
+        """Return whether a user asked this task to stop; `raise Cancel()` to agree."""
         return self._cancel
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the handler has run for longer than the task's `timeout`. Nobody interrupts it: it is to look, and to end."""
+        """Return whether the handler has run for longer than the task's `timeout`. It is not interrupted: it has to look and to end."""
         limit = self._claim.timeout_seconds
         return limit is not None and self._began is not None and time.monotonic() > self._began + limit
 
     @property
     def should_stop(self) -> bool:
-        """Return whether there is a reason to end at a good place: the worker stops, the lease is lost, the time is over, or somebody
-        asked for it.
+        """Return whether the handler should end at the next good place: the worker stops, the lease is lost, the timeout is
+        over, or a user asked for it.
         """
         return self.lost or self.cancel_requested or self.timed_out or self._stopping.is_set()
 
     def checkpoint(self) -> None:
-        """End here if there is a reason to: for a loop that may run long.
+        """End the attempt here if `should_stop`. Call it in a loop that may run long.
 
-        Raises TimeoutError past the task's `timeout` (a failed attempt as any other), Cancel where that was asked for, Snooze
-        where the worker stops (the task runs again at once elsewhere, no attempt is used) or the lease is lost.
+        Raises TimeoutError after the task's `timeout` (a failed attempt like any other), Cancel if a user asked for it, and
+        Snooze if the worker stops or the lease is lost: the task then runs again at once elsewhere, and no attempt is used.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self._claim.timeout_seconds:g} s")
@@ -162,17 +163,17 @@ class TaskContext:
 
     @property
     def is_transactional(self) -> bool:
-        """Return whether the handler runs inside a transaction that its completion joins."""
+        """Return whether the handler runs inside a transaction that also commits its completion."""
         return self._unit is not None
 
     @property
-    def inside(self) -> Unit | None:
-        """The transaction that the handler runs in; None: it has none of its own, or the handler has ended."""
+    def inside(self) -> UnitOfWork | None:
+        """The transaction in which the handler runs; None if it has none of its own, or has ended."""
         return None if self._ended else self._unit
 
     @property
     def connection(self) -> Connection:
-        """The connection of a transactional task: what is written here is committed together with its completion, or not at all.
+        """The connection of a transactional task: its writes are committed together with the completion, or not at all.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.
         """
@@ -188,49 +189,52 @@ class TaskContext:
 
     @property
     def target(self) -> object:
-        """The same transaction as `using()` takes it, whatever library it comes from."""
+        """The same transaction as `using()` takes it, whichever library it comes from."""
         return self._joined().target
 
     def retry_at(self, moment: datetime) -> NoReturn:
-        """End this attempt here and try again at `moment` (aware), whatever the policy's wait."""
+        """End this attempt and try again at `moment` (aware), whatever the policy's wait. The attempt counts."""
         raise Retry(at=moment)
 
     def snooze(self, delay: timedelta | float) -> NoReturn:
-        """End this attempt here and run again after `delay`, at least a second; no attempt is used."""
+        """End this attempt and run again after `delay`, at least one second; no attempt is used."""
         raise Snooze(delay)
 
     def begin(self) -> None:
-        """Called when the handler is."""
+        """Note that the handler begins; called by the worker."""
         self._began = time.monotonic()
 
     def end(self) -> None:
-        """Called when the handler has ended. A copy of its `contextvars` in another thread still names this context."""
+        """Note that the handler has ended; called by the worker.
+
+        A copy of its `contextvars` in another thread still names this context.
+        """
         self._ended = True
 
-    def join(self, unit: Unit) -> None:
-        """Called by the worker: the handler runs inside this transaction."""
+    def enter_unit_of_work(self, unit: UnitOfWork) -> None:
+        """Note that the handler runs inside this transaction; called by the worker."""
         self._unit = unit
 
     def lose(self) -> bool:
-        """Called by the worker; False if the handler was told already."""
+        """Mark the lease as lost; called by the worker. Returns False if it was marked already."""
         told, self._lost = self._lost, True
         return not told
 
     def request_cancel(self) -> None:
-        """Called by the worker."""
+        """Mark the task as asked to stop; called by the worker."""
         self._cancel = True
 
-    def _joined(self) -> Unit:
+    def _joined(self) -> UnitOfWork:
         if self._unit is None:
             raise InvalidTarget(
-                f"task {self.task_name} has no transaction of its own; declare it transactional=True, or pass a session"
+                f"task {self.task_name} has no transaction of its own; declare it with transactional=True, or pass a session to using()"
             )
         return self._unit
 
 
 class Leave(Snooze):
-    """A snooze that ends with the worker: the task is due at once, for another."""
+    """A snooze because the worker stops: the task is due at once, for another worker."""
 
 
 current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=None)
-"""Of the handler that this thread runs."""
+"""The context of the handler that this thread runs."""

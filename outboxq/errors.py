@@ -1,11 +1,11 @@
-"""Everything outboxq raises on purpose.
+"""The exceptions that outboxq raises on purpose.
 
 ::
 
     OutboxqError
     ├── ConfigurationError        wrong set-up, raised before any row is written
     │   ├── UnsupportedDatabase   a dialect or a version outboxq does not run on
-    │   ├── SchemaOutOfDate       our tables are missing, too old for this code, or admit only newer code
+    │   ├── SchemaOutOfDate       outboxq's tables are missing, too old for this code, or admit only newer code
     │   ├── NotPermitted          the database role lacks a right
     │   └── InvalidTarget         ``using()`` was given something without a usable transaction (also a TypeError)
     ├── InvalidArgument           a value out of its range (also a ValueError)
@@ -17,13 +17,13 @@
     ├── AmbiguousTask             several task executions have ids that begin so (also a LookupError)
     ├── DuplicateTask             the idempotency key has a task already
     ├── InvalidTransition         the task execution is in a status that does not allow this
-    ├── ReadOnly                  a row read through ``outboxq.orm`` was to be written
+    ├── ReadOnly                  a program tried to write a row of ``outboxq.orm``
     ├── OutcomesRefused           the database refuses to record how tasks end; the worker stops
     ├── FileUnusable              the SQLite file was replaced, deleted or damaged; the worker stops
     └── LeaseLost                 another worker may hold the task execution now
 
-Errors of the database pass through as SQLAlchemy raises them. Inside a caller's transaction they are never caught, for a
-caught error would leave that transaction aborted without its owner's knowledge.
+Errors of the database pass through as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction: the
+transaction would be aborted without its owner's knowledge.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from uuid import UUID
 
 
 class OutboxqError(Exception):
-    """The root: ``except OutboxqError`` catches everything below and nothing else."""
+    """The base class: ``except OutboxqError`` catches every exception listed here and no other."""
 
 
 class ConfigurationError(OutboxqError):
@@ -45,18 +45,18 @@ class UnsupportedDatabase(ConfigurationError):
 
 
 class SchemaOutOfDate(ConfigurationError):
-    """The database lacks our tables, or has those of another release that this one cannot work on."""
+    """The database lacks outboxq's tables, or has those of a release that this one cannot work with."""
 
     def __init__(self, fault: str, *, remedy: str | None = None, code_is_older: bool = False) -> None:
-        """`remedy` is the end of the message: what to do about the fault."""
+        """Make the message of the fault and, if there is one, the remedy."""
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """Not the tables are to be upgraded, but the package: they are those of a later release."""
+        """True if the package must be upgraded and not the tables, which belong to a later release."""
         self._is_mended_by_an_upgrade = remedy is not None and not code_is_older
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
-        """Return this error with the command that makes the tables where it was raised; itself where no upgrade helps."""
+        """Return this error with the command that upgrades the tables there; the error itself if no upgrade helps."""
         return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self._is_mended_by_an_upgrade else self
 
 
@@ -73,7 +73,7 @@ class InvalidArgument(OutboxqError, ValueError):
 
 
 class InvalidCall(OutboxqError, TypeError):
-    """The arguments of ``enqueue`` do not fit the signature of the task."""
+    """The arguments of a call do not fit the signature of the task or of the method."""
 
 
 class PayloadError(OutboxqError, ValueError):
@@ -81,7 +81,7 @@ class PayloadError(OutboxqError, ValueError):
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are no JSON object, so another attempt cannot read them either: the task is Failed at once."""
+    """The stored arguments are no JSON object. Another attempt could not read them either, so the task is Failed at once."""
 
 
 class UnknownTask(OutboxqError, LookupError):
@@ -93,42 +93,43 @@ class TaskNotFound(OutboxqError, LookupError):
 
 
 class AmbiguousTask(OutboxqError, LookupError):
-    """Several task executions have ids that begin with what was given; nothing was done to any of them."""
+    """Several task executions have ids with the given beginning; none of them was changed."""
 
     def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
-        super().__init__(message)  # with this alone does pickle make it again, and restores its attributes then
+        super().__init__(message)  # pickle calls it with this alone, and restores the attributes afterwards
         self.task_ids = tuple(task_ids)
-        """Up to five of them, the oldest first."""
+        """Up to five of their ids, the oldest first."""
 
 
 class DuplicateTask(OutboxqError):
-    """The idempotency key has a task already, and the enqueue said ``on_conflict`` RAISE, or a task that lost its key to that one
-    was to run again; nothing was written.
+    """The idempotency key belongs to another task; nothing was written.
+
+    The enqueue asked for ``on_conflict="raise"``, or a redrive would run a task again that has lost its key to that one.
     """
 
     def __init__(self, message: str, task_id: UUID) -> None:
         super().__init__(message)
         self.task_id = task_id
-        """Of the task that has the key."""
+        """The id of the task that has the key."""
 
 
 class InvalidTransition(OutboxqError):
-    """The task execution's status does not allow the operation, e.g. cancelling what is completed."""
+    """The status of the task execution does not allow the operation, e.g. to cancel a completed task."""
 
 
 class ReadOnly(OutboxqError):
-    """A row of `outboxq.orm` was to be made, changed or deleted; tasks change through outboxq, together with their events."""
+    """A program tried to create, change or delete a row of `outboxq.orm`; use outboxq's methods, which write the events too."""
 
 
 class OutcomesRefused(OutboxqError):
-    """The database refuses for good to record how tasks end, so a worker that went on would run them in vain."""
+    """The database refuses for good to record outcomes of tasks, so the worker stops: it would run them in vain."""
 
 
 class FileUnusable(OutboxqError):
-    """The SQLite file was replaced or deleted while it was open, or is damaged; what is written to it would be lost."""
+    """The SQLite file was replaced or deleted while it was open, or it is damaged; further writes would be lost."""
 
     def __init__(self, message: str, *, may_start_again: bool = True) -> None:
-        """`may_start_again` False: a process that is started now would destroy the new file by opening it."""
+        """Keep `may_start_again`: False if a process that starts now would destroy the new file by opening it."""
         super().__init__(message)
         self.may_start_again = may_start_again
 

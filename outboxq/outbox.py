@@ -1,4 +1,4 @@
-"""What an application holds: its database, its tasks, and the way to both."""
+"""The Outbox: an application's database, its tasks, and the way to both."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .context import TaskContext
 from .database.dialects import check_schema_name, dialect_for
 from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
-from .integration.ambient import HERE, place
-from .integration.base import Host
-from .integration.sessions import SessionHost
+from .integration.ambient import CURRENT, resolve_target
+from .integration.base import Integration
+from .integration.sessions import SessionIntegration
 from .model import NewTask, OnDeadLetter, duration
 from .model.options import choice, times
 from .model.subscriptions import Emitted, NewEvent, Subscription
@@ -30,7 +30,7 @@ from .model.uuid7 import family, uuid7
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
 from .store import Store, check
-from .task import DEFAULT_LEASE, ContextTask, P, R, Registry, Settings, Task, name_of, takes_context
+from .task import DEFAULT_LEASE, ContextTask, P, R, Settings, Task, TaskRegistry, name_of, takes_context
 
 if TYPE_CHECKING:
     from .worker.options import WorkerOptions
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """One database's outbox and the tasks that go through it. Any number of them live in one process."""
+    """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(
         self,
@@ -46,26 +46,33 @@ class Outbox:
         *,
         schema: str | None = None,
         session: scoped_session[Any] | Callable[[], Session | None] | None = None,
-        host: Host | None = None,
+        integration: Integration | None = None,
     ) -> None:
-        """`database` is a URL or an Engine; None: OUTBOXQ_DATABASE_URL, else unbound until `bind()`.
+        """Make an outbox; nothing connects to the database yet.
 
-        The engine is made at first use, so that an Outbox may be a module's global before processes fork. `schema` is the
-        PostgreSQL schema of our tables. `session` returns the Session of the present request (a `scoped_session` does):
-        `task.enqueue()` writes in its transaction, and handlers have it too. `host` is what a framework knows of that, and
-        more; see `Host`. Raises ConfigurationError for what cannot be a database of ours.
+        Args:
+            database: A URL or an Engine. None: the variable OUTBOXQ_DATABASE_URL, else the outbox is unbound until `bind()`. The
+                engine for a URL is made at first use, so an Outbox may be a module's global before processes fork.
+            schema: The PostgreSQL schema of outboxq's tables. None: the search path decides.
+            session: A function that returns the Session of the present request, such as a `scoped_session`.
+                `task.enqueue()` writes in its transaction, and handlers have it too.
+            integration: A framework's transaction, sessions and commands; see `Integration`. Not together with `session`.
+
+        Raises ConfigurationError if the database is none that outboxq runs on, or if both `session` and `integration` are given.
         """
         check_schema_name(schema)
-        if session is not None and host is not None:
-            raise ConfigurationError("an outbox takes a session or a host, which knows it, not both")
+        if session is not None and integration is not None:
+            raise ConfigurationError(
+                "Outbox takes session= or integration=, not both; an integration knows its own sessions"
+            )
         if session is not None and not callable(session):
             raise ConfigurationError(
-                "session= takes a function that returns the present Session, such as a scoped_session; one Session belongs "
-                "to one request: pass it to using()"
+                "session= takes a function that returns the present Session, such as a scoped_session; pass a single Session, "
+                "which belongs to one request, to using()"
             )
         self.schema = schema
-        self.host = host or (Host() if session is None else SessionHost(session))
-        self.tasks = Registry()
+        self.integration = integration or (Integration() if session is None else SessionIntegration(session))
+        self.tasks = TaskRegistry()
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         database = database or self._database_of_the_environment()
@@ -73,7 +80,7 @@ class Outbox:
             self.bind(database)
 
     def bind(self, database: str | URL | Engine) -> None:
-        """Say, or say anew, which database this outbox lives in."""
+        """Set or change the database of this outbox. Raises ConfigurationError if it is none that outboxq runs on."""
         if not isinstance(database, str | URL | Engine):
             raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
         if isinstance(database, Engine):
@@ -86,11 +93,12 @@ class Outbox:
 
     @property
     def is_bound(self) -> bool:
+        """True once the outbox has a database."""
         return self._database is not None
 
     @property
     def store(self) -> Store:
-        """The lower layer. While the outbox is unbound, only its methods with ``using=`` work."""
+        """The Store, the layer below. While the outbox is unbound, only its methods with ``using=`` work."""
         if (store := self._bound.get("store")) is not None:
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
@@ -119,31 +127,32 @@ class Outbox:
         subscribe: str | Sequence[str] | None = None,
         on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
         check_types: bool = True,
-    ) -> Declaring: ...
+    ) -> TaskDecorator: ...
 
     def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
 
-        A first parameter annotated TaskContext is given the context.
+        The function may take the TaskContext: annotate its first parameter with it.
 
         Args:
-            name: The name under which workers find the function. It is stored with each task, for ever. None: ``module.qualname``.
-            queue: The queue that its tasks wait in.
-            priority: From -100 to 100; tasks with a higher one go first.
-            retry: When a failed attempt is tried again: a RetryPolicy, or a tenacity Retrying. None: ten attempts.
-            lease: How long the task of a dead worker waits to be taken back. A living worker extends the lease, so it need not
+            name: The name under which workers find the function. It is stored with each task for ever. None: ``module.qualname``.
+            queue: The queue in which its tasks wait.
+            priority: -100 to 100. Tasks with a higher priority start first.
+            retry: A RetryPolicy or a tenacity Retrying, which decides about another attempt after a failure. None: ten attempts.
+            lease: The time after which the task of a dead worker is taken back. A living worker extends the lease, so it need not
                 cover the handler's duration.
-            timeout: The time after which the handler is told to stop, by ``ctx.timed_out``. Nobody interrupts it. None: no end.
-            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``) that also commits its
-                completion and what it enqueued: exactly once, in this database.
-            subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each emitted event of
-                such a topic, with the event's payload as its one argument.
-            on_dead_letter: What becomes of the partition key of a task that Failed: the next task of the key runs ("release"),
-                or the key waits until the dead letter is redriven or discarded ("hold").
-            check_types: An argument annotated with a plain type (`int`, `str | None`, `list[int]`, a TypedDict) must be of that
-                type when it is enqueued. False: any JSON will do for those.
+            timeout: The time after which ``ctx.timed_out`` tells the handler to stop. The handler is not interrupted. None: no
+                limit.
+            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
+                commits the completion and what the handler enqueued: exactly once, in this database.
+            subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each such event that is
+                emitted, with the event's payload as its one argument.
+            on_dead_letter: The fate of a partition key whose task has Failed. "release": the next task of the key runs. "hold":
+                the key waits until the dead letter is redriven or discarded.
+            check_types: Refuse, at enqueueing, an argument that is not of its plain annotated type (`int`, `str | None`,
+                `list[int]`, a TypedDict). False: any JSON is accepted for those.
 
-        Raises ConfigurationError for a function that could not be called from its stored arguments, and for a name that is
+        Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that is
         taken; InvalidArgument for an option out of its range.
         """
         return self._declare(*functions, **options) if functions else partial(self._declare, **options)
@@ -174,7 +183,7 @@ class Outbox:
             on_dead_letter=choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
         )
         name = name or name_of(function)
-        # Said here, and not by the first request that enqueues it.
+        # An option out of range raises here, and not in the first request that enqueues the task.
         spans = {"lease": settings.lease, "timeout": settings.timeout}
         check(NewTask(id=uuid7(), task_name=name, args="{}", queue=queue, priority=priority, **spans))  # type: ignore[arg-type]
         kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
@@ -184,7 +193,7 @@ class Outbox:
             name=name,
             settings=settings,
             retry=policy,
-            holder=self,
+            outbox=self,
             transactional=transactional,
             subscribe=subscribe,
             check_types=check_types,
@@ -198,7 +207,7 @@ class Outbox:
         topic: str,
         payload: object = None,
         *,
-        using: object = HERE,
+        using: object = CURRENT,
         delay: timedelta | float | None = None,
         run_after: datetime | None = None,
         partition_key: str | None = None,
@@ -207,15 +216,14 @@ class Outbox:
     ) -> Emitted:
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
 
-        `using` and the times are those of `Task.using`; the outbox itself stands for a transaction of its own, nothing for the
-        present one where that is known. Who subscribes
-        is known to the database (`sync_subscriptions`), so this process need not import the tasks. `payload` becomes JSON by
-        its own type, as a result does, and each task reads it as its parameter is annotated; what does not fit there is found by
-        the worker, since the subscribers may be another program's. Nobody subscribes:
-        `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for ever; a second emit
-        creates tasks only for those who subscribed since.
+        `using` and the times are those of `Task.using`. The database knows the subscriptions (`sync_subscriptions`), so this
+        process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the annotation of its
+        parameter. A payload that does not fit there fails in the worker, since the subscribers may be another program's.
+        Without any subscriber, `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for
+        ever: a second emit creates tasks only for those that subscribed since.
 
-        Raises PayloadError for what is not strict JSON, InvalidArgument, InvalidTarget; all of them before anything is written.
+        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of its range, InvalidTarget if
+        there is no transaction to write in; all of them before anything is written.
         """
         event = NewEvent(
             id=family(),
@@ -225,19 +233,19 @@ class Outbox:
             idempotency_key=idempotency_key,
             **times(f"emit({topic!r})", delay=delay, run_after=run_after, expires=expires),
         )
-        with place(self, using, f"emit({topic!r})") as target:
+        with resolve_target(self, using, f"emit({topic!r})") as target:
             return self.store.emit(event, using=target)
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """What the tasks declared so far subscribe to."""
+        """The subscriptions of the tasks that are declared so far."""
         return [one for task in self.tasks for one in task.subscriptions]
 
     def sync_subscriptions(self) -> None:
-        """Tell the database what the tasks of this process subscribe to, and to what they do not any more.
+        """Store the subscriptions of this process's tasks in the database, and delete those that the tasks gave up.
 
-        The subscriptions of tasks that this process does not know are left alone. Every worker calls it when it starts; for
-        events that are emitted before the first worker of a release has started, `outboxq upgrade APP` does.
+        Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts, and
+        `outboxq upgrade APP` calls it for events that are emitted before the first worker of a release has started.
         """
         self.store.subscribe(self.subscriptions, tasks=[task.name for task in self.tasks])
 
@@ -246,10 +254,10 @@ class Outbox:
         migrations.upgrade(self._engine(), schema=self.schema)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """A worker for this outbox's tasks; see `Worker` for the options."""
+        """Make a worker for this outbox's tasks; see `Worker` for the options."""
         from .worker.worker import Worker
 
-        return Worker(self.store, self.tasks, host=self.host, **options)
+        return Worker(self.store, self.tasks, integration=self.integration, **options)
 
     def _database_of_the_environment(self) -> str | None:
         return os.environ.get("OUTBOXQ_DATABASE_URL") or None
@@ -261,7 +269,7 @@ class Outbox:
 
 
 def _signature_of_task() -> inspect.Signature:
-    """Return what `Outbox.task` takes: a function or none yet, and the options, which stand in `_declare` alone."""
+    """Return the signature of `Outbox.task`: a function or None, and the options, which only `_declare` lists."""
     declared = inspect.signature(Outbox._declare)  # noqa: SLF001
     given = [one.replace(default=None) if one.name == "function" else one for one in declared.parameters.values()]
     return declared.replace(parameters=given, return_annotation=inspect.Signature.empty)
@@ -271,8 +279,8 @@ def _signature_of_task() -> inspect.Signature:
 Outbox.task.__signature__ = _signature_of_task()  # type: ignore[attr-defined]
 
 
-class Declaring(Protocol):
-    """`@outbox.task(…)`, waiting for its function."""
+class TaskDecorator(Protocol):
+    """The decorator that `@outbox.task(…)` returns; it takes the function."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...

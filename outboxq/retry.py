@@ -1,7 +1,7 @@
-"""When a failed attempt is tried again, said in tenacity's words: any ``wait_*``, ``stop_*`` and ``retry_if_*`` object.
+"""The RetryPolicy: decides by tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects about the attempt after a failure.
 
-tenacity repeats a call within one process and sleeps in between. Here the row waits, perhaps in another process on
-another machine; so only tenacity's *objects* are used, on a ``RetryCallState`` made from what the row remembers.
+tenacity repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may run on another
+machine. So only tenacity's *objects* are used, on a ``RetryCallState`` made from the row.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)  # what 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class RetryPolicy:
-    """When a failed attempt is tried again. Decides only; the row waits, no thread sleeps.
+    """A rule for the attempts after a failure. It only decides: the row waits, no thread sleeps.
 
-    ``max_attempts`` counts the first attempt; None leaves the end to ``stop``, and without ``stop`` there is none.
+    ``max_attempts`` counts the first attempt. None: ``stop`` decides, and without ``stop`` there is no end.
     ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of the first two.
-    ``stop`` comes in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt.
-    ``retry`` says which errors are worth another attempt; None: all. ``tenacity.TryAgain`` always is, within the bounds.
-    It is asked about errors only: what a task returns is its result, so ``retry_if_result`` alone never retries.
+    ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt.
+    ``retry`` names the errors that get another attempt; None: all. ``tenacity.TryAgain`` always gets one, within the bounds.
+    The policy is asked about errors only: a returned value is the task's result, so ``retry_if_result`` alone never retries.
+
+    Raises InvalidArgument for a value that is none of these.
     """
 
     max_attempts: int | None = 10
@@ -55,11 +57,12 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, value: RetryPolicy | BaseRetrying | None) -> RetryPolicy:
-        """The policy meant by ``value``; None is the default policy.
+        """Return the policy for ``value``: a RetryPolicy, a tenacity ``Retrying``, or None for the default policy.
 
         A ready ``Retrying``, such as the ``.retry`` of a function under ``@tenacity.retry``, is taken as it is: without
         ``stop=`` it never gives up, without ``wait=`` it does not wait. Its ``wait``, ``stop``, ``retry`` and ``enabled``
         count; its ``before``, ``after``, ``sleep`` and ``retry_error_callback`` belong to a loop that is not run here.
+        Raises InvalidArgument for anything else.
         """
         if value is None or isinstance(value, RetryPolicy):
             return cls() if value is None else value
@@ -78,17 +81,17 @@ class RetryPolicy:
 
     @classmethod
     def never(cls) -> RetryPolicy:
-        """One attempt, and the first error is final."""
+        """Return the policy of one attempt: the first error is final."""
         return cls(max_attempts=1)
 
     def next_delay(
         self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
     ) -> timedelta | None:
-        """How long to wait before the next attempt, or None: given up.
+        """Return the time to wait before the next attempt; None: there is no other attempt.
 
-        ``attempt`` is the number of the attempt that just failed, from 1; ``max_attempts`` the row's own bound, in place
-        of the policy's unless None; ``elapsed`` the time since the first attempt started, in whatever process.
-        Raises ConfigurationError where an object of the policy raises, or its wait is not a finite number or timedelta.
+        ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound, which
+        replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any process.
+        Raises ConfigurationError if an object of the policy raises, or its wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
@@ -103,7 +106,7 @@ class RetryPolicy:
             return None if stop(state) else delay
         except Exception as failure:
             raise ConfigurationError(
-                f"{_brief.repr(self)} could not decide what follows attempt {attempt}, which ended in "
+                f"{_brief.repr(self)} could not decide about a retry after attempt {attempt}, which ended in "
                 f"{type(error).__qualname__}: {_brief.repr(failure)}. Correct the policy, then redrive the task."
             ) from failure
 

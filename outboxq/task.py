@@ -1,4 +1,4 @@
-"""Tasks: plain functions that an application may also enqueue."""
+"""Tasks: plain functions that an application can also enqueue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hin
 
 from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
-from .integration.ambient import HERE, Holder, nowhere, place
+from .integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
 from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
 from .model.options import choice, times
 from .model.subscriptions import Subscription, patterns_of
@@ -29,18 +29,18 @@ DEFAULT_LEASE = timedelta(seconds=60)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What is said of a task where it is declared, and may be said otherwise where it is enqueued."""
+    """Options of a declared task that a single call may override."""
 
     queue: str = "default"
     priority: int = 0
     lease: timedelta = DEFAULT_LEASE
     timeout: timedelta | None = None
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """Of tasks with a partition key."""
+    """For tasks with a partition key only."""
 
 
 class Task(Generic[P, R]):
-    """A function that can be enqueued. Calling it runs it here and now, as if it were not a task."""
+    """A function that can be enqueued. Calling the task runs the function here and now, as if it were not a task."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Task(Generic[P, R]):
         name: str,
         settings: Settings,
         retry: RetryPolicy,
-        holder: Holder,
+        outbox: OutboxRef,
         transactional: bool = False,
         subscribe: str | Sequence[str] | None = None,
         check_types: bool = True,
@@ -59,11 +59,11 @@ class Task(Generic[P, R]):
         self.settings = settings
         self.retry = retry
         self.transactional = transactional
-        self.holder = holder
+        self.outbox = outbox
         self.takes_context = takes_context(function)
         self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
         self.subscriptions = _subscriptions(self, subscribe)
-        """The events that it is enqueued for; see `Outbox.emit`."""
+        """The subscriptions of the task; see `Outbox.emit`."""
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
         self.__module__ = function.__module__
@@ -82,7 +82,7 @@ class Task(Generic[P, R]):
     @naming_options("using()", OF_ONE_CALL)
     def using(
         self,
-        target: object = HERE,
+        target: object = CURRENT,
         *,
         delay: timedelta | float | None = None,
         run_after: datetime | None = None,
@@ -95,30 +95,32 @@ class Task(Generic[P, R]):
         unique_for: timedelta | float | None = None,
         unique_until_finished: bool = False,
         on_conflict: OnConflict | str = OnConflict.RETURN,
-    ) -> Enqueuing[P]:
-        """Enqueue on `target`: the thing whose transaction the task belongs to, or with these options.
+    ) -> BoundTask[P]:
+        """Choose the transaction of the next enqueue, and its options.
 
-        Times are a timedelta or seconds, and moments aware datetimes. Raises InvalidArgument.
+        A span of time is a timedelta or seconds; a moment is an aware datetime. Raises InvalidArgument for an option out of its
+        range, InvalidTarget for a `target` of None.
 
         Args:
-            target: A SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or
-                alias, the context of a transactional task; or the outbox itself, for a transaction of its own. Left out: where
-                `enqueue()` would write.
-            delay: How long from now the task waits until it is due.
-            run_after: The moment from which on the task is due, instead of `delay`.
-            queue: The queue that the task waits in. None: as it is declared.
-            priority: From -100 to 100; tasks with a higher one go first. None: as it is declared.
-            max_attempts: The attempts that the task has, the first one included. None: as its retry policy says.
-            partition_key: Tasks of one queue and key run one at a time, in the order of their enqueueing.
+            target: The owner of the transaction: a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3
+                connection, a Django connection or alias, the context of a transactional task; or the outbox itself, for a
+                separate transaction. Left out: the present transaction, as for `enqueue()`.
+            delay: The time from now until the task is due.
+            run_after: The moment at which the task is due, instead of `delay`.
+            queue: The queue in which the task waits. None: as declared.
+            priority: -100 to 100. Tasks with a higher priority start first. None: as declared.
+            max_attempts: The number of attempts, the first one included. None: the retry policy decides.
+            partition_key: A key whose tasks run one at a time, within one queue, in the order of their enqueueing.
             expires: The span from now, or the moment, after which the task is not started any more.
-            idempotency_key: The key that has one task of this name: enqueueing it again finds the first one.
-            unique_for: How long the key is taken. None: for ever.
-            unique_until_finished: The key is taken only until that task has ended.
-            on_conflict: What happens where the key has a task already: its handle is returned ("return"), or none ("skip"), it
-                takes over these arguments and options while it is Ready ("replace"), or DuplicateTask is raised ("raise").
+            idempotency_key: A key that one task of this name can have: enqueueing the key again finds the first task.
+            unique_for: The time for which the key is taken. None: for ever.
+            unique_until_finished: Free the key once that task has ended.
+            on_conflict: The answer to a key that is taken. "return": the handle of the task that has it. "skip": a handle
+                without a task. "replace": that task takes over these arguments and options while it is Ready. "raise":
+                DuplicateTask is raised.
         """
         if target is None:
-            raise nowhere(self.name, "using(None) names no transaction")
+            raise no_transaction(self.name, "using(None) names no transaction")
         settings = self.settings
         options = {
             "task_name": self.name,
@@ -135,53 +137,57 @@ class Task(Generic[P, R]):
             "on_conflict": choice(OnConflict, on_conflict, "on_conflict"),
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
         }
-        return Enqueuing(self, target, options)
+        return BoundTask(self, target, options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
-        """Where the transaction is known without being named: inside a transactional task of the same outbox, in Django, in
-        Flask with Flask-SQLAlchemy, with `Outbox(session=…)`.
+        """Enqueue a call of the function in the present transaction, with the options of the declaration.
 
-        Elsewhere raises InvalidTarget, which says what to write.
+        The present transaction is known inside a transactional task of the same outbox, in Django, in Flask with
+        Flask-SQLAlchemy, and with `Outbox(session=…)`. Elsewhere InvalidTarget is raised: name the transaction with `using()`.
+        Raises what `BoundTask.enqueue` raises.
         """
         return self.using().enqueue(*args, **kwargs)
 
 
 class ContextTask(Task[P, R]):
-    """A task whose function is given the context: called here and now it takes one, enqueued it does not."""
+    """A task whose function takes the TaskContext. A direct call passes one; `enqueue()` does not: the worker adds it."""
 
     def __call__(self, ctx: TaskContext, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
         return self.function(ctx, *args, **kwargs)
 
 
-class Enqueuing(Generic[P]):
-    """A task with its target and options: ready to be given its arguments."""
+class BoundTask(Generic[P]):
+    """A task with its transaction and options, ready for its arguments: `Task.using()` returns one."""
 
     def __init__(self, task: Task[P, Any], target: object, options: Mapping[str, Any]) -> None:
-        """`options`: the fields of its NewTask, but for what each call has of its own."""
+        """Keep `options`: the fields of a NewTask that all calls share."""
         self._task = task
         self._target = target
         self._options = options
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
-        """Write the task, typed and checked as a call of the function.
+        """Enqueue a call of the function: the arguments are typed and checked as for the function itself.
 
-        Raises InvalidCall (a TypeError) where the arguments do not fit the signature, PayloadError where one of them is not of
-        its annotated type or no strict JSON, InvalidTarget; all of them before anything is written. SchemaOutOfDate where our
-        tables are missing.
+        Returns the Handle of the task. It runs once the transaction is committed, and never if that is rolled back.
+
+        Raises InvalidCall (a TypeError) if the arguments do not fit the signature, PayloadError if one of them is not of its
+        annotated type or not strict JSON, InvalidTarget if the target has no open transaction; all of them before anything is
+        written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
         """
         task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
-        with place(self._task.holder, self._target, task.task_name) as target:
-            return self._task.holder.store.enqueue(task, using=target)
+        with resolve_target(self._task.outbox, self._target, task.task_name) as target:
+            return self._task.outbox.store.enqueue(task, using=target)
 
     def enqueue_many(
         self,
         calls: Iterable[Sequence[Any] | Mapping[str, Any]],
         idempotency_keys: Sequence[str | None] | None = None,
     ) -> list[Handle]:
-        """Write a task for each call, as one statement and under one `pipeline_execution_id`.
+        """Enqueue one task for each call, in one statement and under one `pipeline_execution_id`.
 
-        A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has a key for each
-        call, or None where the call has none. All are checked before any is written.
+        A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has one entry for
+        each call: its key, or None. All calls are checked before any is written. Returns the handles in the order of the calls;
+        raises what `enqueue` raises.
         """
         if self._options["idempotency_key"] is not None:
             raise InvalidArgument(
@@ -194,30 +200,31 @@ class Enqueuing(Generic[P]):
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
             for (args, kwargs), key in zip(given, keys, strict=True)
         ]
-        with place(self._task.holder, self._target, self._task.name) as target:
-            return self._task.holder.store.enqueue_many(tasks, using=target)
+        with resolve_target(self._task.outbox, self._target, self._task.name) as target:
+            return self._task.outbox.store.enqueue_many(tasks, using=target)
 
 
-class Registry:
-    """The tasks of one outbox, by their names. Names are stored for ever, so a name means one task."""
+class TaskRegistry:
+    """The tasks of one outbox by name. Names are stored for ever, so one name stands for one task."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Task[..., Any]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
-        """Raises ConfigurationError for a name that is taken.
+        """Add a task. Raises ConfigurationError for a name that is taken.
 
-        A module that is run again (its first import failed half-way, it is reloaded) declares its tasks anew.
+        A module that runs again, after an import that failed half-way or for a reload, replaces its own tasks.
         """
         known = self._tasks.get(task.name)
         if known is not None and not _is_again(known.function, task.function):
             raise ConfigurationError(
-                f"two tasks are called {task.name!r}: {_where(known.function)} and {_where(task.function)}; give one name="
+                f"two tasks are called {task.name!r}: {_where(known.function)} and {_where(task.function)}; give one of them "
+                "another name="
             )
         self._tasks[task.name] = task
 
     def get(self, name: str) -> Task[..., Any]:
-        """Raises UnknownTask."""
+        """Return the task of this name. Raises UnknownTask if this process has not declared it."""
         try:
             return self._tasks[name]
         except KeyError:
@@ -233,7 +240,7 @@ class Registry:
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """`module.qualname`. Raises ConfigurationError where that would not name the same function in a worker."""
+    """Return `module.qualname`. Raises ConfigurationError if that would not name the same function in a worker."""
     name = f"{function.__module__}.{function.__qualname__}"
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise ConfigurationError(
@@ -243,7 +250,7 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 def takes_context(function: Callable[..., object]) -> bool:
-    """Whether the first parameter is annotated TaskContext."""
+    """Return whether the first parameter is annotated TaskContext."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].annotation is inspect.Parameter.empty:
         return False
@@ -263,9 +270,9 @@ def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) 
     parameters = list(inspect.signature(task.function).parameters.values())[int(task.takes_context) :]
     required = [other.name for other in parameters[1:] if other.default is other.empty]
     if not parameters or required:
-        lack = f"the others need defaults: {', '.join(required)}" if required else "it takes none"
+        lack = f"give the others defaults: {', '.join(required)}" if required else "let the function take one"
         raise ConfigurationError(
-            f"{task.name}: a task that subscribes to events is given the payload as its one argument; {lack}"
+            f"{task.name}: a task that subscribes gets the event's payload as its only argument; {lack}"
         )
     settings = task.settings
     found = tuple(
@@ -290,7 +297,7 @@ def _keys(given: Sequence[str | None] | None, calls: int) -> Sequence[str | None
     if given is None:
         return [None] * calls
     if isinstance(given, str) or len(given) != calls:
-        raise InvalidArgument(f"idempotency_keys has one key for each call: a list of {calls}")
+        raise InvalidArgument(f"idempotency_keys has one key, or None, for each call; give a list of {calls}")
     return given
 
 
@@ -303,7 +310,7 @@ def _call(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Map
 
 
 def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
-    """The same function, from another run of its module; a second one of the same name in one run has another line."""
+    """Return whether both are one function, from two runs of its module. Within one run, a namesake has another line."""
     if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
         return False
     same = (before.__module__, before.__qualname__) == (now.__module__, now.__qualname__)

@@ -157,9 +157,9 @@ MUTANTS = (
         "outboxq/database/dialects/script.py",
         (
             (
-                "            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()\n",
+                "constant=constant).run(execute, values, found)\n",
                 (
-                    "            found[name] = step.run(execute, values, found, alike=alike) if self._has_work(name, found) else ()\n"
+                    "constant=constant).run(execute, values, found)\n"
                     '            if name in ("taken", "entry"):\n'
                     '                execute("COMMIT", {})\n'
                     '                execute("BEGIN IMMEDIATE", {})\n'
@@ -169,15 +169,15 @@ MUTANTS = (
         ("tests/contract/test_claim.py", "tests/contract/test_enqueue.py"),
     ),
     Mutant(
-        "a batch on SQLite is taken for one of alike rows: all of them end as the first one does",
+        "a batch on SQLite is taken for one with constant columns: every task ends as the first one does",
         "outboxq/database/dialects/script.py",
-        (("== 1\n        found: dict", ">= 1\n        found: dict"),),
+        (("len(set(map(self._constants, given))) == 1", "len(set(map(self._constants, given))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
-        "a batch on PostgreSQL is taken for one of alike rows: all of them end as the first one does",
+        "a batch on PostgreSQL is taken for one with constant columns: every task ends as the first one does",
         "outboxq/database/dialects/one_statement.py",
-        (("len(set(map(self._alike, rows))) != 1", "len(set(map(self._alike, rows))) < 1"),),
+        (("len(set(map(self._constants, rows))) == 1", "len(set(map(self._constants, rows))) >= 1"),),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
@@ -742,7 +742,7 @@ MUTANTS = (
         "outboxq/database/statements/idempotency.py",
         (
             (
-                '        tells=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
+                '        returning=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
                 "",
             ),
         ),
@@ -779,14 +779,14 @@ MUTANTS = (
     ),
     Mutant(
         "True is taken for a number",
-        "outboxq/payload/typed.py",
-        (("(cls is not bool and isinstance(value, self.bases))", "isinstance(value, self.bases)"),),
+        "outboxq/payload/values.py",
+        (("(cls is not bool and isinstance(value, self.accepts))", "isinstance(value, self.accepts)"),),
         ("tests/unit/test_typed_arguments.py",),
     ),
     Mutant(
         "the fields of a dataclass are compared with their plain types",
         "outboxq/payload/annotations.py",
-        (("outside, self.check_types = self.check_types, False", "outside = self.check_types"),),
+        (("_Compiler(False, self.known)", "self"),),
         ("tests/unit/test_typed_arguments.py",),
     ),
     Mutant(
@@ -898,7 +898,7 @@ MUTANTS = (
     Mutant(
         "an option of a task is not in the reference",
         "outboxq/outbox.py",
-        (("            priority: From -100 to 100; tasks with a higher one go first.\n", ""),),
+        (("            priority: -100 to 100. Tasks with a higher priority start first.\n", ""),),
         ("tests/docs/test_reference_page.py",),
     ),
     Mutant(

@@ -39,7 +39,7 @@ EXIT_PERMISSION = 77
 
 
 take_key_back = click.option(
-    "--take-key-back", is_flag=True, help="Although another task has its idempotency key by now: take it from that one."
+    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
 )
 
 

@@ -33,10 +33,10 @@ url_option = click.option(
     "--url",
     envvar=DATABASE_URL,
     show_envvar=True,
-    help="The database. An address with a password is better given by the environment: other users see a command line.",
+    help="URL of the database. Use the variable for a URL with a password: other users can read a command line.",
 )
 schema_option = click.option(
-    "--schema", envvar=SCHEMA, show_envvar=True, help="The PostgreSQL schema of outboxq's tables; APP knows its own."
+    "--schema", envvar=SCHEMA, show_envvar=True, help="PostgreSQL schema of outboxq's tables. APP knows its own."
 )
 app_option = click.option(
     "-A",
@@ -44,7 +44,7 @@ app_option = click.option(
     envvar=APP,
     show_envvar=True,
     metavar="APP",
-    help="The application whose database it is: module:outbox, e.g. shop:outbox.",
+    help="Application whose database is used, as module:outbox, e.g. shop:outbox.",
 )
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 

@@ -52,14 +52,17 @@ class Day:
 
 
 @click.command()
-@click.option("--url", envvar="OUTBOXQ_DATABASE_URL", help="A database to use instead of a fresh SQLite file.")
+@click.option("--url", envvar="OUTBOXQ_DATABASE_URL", help="Use this database instead of a temporary SQLite file.")
 @click.option(
-    "--orders", default=120, show_default=True, type=click.IntRange(20, 5000), help="How many orders to place."
+    "--orders", default=120, show_default=True, type=click.IntRange(20, 5000), help="Number of orders to place."
 )
-@click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 8), help="How many worker processes.")
+@click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 8), help="Number of worker processes.")
 @click.pass_context
 def demo(context: click.Context, /, url: str | None, orders: int, workers: int) -> None:
-    """Run a small shop for a few seconds, kill a worker, and check that nothing was lost."""
+    """Run a small shop, kill a worker, check that nothing is lost.
+
+    The demo takes a few seconds. It prints each check, and exits with code 1 if one fails.
+    """
     if not CAN_FORK:
         fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
     upgrade = None if url is None else Given(url=url, from_environment=not is_said(context, "url")).upgrade

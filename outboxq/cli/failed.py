@@ -1,4 +1,4 @@
-"""`outboxq failed`: the dead letters, to be redriven or discarded."""
+"""`outboxq failed`: lists, redrives and discards dead letters."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .groups import Group
 from .task_ids import TASK_ID
 
 _FILTERS = (
-    click.option("-q", "--queue", help="Only of this queue."),
-    click.option("--task", help="Only of this task name."),
-    click.option("--topic", help="Only of this topic."),
-    click.option("--key", help="Only of this partition key."),
-    click.option("--exception", help="Only those that raised this: module.Class, or its last part."),
-    click.option("--since", callback=span, help="Only those that failed within the last, e.g. 2h."),
-    click.option("--until", callback=span, help="Only those that failed longer ago than, e.g. 30m."),
+    click.option("-q", "--queue", help="Only dead letters of this queue."),
+    click.option("--task", help="Only dead letters with this task name."),
+    click.option("--topic", help="Only dead letters of this topic."),
+    click.option("--key", help="Only dead letters with this partition key."),
+    click.option("--exception", help="Only dead letters of this exception, as module.Class or Class."),
+    click.option("--since", callback=span, help="Only tasks that failed within this time span, e.g. 2h."),
+    click.option("--until", callback=span, help="Only tasks that failed longer ago than this, e.g. 30m."),
 )
 
 
 def _filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """The filters; they reach the command as `wanted`, what was not given left out."""
+    """Add the filter options. The command gets those that were given as `wanted`."""
 
     @wraps(command)
     def wrapped(*, store: Store, **options: Any) -> None:
@@ -44,15 +44,23 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group(cls=Group)
 def failed() -> None:
-    """List the tasks that have failed for good; redrive or discard them."""
+    """List, redrive or discard dead letters.
+
+    A dead letter is a task that failed for good: it is not retried any more.
+    """
 
 
 @failed.command("list")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of dead letters."
+)
 @database_options
 @_filtered
 def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
-    """List dead letters, newest first. The last column says whose partition key waits for that."""
+    """List dead letters, newest first.
+
+    The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
+    """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
     letters = store.dead_letters(limit=limit, **wanted)
     table(
@@ -67,8 +75,8 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 
 @failed.command()
 @click.argument("task_ids", nargs=-1, type=TASK_ID)
-@click.option("--all", "everything", is_flag=True, help="All of them; needed where nothing says which.")
-@click.option("--limit", type=click.IntRange(min=1), help="How many at most, oldest first.")
+@click.option("--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first.")
 @take_key_back
 @database_options_after_ids
 @_filtered
@@ -83,7 +91,7 @@ def redrive(
 ) -> None:
     """Run dead letters again, from their first attempt.
 
-    Those of the ids, or all that match the filters.
+    Give the ids of tasks, or filters, or --all.
     """
     _check(task_ids, wanted, limit, everything=everything)
     if take_key_back and not task_ids:
@@ -96,9 +104,9 @@ def redrive(
 
 @failed.command()
 @click.argument("task_ids", nargs=-1, type=TASK_ID)
-@click.option("--all", "everything", is_flag=True, help="All of them; needed where nothing says which.")
-@click.option("--limit", type=click.IntRange(min=1), help="How many at most, oldest first.")
-@click.option("--reason", default="", help="Kept in each task's history.")
+@click.option("--all", "everything", is_flag=True, help="Apply to every dead letter. Required without ids or filters.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first.")
+@click.option("--reason", default="", help="Reason, kept in each task's history.")
 @database_options_after_ids
 @_filtered
 def discard(
@@ -110,9 +118,9 @@ def discard(
     *,
     everything: bool,
 ) -> None:
-    """Give dead letters up for good.
+    """Discard dead letters: they end as Cancelled.
 
-    Those of the ids, or all that match the filters.
+    Give the ids of tasks, or filters, or --all.
     """
     _check(task_ids, wanted, limit, everything=everything)
     for task_id in [store.find(one) for one in task_ids]:

@@ -1,4 +1,4 @@
-"""`outboxq grants`: what a database role needs, printed or granted."""
+"""`outboxq grants`: prints or runs the GRANTs that a database role needs."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ from .database import given, open_store, where_options
     "--role",
     required=True,
     type=click.Choice(Role, case_sensitive=False),
-    help="What NAME is to do. Who does several things is granted each.",
+    help="Purpose of the role. A role with several purposes is granted each.",
 )
 @click.option(
     "--with",
     "features",
     multiple=True,
     type=click.Choice(Feature, case_sensitive=False),
-    help="What a producer does besides; may be given again.",
+    help="Feature that a producer uses. May be given again.",
 )
-@click.option("--apply", is_flag=True, help="Run them in one transaction; by default they are only printed.")
+@click.option(
+    "--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. By default they are only printed."
+)
 @where_options
 @click.pass_context
 def grants(
     context: click.Context, /, name: str, role: Role, features: Sequence[Feature], *, apply: bool, **where: Any
 ) -> None:
-    r"""Print the GRANTs that the PostgreSQL role NAME needs, and no more.
+    """Print the GRANTs that a PostgreSQL role needs.
+
+    NAME is the role. Connect as the owner of outboxq's tables.
 
     \b
-    producer  enqueues; --with emit, idempotency or replace, where it does that
-    worker    runs tasks; a producer too, where its tasks enqueue
-    viewer    looks: status, task list, verify
-    operator  looks and changes: task cancel, failed redrive, prune
-    migrator  makes the tables, in a schema that is there
-
-    The database is named as the owner of its tables.
-    """
+    producer  enqueues tasks; add --with for emit, idempotency and replace
+    worker    runs tasks; grant producer too if its tasks enqueue others
+    viewer    reads: status, task list, verify
+    operator  reads and changes: task cancel, failed redrive, prune
+    migrator  creates the tables, in a schema that exists already
+    """  # noqa: D301 - click reads the backspace
     found = given(context, where)
     with speaking_plainly(upgrade=found.upgrade):
         store = open_store(found)
@@ -62,7 +64,7 @@ def grants(
 
 
 def _look_at_tables(permissions: Permissions) -> None:
-    """Raise SchemaOutOfDate where they are not there; NotPermitted to a role that cannot even look, and so grants nothing."""
+    """Raise SchemaOutOfDate if the tables are missing, NotPermitted if the present role cannot read them."""
     try:
         permissions.ensure_current()
     except NotPermitted as error:

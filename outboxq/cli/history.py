@@ -1,4 +1,4 @@
-"""The commands that keep the history small: partition it, and prune it."""
+"""The commands that keep the history small: `partition` and `prune`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from .console import database_options, span
     type=click.Choice([one.value for one in Every]),
     default="month",
     show_default=True,
-    help="How long each is.",
+    help="Time span of one partition.",
 )
 @click.option(
-    "--ahead", default=3, show_default=True, type=click.IntRange(min=1), help="How many to make for the time to come."
+    "--ahead", default=3, show_default=True, type=click.IntRange(min=1), help="Number of future partitions to create."
 )
-@click.option("--dry-run", is_flag=True, help="Only say which tables would be made.")
+@click.option("--dry-run", is_flag=True, help="Print the tables that would be created, and change nothing.")
 @database_options
 def partition(store: Store, every: str, ahead: int, *, dry_run: bool) -> None:
-    """Divide the history by time (PostgreSQL), so that pruning drops old partitions whole.
+    """Partition the task history by time (PostgreSQL).
 
-    While it runs nobody else uses the tables: about a second for a few million tasks. Run again, it only makes what is missing.
+    `prune` can then drop old partitions whole. The tables are locked meanwhile, for about a second with a few million tasks.
+    Run again, the command only creates missing partitions.
     """
     from .. import migrations
 
@@ -39,17 +40,29 @@ def partition(store: Store, every: str, ahead: int, *, dry_run: bool) -> None:
 
 
 @click.command("cleanup-events")
-@click.option("--older-than", required=True, callback=span, help="For example 90d or 7d12h.")
-@click.option("--failed", is_flag=True, help="Also dead letters, which are otherwise kept until they are dealt with.")
+@click.option(
+    "--older-than",
+    required=True,
+    callback=span,
+    help="Minimum age, counted from the end of the task, e.g. 90d or 7d12h.",
+)
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Delete dead letters too. They are otherwise kept until they are redriven or discarded.",
+)
 @click.option(
     "--whole-partitions",
     is_flag=True,
-    help="Leave rows to their partition, which goes once all of it is old. (PostgreSQL, after `partition`.)",
+    help="Delete no single rows: drop each partition once all of it is old. Needs PostgreSQL and `partition`.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--dry-run", is_flag=True, help="Count the tasks, and delete nothing.")
 @database_options
 def cleanup_events(store: Store, older_than: timedelta, *, failed: bool, whole_partitions: bool, dry_run: bool) -> None:
-    """Delete tasks that ended longer ago than this, together with their events."""
+    """Delete finished tasks and their events by age.
+
+    A finished task is Completed or Cancelled. Unfinished tasks are kept, whatever their age.
+    """
     statuses = {TaskStatus.COMPLETED, TaskStatus.CANCELLED} | ({TaskStatus.FAILED} if failed else set())
     deleted = store.prune(older_than, statuses=statuses, whole_partitions=whole_partitions, dry_run=dry_run)
     click.echo(f"{deleted} tasks {'would be' if dry_run else 'were'} deleted with their events")

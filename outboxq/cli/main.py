@@ -1,4 +1,4 @@
-"""The list of all commands. Each is imported when it is used: with their SQLAlchemy they take half a second."""
+"""The list of all commands. Each is imported when it is used: importing all of them takes half a second."""
 
 from __future__ import annotations
 
@@ -9,59 +9,49 @@ import click
 
 from .groups import LateGroup, Place
 
+_PRUNE = Place(module=".history", name="cleanup_events", sentence="Delete finished tasks and their events by age.")
+
 COMMANDS: Final[Mapping[str, Place]] = {
     "demo": Place(
         module=".demo",
         name="demo",
-        sentence="Run a small shop for a few seconds, kill a worker, and check that nothing was lost.",
+        sentence="Run a small shop, kill a worker, check that nothing is lost.",
     ),
     "upgrade": Place(
         module=".upgrade",
         name="upgrade",
-        sentence="Create or upgrade the tables of APP (module:outbox), and make known what its tasks subscribe to.",
+        sentence="Create or upgrade outboxq's tables and subscriptions.",
     ),
     "worker": Place(
         module=".worker",
         name="worker",
-        sentence="Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.",
+        sentence="Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.",
     ),
     "status": Place(
         module=".status",
         name="status",
-        sentence="Show what waits, runs and has failed now, and what happened lately: counts, rates, and how long tasks took.",
+        sentence="Show counts, rates and durations of each queue.",
     ),
-    "task": Place(module=".tasks", name="task", sentence="Look at tasks, or change one."),
+    "task": Place(module=".tasks", name="task", sentence="Inspect tasks, or change one."),
     "failed": Place(
         module=".failed",
         name="failed",
-        sentence="List the tasks that have failed for good; redrive or discard them.",
+        sentence="List, redrive or discard dead letters.",
     ),
-    "queue": Place(module=".queues", name="queue", sentence="Pause a queue, limit it, or say how its keys are run."),
+    "queue": Place(module=".queues", name="queue", sentence="Pause or limit a queue, or set the order of its keys."),
     "partition": Place(
         module=".history",
         name="partition",
-        sentence="Divide the history by time (PostgreSQL), so that pruning drops old partitions whole.",
+        sentence="Partition the task history by time (PostgreSQL).",
     ),
-    "cleanup-events": Place(
-        module=".history",
-        name="cleanup_events",
-        sentence="Delete tasks that ended longer ago than this, together with their events.",
-    ),
-    "prune": Place(
-        module=".history",
-        name="cleanup_events",
-        sentence="Delete tasks that ended longer ago than this, together with their events.",
-    ),
-    "grants": Place(
-        module=".grants", name="grants", sentence="Print the GRANTs that the PostgreSQL role NAME needs, and no more."
-    ),
-    "verify": Place(
-        module=".verify", name="verify", sentence="Check that tasks, outbox, leases, keys and events tell one story."
-    ),
+    "cleanup-events": _PRUNE,
+    "prune": _PRUNE,
+    "grants": Place(module=".grants", name="grants", sentence="Print the GRANTs that a PostgreSQL role needs."),
+    "verify": Place(module=".verify", name="verify", sentence="Check that outboxq's tables are consistent."),
 }
 
 
 @click.group(cls=LateGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="outboxq")
 def main() -> None:
-    """A transactional outbox and task queue in your own database."""
+    """Run and inspect tasks of a transactional outbox in your own database."""

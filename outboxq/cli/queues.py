@@ -1,4 +1,4 @@
-"""`outboxq queue`: how queues are run."""
+"""`outboxq queue`: pauses, limits and orders queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rate = tuple[int, timedelta] | None | EllipsisType
 
 
 def _rate(context: click.Context, parameter: click.Parameter, value: str | None) -> Rate:
-    """100/1m: so many starts in such a time."""
+    """Read a rate as a click callback: 100/1m is 100 starts a minute, none removes the limit."""
     if value is None or value == "none":
         return ... if value is None else None
     parts = re.fullmatch(r"(\d{1,9})/(.+)", value)
@@ -36,13 +36,13 @@ def _concurrency(_context: click.Context, _parameter: click.Parameter, value: st
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Pause a queue, limit it, or say how its keys are run."""
+    """Pause or limit a queue, or set the order of its keys."""
 
 
 @queue.command("list")
 @database_options
 def list_(store: Store) -> None:
-    """List the queues of which something special is said."""
+    """List queues with non-default settings."""
     _print(store.queue_settings())
 
 
@@ -50,7 +50,10 @@ def list_(store: Store) -> None:
 @click.argument("name")
 @database_options
 def pause(store: Store, name: str) -> None:
-    """Start nothing of a queue until it is resumed; what runs, runs on."""
+    """Start no task of a queue until it is resumed.
+
+    Tasks that already run go on.
+    """
     _print([store.pause(name)])
 
 
@@ -58,17 +61,26 @@ def pause(store: Store, name: str) -> None:
 @click.argument("name")
 @database_options
 def resume(store: Store, name: str) -> None:
-    """End the pause."""
+    """Resume a paused queue."""
     _print([store.resume(name)])
 
 
 @queue.command()
 @click.argument("name")
-@click.option("--concurrency", callback=_concurrency, help="How many of its tasks run at once in all; none: no limit.")
-@click.option("--rate", callback=_rate, help="How many start in a time, e.g. 100/1m; none: no limit.")
+@click.option(
+    "--concurrency",
+    callback=_concurrency,
+    help="Maximum number of the queue's tasks that run at once, over all workers. `none` removes the limit.",
+)
+@click.option(
+    "--rate", callback=_rate, help="Maximum number of starts in a time span, e.g. 100/1m. `none` removes the limit."
+)
 @database_options
 def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate: Rate) -> None:
-    """Limit how many tasks of a queue run at once or start in a time; what is not named stays."""
+    """Set the concurrency and rate limits of a queue.
+
+    An option that is left out keeps its value. Running tasks are not stopped.
+    """
     if concurrency is ... and rate is ...:
         raise click.UsageError("give --concurrency, --rate, or both; none removes a limit")
     _print([store.limit(name, concurrency=concurrency, rate=rate)])
@@ -79,7 +91,10 @@ def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate:
 @click.argument("first", type=click.Choice(["turns", "oldest"]))
 @database_options
 def order(store: Store, name: str, first: str) -> None:
-    """Have keys take turns, or the one come next whose task has been due the longest."""
+    """Choose how the partition keys of a queue share it.
+
+    turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
+    """
     _print([store.order(name, fair=first == "turns")])
 
 

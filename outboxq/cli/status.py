@@ -1,4 +1,4 @@
-"""`outboxq status`: how the queues fare, once or again and again."""
+"""`outboxq status`: counts, rates and durations of the queues, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .console import database_options, drawn, screen, span, table
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
 
 Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""The names of a table's columns, and its rows."""
+"""Column names of a table, and its rows."""
 
 
 class Watching(click.Command):
-    """A command whose `--watch` may be followed by APP."""
+    """A command whose `--watch` may stand directly before APP."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Say the seconds where what follows `--watch` cannot be them."""
+        """Give `--watch` its default seconds where the next word is not a number."""
         written = [
             f"{word}={_SECONDS}" if word == "--watch" and not _NUMBER.fullmatch(behind) else word
             for word, behind in zip(args, (*args, "")[1:], strict=True)
@@ -45,19 +45,27 @@ _NUMBER = re.compile(r"[-+.\d].*")
     default=None,
     type=click.FloatRange(min=0.1),
     metavar="[SECONDS]",
-    help="Look again after so many seconds (2), until Ctrl-C.",
+    help="Refresh every SECONDS (default: 2) until Ctrl-C.",
 )
 @click.option(
-    "--by", type=click.Choice(["queue", "task"]), default="queue", help="A line for each queue, or each task."
+    "--by",
+    type=click.Choice(["queue", "task"]),
+    default="queue",
+    help="Print one line for each queue, or for each task name of a queue. Default: queue.",
 )
 @click.option(
-    "--window", default="1h", show_default=True, callback=span, help="How far back to look, such as 10m or 7d."
+    "--window",
+    default="1h",
+    show_default=True,
+    callback=span,
+    help="Time span of the rates and durations, e.g. 10m or 7d.",
 )
 @database_options
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
-    """Show what waits, runs and has failed now, and what happened lately: counts, rates, and how long tasks took.
+    """Show counts, rates and durations of each queue.
 
-    In a pipe the times are in seconds and the columns separated by tabs.
+    The counts are those of now: tasks that are ready, delayed, waiting for a retry, running, or failed for good. Rates and
+    durations cover --window. In a pipe, columns are separated by tabs and durations are in seconds.
     """
     look = partial(store.stats, window=window, by=by)
     tables = partial(_for_people if sys.stdout.isatty() else _for_programs, by_task=by == "task")
@@ -89,7 +97,7 @@ def _watch(tables: Callable[[], list[Lines]], seconds: float) -> None:
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Everything, in one table."""
+    """Return one table with all columns, for a pipe."""
 
     def cells(one: Statistics) -> dict[str, object]:
         return {
@@ -110,7 +118,7 @@ def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """What is now, what happened, and how long it took, each in a table that fits into eighty columns."""
+    """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
 
     def now(one: Statistics) -> dict[str, object]:
         return {
@@ -147,7 +155,7 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 
 
 def _notes(one: Statistics) -> str | None:
-    """Return what keeps the queue's tasks from starting, or may; None: nothing."""
+    """Return the pause and the limits of the queue; None if it has neither."""
     notes = ["paused"] if one.paused else []
     if one.concurrency is not None:
         notes.append(f"limit {one.concurrency} at a time")
@@ -157,7 +165,7 @@ def _notes(one: Statistics) -> str | None:
 
 
 def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]]) -> Lines:
-    """A line for each; the names of the columns are those of a line for nothing."""
+    """Return the column names, taken from an empty record, and one line for each record."""
     return list(cells(Statistics(queue=""))), [list(cells(one).values()) for one in found]
 
 
@@ -174,7 +182,7 @@ def _percentiles(times: Mapping[str, Percentiles | None], render: Callable[[time
 
 
 def _brief(span: timedelta) -> str:
-    """At most seven characters or so: 12ms, 1.5s, 5m, 2h, 3d."""
+    """Write a duration in about seven characters at most: 12ms, 1.5s, 5m, 2h, 3d."""
     seconds = span.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"

@@ -1,4 +1,4 @@
-"""`outboxq task`: look at tasks, or change one."""
+"""`outboxq task`: inspects tasks, or changes one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,21 @@ _STATUSES = {status.lower(): status for status in TaskStatus}
 
 @click.group(cls=Group)
 def task() -> None:
-    """Look at tasks, or change one."""
+    """Inspect tasks, or change one."""
 
 
 @task.command("list")
-@click.option("-q", "--queue", help="Only of this queue.")
-@click.option("--task", "name", help="Only of this task name.")
-@click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only of this status.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@click.option("-q", "--queue", help="Only tasks in this queue.")
+@click.option("--task", "name", help="Only tasks with this name.")
+@click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only tasks in this status.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of tasks.")
 @database_options
 def list_(store: Store, queue: str | None, name: str | None, status: str | None, limit: int) -> None:
-    """List tasks, newest first, and what they wait for. Of long tables a bounded part is looked at."""
+    """List tasks, newest first, and what each waits for.
+
+    All running and failed tasks can be found. Of the other statuses, and without --status, only the newest 10,000 tasks are
+    searched.
+    """
     found = store.tasks(status=_STATUSES[status.lower()] if status else None, queue=queue, task=name, limit=limit)
     ahead = store.outlooks(found)
     rows = []
@@ -46,11 +50,11 @@ def list_(store: Store, queue: str | None, name: str | None, status: str | None,
 
 @task.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="Print its arguments and result too.")
-@click.option("--traceback", is_flag=True, help="Print the traceback of each attempt that failed.")
+@click.option("--show-args", is_flag=True, help="Print the task's arguments and result too.")
+@click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
 @database_options
 def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
-    """Print a task, why it does not run, its attempts and its history."""
+    """Print a task, its attempts, and its history."""
     found = store.get(store.find(task_id))
     now, attempts = store.explain(found.id), store.attempts(found.id)
     lines: list[tuple[str, object]] = [
@@ -89,7 +93,7 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
 
 
 def _told(value: object) -> object:
-    """Return a value as it is, but a time on a terminal as the tables have it."""
+    """Return the value unchanged, except a time on a terminal: that is written as in the tables."""
     if isinstance(value, datetime) and sys.stdout.isatty():
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return value
@@ -99,7 +103,7 @@ def _told(value: object) -> object:
 @click.argument("task_id", type=TASK_ID)
 @database_options
 def explain(store: Store, task_id: str) -> None:
-    """Say why a task does not run, and which command helps."""
+    """Explain why a task does not run, and print commands that help."""
     told = store.explain(store.find(task_id))
     typed = front_end("task explain").typed
     say(told.sentence)
@@ -109,11 +113,14 @@ def explain(store: Store, task_id: str) -> None:
 
 @task.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--reason", default="", help="Kept in the task's history.")
-@click.option("--force", is_flag=True, help="Do not wait for the handler of a running task: fence its worker.")
+@click.option("--reason", default="", help="Reason, kept in the task's history.")
+@click.option("--force", is_flag=True, help="Cancel a running task at once. Its worker's result is then refused.")
 @database_options
 def cancel(store: Store, task_id: str, reason: str, *, force: bool) -> None:
-    """Cancel a task; a running one is asked to stop."""
+    """Cancel a task. A running task is asked to stop.
+
+    A running task stays Running until its handler answers; --force does not wait for that.
+    """
     status = store.cancel(store.find(task_id), reason=reason, force=force)
     click.echo("asked to stop" if status is TaskStatus.RUNNING else str(status))
 
@@ -123,13 +130,16 @@ def cancel(store: Store, task_id: str, reason: str, *, force: bool) -> None:
 @take_key_back
 @database_options
 def redrive(store: Store, task_id: str, *, take_key_back: bool) -> None:
-    """Run a dead letter again, from its first attempt. (As `failed redrive` does with one or many.)"""
+    """Run a dead letter again, from its first attempt.
+
+    `failed redrive` does the same with one or many.
+    """
     store.redrive(store.find(task_id), take_key_back=take_key_back)
     click.echo(str(TaskStatus.READY))
 
 
 retry = copy(redrive)
-"""The former name of `redrive`, for scripts that have it so."""
+"""The former name of `redrive`, kept for scripts."""
 retry.name, retry.hidden = "retry", True
 task.add_command(retry)
 
@@ -138,7 +148,7 @@ task.add_command(retry)
 @click.argument("task_id", type=TASK_ID)
 @database_options
 def run_now(store: Store, task_id: str) -> None:
-    """Have a task that is delayed, or waits for its retry, due now."""
+    """Make a task due now that is delayed or waits for a retry."""
     click.echo("due now" if store.run_now(store.find(task_id)) else "was due already")
 
 
@@ -147,7 +157,10 @@ def run_now(store: Store, task_id: str) -> None:
 @click.argument("value", type=click.IntRange(-100, 100), metavar="PRIORITY")
 @database_options
 def priority(store: Store, task_id: str, value: int) -> None:
-    """Give a waiting task another priority, -100 to 100, higher first. (Write -- before a negative one.)"""
+    """Set the priority of a waiting task, from -100 to 100.
+
+    Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
+    """
     click.echo(
         f"priority {value}" if store.set_priority(store.find(task_id), value) else f"had priority {value} already"
     )

@@ -1,4 +1,4 @@
-"""`outboxq upgrade`: makes the tables, or brings them up to date."""
+"""`outboxq upgrade`: creates the tables, or upgrades them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 @url_option
 @schema_option
 @app_option
-@click.option("--revision", default="head", show_default=True, help="Where to stop.")
+@click.option(
+    "--revision",
+    default="head",
+    show_default=True,
+    help="Alembic revision to upgrade to. APP is always upgraded to the head.",
+)
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
 @click.pass_context
 def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql: bool, **where: Any) -> None:
-    """Create or upgrade the tables of APP (module:outbox), and make known what its tasks subscribe to.
+    """Create or upgrade outboxq's tables and subscriptions.
 
-    With a URL in place of APP: the tables alone. A PostgreSQL schema is created if it is missing.
+    APP is written module:outbox, e.g. shop:outbox: the command upgrades the tables in its database and stores what its tasks
+    subscribe to. With a URL in place of APP, only the tables are upgraded. A missing PostgreSQL schema is created.
     """
     found = _given(context, place, where)
     with speaking_plainly(upgrade=found.upgrade):

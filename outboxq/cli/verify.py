@@ -1,4 +1,4 @@
-"""`outboxq verify`: checks that the tables tell one story."""
+"""`outboxq verify`: checks that the tables are consistent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from .console import database_options
 
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Put right what can be put right without guessing.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired without guessing.")
 @database_options
 def verify(store: Store, *, repair: bool) -> None:
-    """Check that tasks, outbox, leases, keys and events tell one story. Exit code 1 if they do not."""
+    """Check that outboxq's tables are consistent.
+
+    Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree.
+    """
     broken = store.verify(repair=repair)
     for violation in broken:
         examples = ", ".join(str(example) for example in violation.examples)

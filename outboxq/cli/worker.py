@@ -163,7 +163,7 @@ def none_if_empty(
 @click.option("--lifeline", type=int, hidden=True, help="The socket to the process that started this one.")
 @click.pass_context
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
-    """Run the tasks of APP, written module:outbox, until SIGTERM, SIGINT or SIGHUP.
+    """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
     """
@@ -278,8 +278,8 @@ def _find(app: str, url: URL | None) -> Outbox:
 
 def _with_front_end(outbox: Outbox, front_end: FrontEnd) -> Outbox:
     """Have it know how its commands are typed, unless a framework knows better."""
-    if outbox.host.front_end == FrontEnd():
-        outbox.host.front_end = front_end
+    if outbox.integration.front_end == FrontEnd():
+        outbox.integration.front_end = front_end
     return outbox
 
 

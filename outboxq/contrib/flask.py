@@ -17,11 +17,11 @@ from flask.globals import app_ctx
 from sqlalchemy import Engine
 from sqlalchemy.orm import scoped_session
 
-from ..context import TaskContext, Unit
+from ..context import TaskContext, UnitOfWork
 from ..database.engine import configure_sqlite, make_engine
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
-from ..integration.base import Host
+from ..integration.base import Integration
 from ..integration.front_end import FrontEnd
 from ..integration.sessions import Scope, scope_of
 from ..outbox import Outbox
@@ -60,7 +60,7 @@ class Outboxq(Outbox):
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._nowhere = _Nowhere(None, schema=schema)
-        super().__init__(schema=schema, host=FlaskHost(self))
+        super().__init__(schema=schema, integration=FlaskIntegration(self))
         if app is not None:
             self.init_app(app)
 
@@ -117,8 +117,8 @@ class Outboxq(Outbox):
         if self.application is None:
             raise ConfigurationError(f"a worker runs an application's tasks; {_PUSH}")
         self.load_tasks()
-        host = FlaskHost(self, app_ctx.app)
-        return Worker(self.store, self.tasks, host=host, **options)
+        integration = FlaskIntegration(self, app_ctx.app)
+        return Worker(self.store, self.tasks, integration=integration, **options)
 
     def _engine(self) -> Engine:
         return self.store.bound_engine
@@ -173,7 +173,7 @@ class Application:
         return None if session is None else scope_of(session)
 
 
-class FlaskHost(Host):
+class FlaskIntegration(Integration):
     """The application whose context this is; for a worker, whose threads have none, the one it was made in."""
 
     front_end = FrontEnd(program="flask outboxq", worker="flask outboxq worker")
@@ -199,7 +199,7 @@ class FlaskHost(Host):
             yield session.connection(bind_arguments={"bind": application.engine})
 
     @contextmanager
-    def handling(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
+    def around_handler(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
         app = self._app or app_ctx.app
         with app.app_context():
             application = self._outbox.application
@@ -210,13 +210,13 @@ class FlaskHost(Host):
                 yield
 
     @contextmanager
-    def unit(self, store: Store, *, within: object = None) -> Iterator[Unit]:
+    def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[UnitOfWork]:
         application = self._outbox.application
         if application is None or application.scope is None:
             with store.unit(using=within) as unit:
                 yield unit
             return
-        with application.scope.unit(store, within=within, home=application.engine) as joined:
+        with application.scope.unit_of_work(store, within=within, home=application.engine) as joined:
             yield joined
 
 

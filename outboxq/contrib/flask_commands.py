@@ -1,22 +1,19 @@
 """`flask outboxq …`: the commands of `outboxq`, for the application that Flask has found.
 
-Every process that makes an application makes the group: what a command needs is imported when it is asked for.
+Every Flask application builds this group, so a command is imported when it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import click
 from flask import current_app
 from flask.cli import with_appcontext
 
 from ..cli.framing import Frame, FramedGroup
+from ..outbox import Outbox
 from ..store import Store
-
-if TYPE_CHECKING:
-    from .flask import Outboxq
 
 PROGRAM = "flask outboxq"
 
@@ -24,25 +21,19 @@ ELSEWHERE = {
     "demo": "run: outboxq demo",
     "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
 }
-"""Commands that make no sense here, and what to run instead."""
+"""Commands that Flask leaves out, each with what to run instead."""
 
 
 def commands() -> FramedGroup:
-    """The commands of `outboxq`, and `worker` and `upgrade` of their own; all run in the application's context."""
+    """Return the group: the commands of `outboxq`, but with Flask's own `worker` and `upgrade`, in the application's context."""
     frame = Frame(program=PROGRAM, store=_store, own=_own, elsewhere=ELSEWHERE)
     return FramedGroup(
         _source,
         frame,
         name="outboxq",
-        help="Transactional outbox and task queue: the worker, and commands that look and change.",
+        help="Run and inspect the tasks of the transactional outbox.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-
-
-def found() -> Outboxq:
-    """The outbox of the application whose context this is."""
-    outbox: Outboxq = current_app.extensions["outboxq"]
-    return outbox
 
 
 def _source() -> click.Group:
@@ -59,9 +50,10 @@ def _own() -> Mapping[str, click.Command]:
 
 def _store() -> Store:
     _enter()
-    return found().store
+    outbox: Outbox = current_app.extensions["outboxq"]
+    return outbox.store
 
 
 @with_appcontext
 def _enter() -> None:
-    """The context stays until the command ends."""
+    """Push the application's context, which stays until the command ends."""

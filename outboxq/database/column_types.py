@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
 from typing import Any, Self
 from uuid import UUID
 
@@ -154,7 +153,6 @@ def _in_utc(value: datetime | None) -> datetime | None:
     return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
 
 
-@lru_cache(maxsize=1024)  # a batch has one moment in many places
 def _from_iso(value: str | None) -> datetime | None:
     if value is None:
         return None

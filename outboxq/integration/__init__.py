@@ -1,1 +1,6 @@
-"""What a framework brings along: the transaction of its request, and the sessions of its handlers."""
+"""Integrations: the transaction of a framework's request, the sessions of its handlers, and how its commands are typed."""
+
+from .base import Integration
+from .front_end import FrontEnd
+
+__all__ = ["FrontEnd", "Integration"]

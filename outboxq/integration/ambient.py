@@ -1,4 +1,4 @@
-"""Which transaction is meant where a task is enqueued or an event emitted."""
+"""The ambient transaction: the one that an enqueue or an emit joins if the caller names none."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Final, Protocol
 from ..context import current
 from ..errors import InvalidTarget
 from ..store import Store
-from .base import Host
+from .base import Integration
 
-HERE: Final = object()
-"""Nothing was said: the transaction that the running task, or the framework, is in."""
+CURRENT: Final = object()
+"""Default of `using`: the present transaction of the running task or of the framework."""
 
 
-class Holder(Protocol):
-    """What a task needs of the outbox that it belongs to."""
+class OutboxRef(Protocol):
+    """The part of an Outbox that its tasks use."""
 
     @property
     def store(self) -> Store: ...
 
     @property
-    def host(self) -> Host: ...
+    def integration(self) -> Integration: ...
 
 
-def place(holder: Holder, target: object, what: str) -> AbstractContextManager[object]:
-    """What the store is to be given as `using`. Raises InvalidTarget where nobody knows the present transaction."""
-    if target is holder:
+def resolve_target(outbox: OutboxRef, target: object, what: str) -> AbstractContextManager[object]:
+    """Yield the `using` argument for the store. Raises InvalidTarget if the present transaction is not known."""
+    if target is outbox:
         return nullcontext()
     if target is None:
-        raise nowhere(what, "using=None names no transaction")
-    return _present(holder, what) if target is HERE else nullcontext(target)
+        raise no_transaction(what, "using=None names no transaction")
+    return _present(outbox, what) if target is CURRENT else nullcontext(target)
 
 
-def nowhere(what: str, why: str) -> InvalidTarget:
+def no_transaction(what: str, why: str) -> InvalidTarget:
     return InvalidTarget(
         f"{what}: {why}; write using(session) with the session or connection whose transaction it is, or using(outbox) for a "
         "transaction of its own"
@@ -42,12 +42,12 @@ def nowhere(what: str, why: str) -> InvalidTarget:
 
 
 @contextmanager
-def _present(holder: Holder, what: str) -> Iterator[object]:
+def _present(outbox: OutboxRef, what: str) -> Iterator[object]:
     running = current.get()
-    if running is not None and running.is_transactional and running.holder is holder:
+    if running is not None and running.is_transactional and running.outbox is outbox:
         yield running
         return
-    with holder.host.transaction() as known:
+    with outbox.integration.transaction() as known:
         if known is None:
-            raise nowhere(what, "it is not known which transaction this belongs to")
+            raise no_transaction(what, "it is not known which transaction this belongs to")
         yield known

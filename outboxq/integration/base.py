@@ -1,40 +1,49 @@
-"""What the program around a task brings along: where its requests write, and what its handlers need about them."""
+"""The Integration: the transaction that a program's requests write in, and its work around each handler."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
-from ..context import TaskContext, Unit
-from ..model import Outcome
-from ..store import Store
 from .front_end import FrontEnd
 
+if TYPE_CHECKING:  # SQLAlchemy would cost `outboxq --help` half a second
+    from ..context import TaskContext, UnitOfWork
+    from ..model import Outcome
+    from ..store import Store
 
-class Host:
-    """A program without a framework. One for a framework overrides what it knows better."""
+
+class Integration:
+    """An integration without a framework. One for a framework overrides the hooks that it needs."""
 
     front_end = FrontEnd()
-    """The words that call the program's commands, for the sentences that name one."""
+    """The form in which the program's commands are typed, for messages that name one."""
 
     @contextmanager
     def transaction(self) -> Iterator[object | None]:
-        """The transaction that is written in when none was named: what `using()` would be given. None: nobody knows."""
+        """Yield the present transaction, as `using()` takes it; None if it is not known."""
         yield None
 
-    def handling(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override it
-        """Around a handler and the transaction of its task, in its thread. What it raises at its beginning fails the attempt."""
+    def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override it
+        """Return a context manager around a handler and its transaction, in the handler's thread.
+
+        An exception on entering it fails the attempt.
+        """
         return nullcontext()
 
-    def unit(self, store: Store, *, within: object = None) -> AbstractContextManager[Unit]:
-        """The transaction of a transactional task; `within` a test's own transaction, a savepoint of that.
+    def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
+        """Open the transaction of a transactional task; with `within`, a test's own transaction, a savepoint of that.
 
-        Committed after the block, rolled back with any error of it.
+        It is committed after the block, and rolled back after an exception.
         """
         return store.unit(using=within)
 
-    def handled(self, context: TaskContext, outcome: Outcome) -> None:
-        """The handler ended so (`context.error` is why, where it failed): about to be written, or committed if it was transactional."""
+    def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
+        """Take note of the handler's outcome; `context.error` is the exception of a failed one.
 
-    def leave(self) -> None:
-        """A handler thread ends: close what it opened."""
+        The outcome of a transactional task is committed by then; any other is written afterwards.
+        """
+
+    def on_thread_exit(self) -> None:
+        """Close what a handler thread has opened; called in the thread, before it ends."""

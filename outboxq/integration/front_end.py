@@ -1,4 +1,4 @@
-"""The words that call outboxq's commands in the program at hand: `outboxq`, `flask outboxq`, `manage.py outboxq`."""
+"""The form in which outboxq's commands are typed in a program: `outboxq`, `flask outboxq`, `manage.py outboxq`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontEnd:
-    """The words before a command, and those behind it, so that what a sentence or a log names can be typed as it stands."""
+    """The words before and after a command, so that a command in a message or a log can be typed as it stands."""
 
     program: str = "outboxq"
     worker: str | None = None
-    """The command that starts a worker; None: `program` followed by `worker`, and the application."""
+    """The command that starts a worker; None: `program`, then `worker` and the application."""
     app: str | None = None
-    """The application (``module:outbox``) that a command has to be given; None: the program knows its database."""
+    """The application (``module:outbox``) that a command needs; None: the program knows its database."""
     options: str = ""
-    """The options that say the database, as a shell reads it: ``--url sqlite:///shop.db``. `program`'s own worker takes none of it."""
+    """The options that name the database, quoted for a shell: ``--url sqlite:///shop.db``. `program`'s own worker takes none of them."""
 
     def typed(self, command: Sequence[str]) -> str:
         """Return the line for a command given by its words, without the program's: ``("queue", "resume", "mail")``."""

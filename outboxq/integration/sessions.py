@@ -11,16 +11,16 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from ..context import TaskContext, Unit
+from ..context import TaskContext, UnitOfWork
 from ..database.dialects import dialect_for
 from ..database.tables import task_executions
 from ..errors import ConfigurationError, InvalidTarget
 from ..store import Store
-from ..store.units import Unit as OwnUnit
-from .base import Host
+from ..store.units import Unit
+from .base import Integration
 
 
-class SessionHost(Host):
+class SessionIntegration(Integration):
     """A program whose requests have one Session each, known to a function: `Outbox(session=…)`.
 
     With a `scoped_session`, a handler has a session of its own, removed after it; that of a transactional task writes in the
@@ -43,7 +43,7 @@ class SessionHost(Host):
         yield session
 
     @contextmanager
-    def handling(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
+    def around_handler(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
         if self._scope is None:
             yield
             return
@@ -51,12 +51,12 @@ class SessionHost(Host):
             yield
 
     @contextmanager
-    def unit(self, store: Store, *, within: object = None) -> Iterator[Unit]:
+    def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[UnitOfWork]:
         if self._scope is None:
             with store.unit(using=within) as unit:
                 yield unit
             return
-        with self._scope.unit(store, within=within) as joined:
+        with self._scope.unit_of_work(store, within=within) as joined:
             yield joined
 
 
@@ -103,8 +103,8 @@ class Scope:
                     registry.set(before)
 
     @contextmanager
-    def unit(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[Unit]:
-        """As `Host.unit`, with a session as its factory makes it, which writes there what it would write to `home`.
+    def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
+        """As `Integration.unit_of_work`, with a session as its factory makes it, which writes there what it would write to `home`.
 
         `home` is the engine of our tables; None: the session knows. Its other engines are its own, and their transactions
         apart. Raises InvalidTarget where the session is of another database.
@@ -119,7 +119,7 @@ class Scope:
                 self.session.registry.set(session)
                 before, self._joined.session = getattr(self._joined, "session", None), session
                 try:
-                    yield _Joined(unit, session)
+                    yield _SessionUnitOfWork(unit, session)
                 finally:
                     self._joined.session = before
             finally:
@@ -136,10 +136,10 @@ class Scope:
             )
 
 
-class _Joined:
+class _SessionUnitOfWork:
     """The transaction of a task, with the program's own kind of session in it."""
 
-    def __init__(self, unit: OwnUnit, session: Session) -> None:
+    def __init__(self, unit: Unit, session: Session) -> None:
         self.connection = unit.connection
         self.session = session
         self.database = unit.database

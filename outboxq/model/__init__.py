@@ -1,4 +1,4 @@
-"""The words of outboxq as values: statuses, event types, and the frozen records that pass between the rooms. No I/O."""
+"""Values of outboxq: statuses, event types, and the frozen records that pass between the packages. No I/O."""
 
 from .records import (
     EARLIEST,

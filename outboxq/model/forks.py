@@ -1,4 +1,4 @@
-"""What this system can do with processes: Windows has no fork."""
+"""Forks of this process, as far as the system can fork: Windows cannot."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 
 CAN_FORK = hasattr(os, "fork")
-"""Whether processes of ours can be started with a lifeline, as `--processes` and `--reload` do."""
+"""True if processes can be started with a lifeline, as `--processes` and `--reload` do."""
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Have `call` run in each child that this process forks, before anything else of ours does."""
+    """Call `call` first in each child that this process forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)

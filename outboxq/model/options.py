@@ -1,4 +1,4 @@
-"""What a caller may write for an option, and what the records have for it."""
+"""Options as a caller may write them, turned into the fields of the records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AT_ONCE = timedelta(0)
 
 
 class Times(TypedDict):
-    """When a task or an event is due, and until when it may be started."""
+    """Due time and expiry of a task or an event."""
 
     available_at: datetime | None
     delay: timedelta
@@ -30,7 +30,7 @@ def times(
     run_after: datetime | None,
     expires: timedelta | float | datetime | None,
 ) -> Times:
-    """`delay`, `run_after` and `expires` as a NewTask or a NewEvent has them. Raises InvalidArgument."""
+    """Return `delay`, `run_after` and `expires` as the fields of a NewTask or a NewEvent. Raises InvalidArgument."""
     if delay is not None and run_after is not None:
         raise InvalidArgument(f"{name}: give delay= or run_after=, not both")
     moment = expires if isinstance(expires, datetime) else None
@@ -43,7 +43,7 @@ def times(
 
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
-    """The member of an enumeration, or the one of this value. Raises InvalidArgument."""
+    """Return the member of the enumeration for a member or its value. Raises InvalidArgument, which lists the values."""
     if type(value) is kind:
         return value
     try:

@@ -1,4 +1,4 @@
-"""Stretches of time by which the history is partitioned, and the ids made in them: a uuid7 is a time."""
+"""Periods by which the history is partitioned, and the bounds of the ids made in them: a uuid7 contains its time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 
 class Every(StrEnum):
-    """How long a partition is. All begin at midnight, UTC; a week on its Monday."""
+    """Length of a partition. All begin at midnight, UTC; a week on its Monday."""
 
     MONTH = "month"
     WEEK = "week"
@@ -19,19 +19,19 @@ class Every(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Period:
-    """From `begin` until just before `end`."""
+    """A span of time from `begin`, included, to `end`, excluded."""
 
     begin: datetime
     end: datetime
 
     @property
     def every(self) -> Every:
-        """What it is one of, by its length."""
+        """Kind of the period, by its length."""
         return {1: Every.DAY, 7: Every.WEEK}.get((self.end - self.begin).days, Every.MONTH)
 
 
 def periods(every: Every, now: datetime, ahead: int) -> list[Period]:
-    """The one that `now` lies in, and `ahead` more."""
+    """Return the period that contains `now`, and the `ahead` periods after it."""
     begins = [_begin(every, now.astimezone(UTC))]
     for _ in range(ahead + 1):
         begins.append(_begin(every, begins[-1] + _BEYOND[every]))
@@ -39,19 +39,19 @@ def periods(every: Every, now: datetime, ahead: int) -> list[Period]:
 
 
 def first_id(moment: datetime) -> UUID:
-    """Smaller than every uuid7 made from this moment on."""
+    """Return an id that is smaller than every uuid7 made from this moment on."""
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
 def moment_of(first: UUID) -> datetime:
-    """Of an id that `first_id` made."""
+    """Return the moment of an id that `first_id` made."""
     return _EPOCH + timedelta(milliseconds=first.int >> 80)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _BEYOND = {Every.MONTH: timedelta(days=31), Every.WEEK: timedelta(days=7), Every.DAY: timedelta(days=1)}
-"""From any beginning of a period, this leads into the next."""
+"""A span that leads from any beginning of a period into the next period."""
 
 
 def _begin(every: Every, moment: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""Statuses, event types, and the frozen records that pass between the rooms."""
+"""Statuses, event types, and the frozen records that pass between the packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import InvalidArgument
 
 
 class TaskStatus(StrEnum):
-    """Where a task execution stands; stored as these very strings."""
+    """The status of a task execution, stored as these strings."""
 
     READY = "Ready"
     """In the outbox: due now, delayed, or waiting for a retry."""
@@ -23,17 +23,17 @@ class TaskStatus(StrEnum):
     FAILED = "Failed"
     """Given up: a dead letter."""
     CANCELLED = "Cancelled"
-    """Cancelled, expired or discarded; the last event says which."""
+    """Cancelled, expired or discarded; the last event tells which."""
 
 
 TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
 class EventType(StrEnum):
-    """A transition, as `execution_events` keeps it for ever. Add, do not rename.
+    """A transition of a task, as `execution_events` keeps it for ever. Types are added, never renamed.
 
-    Releases that do not know a type yet read it as text, and take it for a note: it moves no task and ends no claim. So an
-    added type is a note, without a lease token; or it is first written once the schema admits only code that knows it.
+    A release that does not know a type reads it as text and takes it for a note: it moves no task and ends no claim. So a new
+    type is a note without a lease token, or it is first written when the schema admits only code that knows it.
     """
 
     CREATED = "task_created"
@@ -42,11 +42,11 @@ class EventType(StrEnum):
     RETRY_SCHEDULED = "task_retry_scheduled"
     FAILED = "task_failed"
     RESET = "task_reset"
-    """The lease expired; back in the outbox."""
+    """The lease expired; the task is back in the outbox."""
     ABANDONED = "task_abandoned"
-    """The lease expired once too often; now Failed."""
+    """The lease expired once too often; the task is Failed."""
     RELEASED = "task_released"
-    """Given back unfinished; no attempt used."""
+    """Given back unfinished; no attempt was used."""
     SNOOZED = "task_snoozed"
     CANCELLED = "task_cancelled"
     CANCEL_REQUESTED = "task_cancel_requested"
@@ -57,9 +57,9 @@ class EventType(StrEnum):
     REQUEUED = "task_requeued"
     """A dead letter was redriven: it runs again, from its first attempt."""
     RESCHEDULED = "task_rescheduled"
-    """A waiting task was given another due time or priority by hand."""
+    """A user gave a waiting task another due time or priority."""
     UNROUTED = "event_unrouted"
-    """An emit nobody subscribes to; it belongs to no task."""
+    """An emit without a subscriber; it belongs to no task."""
 
 
 STATUS_AFTER: Mapping[EventType, TaskStatus] = {
@@ -79,7 +79,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status each transition leads to. Types missing here (a cancel request, an unrouted emit, a later release's) change none."""
+"""The status after each transition. Types that are missing here change none: a cancel request, an unrouted emit, a later release's."""
 
 ENDS_CLAIM = frozenset(
     {
@@ -99,20 +99,20 @@ over (task, token) of these types turns a second end into an error instead of da
 
 
 class OnConflict(StrEnum):
-    """What an enqueue does whose idempotency key has a task already."""
+    """The answer of an enqueue whose idempotency key is taken."""
 
     RETURN = "return"
-    """Its handle names that task."""
+    """Return the handle of the task that has the key."""
     SKIP = "skip"
-    """Its handle names none (the nil UUID): nobody asked which it is."""
+    """Return a handle without a task (the nil UUID), which saves a look-up."""
     REPLACE = "replace"
-    """That task, while it is Ready, takes over the new arguments and options; its id and its place in its key stay."""
+    """Give the task the new arguments and options while it is Ready; its id and its place in its key stay."""
     RAISE = "raise"
-    """DuplicateTask is raised, and nothing written."""
+    """Raise DuplicateTask; nothing is written."""
 
 
 class OnDeadLetter(StrEnum):
-    """What becomes of a partition key whose task has Failed."""
+    """The fate of a partition key whose task has Failed."""
 
     RELEASE = "release"
     """The next task of the key runs."""
@@ -121,76 +121,76 @@ class OnDeadLetter(StrEnum):
 
 
 UNKNOWN_TASK = "unknown task"
-"""The reason in the event of a release by a worker that does not know the task's name."""
+"""Reason in the event of a release by a worker that does not know the task's name."""
 INTERRUPTED = "interrupted transaction"
-"""The reason in the event of a release of a transactional task whose transaction an error from outside had ended."""
+"""Reason in the event of a release after an error from outside had ended the transaction of a transactional task."""
 MAX_INTERRUPTIONS = 5
-"""How often in a row that is nobody's failure. Any end by the task's own handler begins anew."""
+"""Maximum number of such releases in a row that use no attempt. Any end by the task's own handler resets the count."""
 LONGEST = timedelta(days=36500)
-"""The longest lease, timeout or delay that can be asked for."""
+"""Longest lease, timeout or delay."""
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
-"""The first and the last instant that the tables take."""
+"""First and last instant that the tables can store."""
 MAX_ATTEMPT = 2**31 - 2
-"""The last attempt, and the most recoveries, that the tables take: the next number is still one of PostgreSQL's integers."""
+"""Largest number of an attempt or of recoveries in the tables: the next number still fits PostgreSQL's integer."""
 MAX_NUMBER = 10**18
-"""The last lease token and position that the tables take."""
+"""Largest lease token and position in the tables."""
 
 MAX_RECOVERIES = 3
-"""How often in a row a task whose worker died is put back before it is abandoned. Any end by a living worker begins anew."""
+"""Maximum number of recoveries in a row before a task is abandoned. Any end by a living worker resets the count."""
 SUSPECT = 2
-"""A task recovered so often in a row may be what kills its workers: it runs apart from others like it."""
+"""Number of recoveries in a row after which a task is suspected of killing its workers, and runs apart from others like it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTask:
-    """One task execution to be written by `Store.enqueue`; arguments are encoded already."""
+    """A task execution for `Store.enqueue` to write; its arguments are encoded already."""
 
     id: UUID
     task_name: str
     args: str = field(repr=False)
     pipeline_execution_id: UUID | None = None
-    """The parent of tasks that belong together; None: the task's own id."""
+    """The common id of tasks that belong together; None: the task's own id."""
     queue: str = "default"
     priority: int = 0
     """-100 to 100, higher first."""
     available_at: datetime | None = None
-    """The earliest moment, aware; None: now plus `delay`, by the database's clock."""
+    """The moment at which it is due, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
     max_attempts: int | None = None
     lease: timedelta = timedelta(seconds=60)
     timeout: timedelta | None = None
     partition_key: str | None = None
-    """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: it waits for nobody."""
+    """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
     topic: str | None = None
     """Of the emitted event that it handles; None: it was enqueued by itself."""
     expires_at: datetime | None = None
-    """It is not started from then on, aware; None: `expires_in` from now by the database's clock, or never."""
+    """The moment from which on it is not started, aware; None: `expires_in` from now by the database's clock, or never."""
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
-    """One task for each name and key: for ever (as long as the task is kept), or as the next two say."""
+    """A key that one task of this name can have: as long as the task is kept, or as the next two fields say."""
     unique_for: timedelta | None = None
-    """The key is free again after this long."""
+    """The time after which the key is free again."""
     unique_until_finished: bool = False
-    """The key is free again once its task has ended."""
+    """True: the key is free again once its task has ended."""
     on_conflict: OnConflict = OnConflict.RETURN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle:
-    """What `enqueue` returns."""
+    """The answer of `enqueue`: the id of the task, and what was written."""
 
     id: UUID
     created: bool = True
-    """False: the idempotency key already had a task; `id` is that task's."""
+    """False: the idempotency key had a task already; `id` is that task's."""
     replaced: bool = False
-    """That task was Ready and took over the new arguments and options."""
+    """True: that task was Ready and took over the new arguments and options."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The exclusive right to run one task execution until `lease_expires_at`, proved by token and worker together."""
+    """The exclusive right to run a task execution until `lease_expires_at`, proved by its token and worker together."""
 
     id: UUID
     pipeline_execution_id: UUID
@@ -213,28 +213,28 @@ class Claim:
     first_started_at: datetime
     started_at: datetime
     limited: bool = False
-    """Its queue has limits."""
+    """True if its queue has limits."""
 
     @property
     def makes_way(self) -> bool:
-        """Its end may let another task start, without any insert: the next of its key, or of its limited queue."""
+        """True if its end may let another task start without an insert: the next of its key or of its limited queue."""
         return self.partition_key is not None or self.limited
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How one claim ends: what the store writes, fenced by the claim's token and worker."""
+    """The end of one claim, for the store to write; fenced by the claim's token and worker."""
 
     claim: Claim
     event_type: EventType
     result: str | None = field(default=None, repr=False)
     error: str | None = field(default=None, repr=False)
-    """One line for `last_error`; None leaves what stands there."""
+    """One line for `last_error`; None leaves it as it is."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """More for the event: traceback, reason."""
+    """Further data of the event, such as the traceback or the reason."""
     available_at: datetime | None = None
     delay: timedelta = timedelta(0)
-    """For outcomes that go back to the outbox: when, absolute or from now by the database's clock."""
+    """The due time of a task that goes back to the outbox: `available_at`, or else `delay` from now by the database's clock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,7 +281,7 @@ class ExecutionEvent:
     pipeline_execution_id: UUID
     task_execution_id: UUID | None
     event_type: EventType | str
-    """Text where a later release has written a type that this one does not know."""
+    """The type; plain text if a later release has written one that this one does not know."""
     event_data: Mapping[str, Any] = field(repr=False)
     worker_id: UUID | None
     lease_token: int | None
@@ -289,7 +289,7 @@ class ExecutionEvent:
 
 
 def event_type_of(stored: str) -> EventType | str:
-    """Return the type of a stored event: the text itself where a later release has written it."""
+    """Return the type of a stored event; the text itself if a later release has written it."""
     return _EVENT_TYPES.get(stored, stored)
 
 
@@ -297,12 +297,12 @@ _EVENT_TYPES: Mapping[str, EventType] = {str(kind): kind for kind in EventType}
 
 
 def status_after(kind: EventType | str) -> TaskStatus | None:
-    """Return the status that an event of this type leads to; None: it leads to none, as far as this release knows."""
+    """Return the status after an event of this type; None if the event changes none, as far as this release knows."""
     return STATUS_AFTER.get(kind) if isinstance(kind, EventType) else None
 
 
 def duration(value: timedelta | float, name: str) -> timedelta:
-    """A timedelta, or seconds. Raises InvalidArgument for anything else."""
+    """Return a timedelta for a timedelta or seconds. Raises InvalidArgument for anything else."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -310,20 +310,20 @@ def duration(value: timedelta | float, name: str) -> timedelta:
     try:
         return timedelta(seconds=value)
     except (OverflowError, ValueError):
-        raise InvalidArgument(f"{name} takes a span of time, and {value!r} seconds are none") from None
+        raise InvalidArgument(f"{name} takes a finite span of time, not {value!r} seconds") from None
 
 
 class Snooze(Exception):
-    """Raise it in a handler: run me again in `delay` (a timedelta or seconds, at least one second); no attempt is used."""
+    """Raise it in a handler to run again after `delay` (a timedelta or seconds, at least one second). No attempt is used."""
 
     def __init__(self, delay: timedelta | float) -> None:
-        """Raises InvalidArgument for what is no span of time."""
+        """Raise InvalidArgument if `delay` is no span of time."""
         self.delay = duration(delay, "Snooze()")
         super().__init__(f"again in {self.delay}")
 
 
 class Cancel(Exception):
-    """Raise it in a handler: this task is pointless now. It ends Cancelled, with the reason, and is not retried."""
+    """Raise it in a handler to give the task up. It ends Cancelled, with the reason, and is not retried."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = str(reason)
@@ -331,15 +331,15 @@ class Cancel(Exception):
 
 
 class Retry(Exception):
-    """Raise it in a handler: try again after `delay` (a timedelta or seconds) or at `at` (aware), whatever the policy's wait.
+    """Raise it in a handler to try again after `delay` (a timedelta or seconds) or at `at` (aware), whatever the policy's wait.
 
-    The attempt counts against its limit. A moment before 1970 is due at once, one after 9000 at the end of that year. Raises
-    InvalidArgument.
+    The attempt counts. A moment before 1970 is due at once, one after 9000 at the end of that year. Raises InvalidArgument
+    unless exactly one of the two is given.
     """
 
     def __init__(self, delay: timedelta | float | None = None, *, at: datetime | None = None) -> None:
         if (delay is None) is (at is None):
-            raise InvalidArgument("Retry takes a delay or at=…, and not both: Retry(30), or Retry(at=moment)")
+            raise InvalidArgument("Retry takes either a delay or at=: write Retry(30) or Retry(at=moment)")
         if at is not None and at.utcoffset() is None:
             raise InvalidArgument("Retry(at=…) takes an aware datetime; add a time zone, e.g. datetime.now(UTC)")
         self.delay = None if delay is None else duration(delay, "Retry()")

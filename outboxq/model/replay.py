@@ -1,4 +1,4 @@
-"""A task's events, replayed into what its row must be. No I/O."""
+"""The replay of a task's events into the state that its row must have. No I/O."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from .records import EventType, ExecutionEvent, TaskStatus, status_after
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fold:
-    """What a task's events, read in order, say its row must be."""
+class TaskState:
+    """The state of a task's row according to its events."""
 
     status: TaskStatus
     attempt: int
     recovery_attempts: int
     lease_token: int
     worker_id: UUID | None = None
-    """Who has claimed it; None unless Running."""
+    """The worker that has claimed it; None unless Running."""
     available_at: datetime | None
-    """When it is due; None unless Ready."""
+    """The moment at which it is due; None unless Ready."""
     completed_at: datetime | None = None
-    """When it ended; None until then."""
+    """The moment at which it ended; None until then."""
     last_error: str | None = field(default=None, repr=False)
 
 
-def fold(events: Iterable[ExecutionEvent]) -> Fold:
-    """Replay the events of one task, oldest first. Types that only a later release knows move nothing.
+def replay(events: Iterable[ExecutionEvent]) -> TaskState:
+    """Replay the events of one task, oldest first, into its state. Types that only a later release knows are passed over.
 
-    Raises ValueError where the events do not begin with the task's creation.
+    Raises ValueError if the events do not begin with the creation of the task.
     """
-    state: Fold | None = None
+    state: TaskState | None = None
     for event in events:
         if isinstance(event.event_type, EventType):
             state = _after(state, event)
     if state is None:
-        raise ValueError("a task without events cannot be folded: every task has at least its task_created")
+        raise ValueError("a task without events cannot be replayed: every task has at least its task_created")
     return state
 
 
-def _after(before: Fold | None, event: ExecutionEvent) -> Fold:
+def _after(before: TaskState | None, event: ExecutionEvent) -> TaskState:
     if before is None:
         if event.event_type is not EventType.CREATED:
             raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
-        before = Fold(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
+        before = TaskState(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
     data, status = event.event_data, status_after(event.event_type)
     if status is None:  # a request, which moves nothing
         return before
     claimed = event.event_type is EventType.CLAIMED
-    return Fold(
+    return TaskState(
         status=status,
         attempt=data.get("attempt", before.attempt),
         recovery_attempts=data.get("recovery_attempts", before.recovery_attempts),

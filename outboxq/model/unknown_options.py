@@ -1,4 +1,4 @@
-"""Answers to options and methods that outboxq has not, above all those of other libraries."""
+"""Answers to options and methods that outboxq does not have, above all those of other libraries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_A_TASK: Mapping[str, str] = {
     "soft_time_limit": "timeout=, and ctx.timed_out in the handler",
     "time_limit": "timeout=, and ctx.timed_out in the handler",
 }
-"""What to write instead of an option that other libraries have for a declared task."""
+"""Replacements for options that other libraries have for a declared task."""
 OF_ONE_CALL: Mapping[str, str] = {
     "countdown": "delay=",
     "dedupe_key": "idempotency_key=",
@@ -39,7 +39,7 @@ OF_ONE_CALL: Mapping[str, str] = {
     "schedule_at": "run_after=",
     "schedule_in": "delay=",
 }
-"""What to write instead of an option that other libraries have for one call of a task."""
+"""Replacements for options that other libraries have for one call of a task."""
 _OF_EACH_TASK = "retry= of each @outbox.task that subscribes"
 OF_AN_EMIT: Mapping[str, str] = {
     **{name: OF_ONE_CALL[name] for name in ("countdown", "eta", "execute_after", "lock", "schedule_at", "schedule_in")},
@@ -50,9 +50,7 @@ OF_AN_EMIT: Mapping[str, str] = {
     "queue": "queue= of each @outbox.task that subscribes",
     "retry": _OF_EACH_TASK,
 }
-"""What to write instead of an option that an emit has not, for it is said of the tasks that subscribe, or that other libraries
-have.
-"""
+"""Replacements for options that an emit does not take: they belong to the subscribing tasks, or to other libraries."""
 METHODS: Mapping[str, str] = {
     "apply_async": "using(session, delay=…).enqueue(…)",
     "configure": "using(session, …).enqueue(…)",
@@ -61,13 +59,13 @@ METHODS: Mapping[str, str] = {
     "schedule": "using(session, delay=…).enqueue(…)",
     "send": "using(session).enqueue(…)",
 }
-"""What to write instead of a method that other libraries' tasks have."""
+"""Replacements for methods that other libraries' tasks have."""
 
 
 def naming_options(public: str, instead: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function answer an unknown keyword with its public name, its options, and what stands for that keyword.
+    """Make a function refuse an unknown keyword with InvalidCall, a TypeError.
 
-    The caller gets InvalidCall, which is a TypeError.
+    The message names the function by its public name, its options, and a replacement for the keyword.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -90,7 +88,7 @@ def naming_options(public: str, instead: Mapping[str, str]) -> Callable[[Callabl
 
 
 def no_method(task: str, name: str) -> AttributeError:
-    """Return the error for an attribute that a task has not."""
+    """Return the error for an attribute that a task does not have."""
     hint = f"; write {task}.{METHODS[name]}" if name in METHODS else ""
     return AttributeError(f"a task has no {name!r}{hint}", name=name)
 

@@ -1,4 +1,4 @@
-"""Time-ordered ids: neighbours in time are neighbours in the index (×1.14 against uuid4, a fifth of the WAL)."""
+"""Time-ordered ids. Neighbours in time are neighbours in the index: 1.14 times the throughput of uuid4, a fifth of the WAL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _last = 0
 
 
 def uuid7() -> UUID:
-    """A version 7 UUID (RFC 9562), strictly growing within this process.
+    """Return a version 7 UUID (RFC 9562), strictly growing within this process.
 
     48 bits of milliseconds, then 12 bits of a fraction of the millisecond, bumped by one on a tie or a backward clock step,
     then 62 random bits.
@@ -30,16 +30,16 @@ def uuid7() -> UUID:
 
 
 FAMILY = 0xFFFF
-"""How many ids one `family()` has room for."""
+"""Maximum number of ids in one `family()`."""
 
 
 def family() -> UUID:
-    """A version 7 UUID whose last 16 bits are zero: ids from 1 on may be counted up from it (`Grammar.numbered`)."""
+    """Return a version 7 UUID whose last 16 bits are zero, so that ids can be counted up from it (`Grammar.numbered`)."""
     return UUID(int=uuid7().int & ~FAMILY)
 
 
 def _renew_lock() -> None:
-    """A child forked while another thread held the lock would wait for it for ever."""
+    """Make a new lock: a child forked while another thread held the old one would wait for it for ever."""
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()
 

@@ -1,1 +1,1 @@
-"""Arguments and results as strict JSON, and back: ``strict`` ← ``values`` ← ``typed``, ``records`` ← ``annotations`` ← ``parameters``."""
+"""Arguments and results as strict JSON, and back."""

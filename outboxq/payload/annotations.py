@@ -1,7 +1,7 @@
 """From an annotation to its codec, once per task.
 
-What is not known here is taken as plain JSON: a value that is none is refused when it is passed. What could not be read
-back for certain (a union of two types that are both strings) is refused before anything is stored.
+An annotation that is not known here is taken as plain JSON: a value that is not JSON is refused when it is passed. One that could
+not be read back for certain (a union of two types that are both strings) is refused before anything is stored.
 """
 
 from __future__ import annotations
@@ -12,17 +12,13 @@ import inspect
 import types
 import typing
 from collections import abc
-from datetime import date, time, timedelta
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
-from .records import Model, Record
-from .strict import Unfit, Walk, is_model, jsonable, kind_of
-from .typed import Typed
-from .values import ANY_KIND, Choice, Codec, Enumeration, Fixed, Items, Plain, Table, Text
+from .records import ModelCodec, RecordCodec
+from .strict import CodecError, Limits, WrittenAsText, is_model, json_type
+from .values import ANY_TYPE, ArrayCodec, Codec, EnumCodec, LiteralCodec, MappingCodec, PlainCodec, TextCodec
 
-NULL = frozenset({"null"})
+_NULL, _OBJECT = frozenset({"null"}), frozenset({"object"})
 
 
 def codec_for(
@@ -32,77 +28,72 @@ def codec_for(
     default: object = inspect.Parameter.empty,
     check_types: bool = True,
 ) -> Codec:
-    """Return the codec of one parameter; ``Unfit`` when the annotation does not resolve or cannot be read back.
+    """Return the codec of one parameter.
 
-    With `check_types`, a value of a plain type must be what the annotation says; without, only None is compared.
+    With `check_types`, a value of a plain type must be what the annotation says; without, only None is compared. Raises CodecError
+    when the annotation does not resolve or its values could not be read back.
     """
-    return _Compiler(check_types=check_types).parameter(_resolve(annotation, namespace), default)
+    return _Compiler(check_types, {}).parameter(_resolve(annotation, namespace), default)
 
 
 class _Compiler:
-    def __init__(self, *, check_types: bool) -> None:
-        self.check_types = check_types
-        self.open: dict[object, Codec] = {}
-        """Classes and aliases that are being compiled, for those within themselves; each with `check_types` as it was."""
+    def __init__(self, check_types: bool, known: dict[object, Codec]) -> None:
+        """`known` holds the classes and aliases being compiled, each with its `check_types`, for those that contain themselves."""
+        self.check_types, self.known = check_types, known
 
     def parameter(self, annotation: object, default: object) -> Codec:
         codec = self.codec(annotation)
-        none = self.plain("None", NULL, types.NoneType)
-        return codec if default is not None or "null" in codec.kinds else either([codec, none])
+        return codec if default is not None or "null" in codec.json_types else either([codec, self.codec(None)])
 
-    def plain(self, label: str, kinds: frozenset[str], *classes: type) -> Plain:
-        return Typed(label, kinds, classes=classes) if self.check_types else Plain(label, kinds)
+    def plain(self, label: str, json_types: frozenset[str], *classes: type) -> PlainCodec:
+        return PlainCodec(label, json_types, classes=classes if self.check_types else ())
 
     def codec(self, annotation: Any) -> Codec:
         annotation = _bare(annotation)
-        if (
-            not isinstance(annotation, type) and (alias := getattr(annotation, "__value__", None)) is not None
-        ):  # type X =
-            known = (annotation, self.check_types)
-            if known not in self.open:
-                self.open[known] = Plain(str(annotation))  # within itself: plain JSON or refused
-                self.open[known] = self.codec(alias)
-            return self.open[known]
+        alias = None if isinstance(annotation, type) else getattr(annotation, "__value__", None)
+        if alias is not None:  # type X = …
+            name = (annotation, self.check_types)
+            if name not in self.known:
+                self.known[name] = PlainCodec(str(annotation))  # inside itself: plain JSON or refused
+                self.known[name] = self.codec(alias)
+            return self.known[name]
         origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
         if origin in _SCALARS:
-            kinds, classes = _SCALARS[origin]
-            return self.plain(_label(origin), kinds, *classes)
+            json_types, classes = _SCALARS[origin]
+            return self.plain(_label(origin), json_types, *classes)
         if annotation is None or annotation is types.NoneType:
-            return self.plain("None", NULL, types.NoneType)
+            return self.plain("None", _NULL, types.NoneType)
         if origin is typing.Union or origin is types.UnionType:
             return either([self.codec(arg) for arg in args])
         if origin is typing.Literal:
-            return _choice(args)
+            return LiteralCodec(args)
         if isinstance(origin, type):
             return self.of_class(origin, args, annotation)
-        return Plain(_label(annotation))
+        return PlainCodec(_label(annotation))
 
     def of_class(self, cls: type, args: tuple[Any, ...], annotation: object) -> Codec:
         label = _label(annotation)
         if issubclass(cls, enum.Enum):
-            return Enumeration(cls)
-        if issubclass(cls, date | time | timedelta | UUID | Decimal):
-            return Text(cls)
+            return EnumCodec(cls)
+        if issubclass(cls, WrittenAsText):
+            return TextCodec(cls)
         if cls is tuple and annotation not in {tuple, typing.Tuple} and not (len(args) == 2 and args[1] is ...):  # noqa: UP006
-            return Fixed(label, [self.codec(arg) for arg in args])
-        if cls in _ITEMS:
-            return Items(label, _ITEMS[cls], self.codec(args[0] if args else Any))
-        if cls in _TABLES:
+            return ArrayCodec(label, tuple, [self.codec(arg) for arg in args], fixed=True)
+        if cls in _ARRAYS:
+            return ArrayCodec(label, _ARRAYS[cls], [self.codec(args[0] if args else Any)])
+        if cls in _MAPPINGS:
             key, item = (self.codec(arg) for arg in args or (str, Any))
-            return Table(label, key, item) if key.kinds == {"string"} else self.plain(label, _OBJECT, dict)
+            return MappingCodec(label, key, item) if key.json_types == {"string"} else self.plain(label, _OBJECT, dict)
         if is_model(cls):
-            return Model(cls)
+            return ModelCodec(cls)
         if hasattr(cls, "__required_keys__") or dataclasses.is_dataclass(cls):
-            return self.record(cls)
-        # Not a type of ours: object and Any take everything, any other class only what is not None.
-        return Plain(label, ANY_KIND if cls in {object, Any} else ANY_KIND - NULL)
+            return self.known.get((cls, self.check_types)) or self.record(cls)
+        # A class that is not known: object and Any take everything, any other only what is not None.
+        return PlainCodec(label, ANY_TYPE if cls in {object, Any} else ANY_TYPE - _NULL)
 
     def record(self, cls: Any) -> Codec:
-        known = (cls, self.check_types)
-        if known in self.open:
-            return self.open[known]
         is_dict = hasattr(cls, "__required_keys__")
-        self.open[known] = record = Record(cls, is_dict=is_dict)
+        record = self.known[cls, self.check_types] = RecordCodec(cls, is_dict=is_dict)
         hints = _hints(cls)
         if is_dict:
             # __required_keys__ is wrong under `from __future__ import annotations`, so what the hint says comes first.
@@ -116,77 +107,69 @@ class _Compiler:
             return record
         fields = [field for field in dataclasses.fields(cls) if field.init]
         if {field.name for field in fields} != set(inspect.signature(cls).parameters):
-            raise Unfit(f"the parameters of {cls.__name__}() are not its fields, so it cannot be rebuilt from them")
+            raise CodecError(
+                f"the parameters of {cls.__name__}() are not its fields, so it cannot be rebuilt from them"
+            )
+        # Plain types are not compared: a dataclass checks its own fields, in __post_init__.
+        inside = _Compiler(False, self.known)
+        record.fields = {field.name: inside.parameter(hints[field.name], field.default) for field in fields}
         missing = dataclasses.MISSING
-        # A dataclass made these fields what they are: who wants them checked does it in __post_init__.
-        outside, self.check_types = self.check_types, False
-        record.fields = {field.name: self.parameter(hints[field.name], field.default) for field in fields}
-        self.check_types = outside
         record.required = frozenset(f.name for f in fields if f.default is missing and f.default_factory is missing)
         return record
 
 
-class Union(Codec):
-    """Members of disjoint kinds, at most one of them plain, and that one last. Read by kind, never by trying."""
+class UnionCodec(Codec):
+    """Members of disjoint types of JSON, at most one of them plain, and that one last. Read by type, never by trying."""
 
     def __init__(self, members: list[Codec]) -> None:
         self.members = members
         self.label = " | ".join(member.label for member in members)
-        self.kinds = frozenset(kind for member in members for kind in member.kinds)
+        self.json_types = _types(members)
         self.plain = all(member.plain for member in members)
 
     def fits(self, value: object) -> bool:
         return any(member.fits(value) for member in self.members)
 
-    def encode(self, value: Any, walk: Walk) -> object:
+    def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
         member = next(member for member in self.members if member.fits(value))
-        stored = member.encode(value, walk)
-        if kind_of(stored) not in member.kinds:  # the plain member took what fits no other
-            raise Unfit(f"{type(value).__name__} does not fit {self.label}: pass a value of one of these types")
+        stored = member.encode(value, limits)
+        if json_type(stored) not in member.json_types:  # the plain member took what fits no other
+            raise CodecError(f"{type(value).__name__} does not fit {self.label}: pass a value of one of these types")
         return stored
 
-    def decode(self, value: Any, walk: Walk) -> object:
-        self.expect_kind(value)
-        return next(member for member in self.members if kind_of(value) in member.kinds).decode(value, walk)
+    def decode(self, value: Any, limits: Limits) -> object:
+        self.expect_json(value)
+        return next(member for member in self.members if json_type(value) in member.json_types).decode(value, limits)
 
 
 def either(members: list[Codec]) -> Codec:
-    """One codec for all members; ``Unfit`` if two that are not plain JSON would be written as the same kind."""
-    flat = [inner for member in members for inner in (member.members if isinstance(member, Union) else [member])]
-    plain: list[Codec] = [member for member in flat if isinstance(member, Plain)]
-    rest = [member for member in flat if not isinstance(member, Plain)]
-    if _overlap(plain, rest):
-        plain, rest = [m for m in flat if m.plain], [m for m in flat if not m.plain]
-    if _overlap(plain, rest):
-        label = " | ".join(member.label for member in flat)
-        raise Unfit(f"the members of {label} look the same in JSON: give it one type, or one dataclass for all")
-    if plain:
-        rest.append(_merged(plain))
-    return rest[0] if len(rest) == 1 else Union(rest)
+    """Return one codec for all members; CodecError if two that are not plain would be written as the same type of JSON."""
+    flat = [inner for member in members for inner in (member.members if isinstance(member, UnionCodec) else [member])]
+    for is_plain in (lambda member: isinstance(member, PlainCodec), lambda member: member.plain):
+        plain = [member for member in flat if is_plain(member)]
+        rest = [member for member in flat if not is_plain(member)]
+        if sum(len(member.json_types) for member in rest) + len(_types(plain)) == len(_types(flat)):
+            rest += [_merged(plain)] if plain else []
+            return rest[0] if len(rest) == 1 else UnionCodec(rest)
+    label = " | ".join(member.label for member in flat)
+    raise CodecError(f"the members of {label} look the same in JSON: give it one type, or one dataclass for all")
 
 
-def _merged(members: list[Codec]) -> Codec:
-    label = " | ".join(member.label for member in members)
-    kinds = frozenset(kind for member in members for kind in member.kinds)
-    if any(type(member) is Plain for member in members):
-        return Plain(label, kinds)
-    typed = [member for member in members if isinstance(member, Typed)]
-    others = [inner for member in typed for inner in member.members]
-    others += [member for member in members if not isinstance(member, Typed)]
-    return Typed(label, kinds, classes=(cls for member in typed for cls in member.classes), members=others)
-
-
-def _overlap(plain: list[Codec], rest: list[Codec]) -> bool:
-    groups = [frozenset(kind for member in plain for kind in member.kinds), *(member.kinds for member in rest)]
-    return sum(map(len, groups)) > len(frozenset().union(*groups))
-
-
-def _choice(values: tuple[Any, ...]) -> Codec:
-    walk = Walk(10_000)
-    return Choice(
-        [(v, Enumeration(type(v)).encode(v, walk) if isinstance(v, enum.Enum) else jsonable(v, walk)) for v in values]
+def _merged(members: list[Codec]) -> PlainCodec:
+    simple = [member for member in members if isinstance(member, PlainCodec)]
+    others = [member for member in members if not isinstance(member, PlainCodec)]
+    label, json_types = " | ".join(member.label for member in members), _types(members)
+    if not all(member.compares for member in simple):
+        return PlainCodec(label, json_types)
+    inner = [one for member in simple for one in member.members]
+    return PlainCodec(
+        label, json_types, classes=[cls for member in simple for cls in member.classes], members=[*inner, *others]
     )
+
+
+def _types(members: list[Codec]) -> frozenset[str]:
+    return frozenset(kind for member in members for kind in member.json_types)
 
 
 def _resolve(annotation: object, namespace: dict[str, Any]) -> object:
@@ -201,11 +184,11 @@ def _hints(holder: Any, namespace: dict[str, Any] | None = None) -> dict[str, An
     except Exception as error:  # the text of an annotation is code and may raise anything
         where = f" of {holder.__name__}" if isinstance(holder, type) else ""
         reason = f"the annotation{where} does not resolve ({type(error).__name__}: {error})"
-        raise Unfit(f"{reason}: import its names at module level, outside TYPE_CHECKING") from error
+        raise CodecError(f"{reason}: import its names at module level, outside TYPE_CHECKING") from error
 
 
 def _bare(annotation: Any) -> Any:
-    """An annotation without the wrappers that change nothing in the value."""
+    """Return an annotation without the wrappers that change nothing in the value."""
     while True:
         origin = typing.get_origin(annotation)
         if origin is typing.Annotated or _marked(origin, "Required", "NotRequired", "ReadOnly"):
@@ -225,18 +208,17 @@ def _label(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
 
 
-_OBJECT = frozenset({"object"})
 _SCALARS: dict[object, tuple[frozenset[str], tuple[type, ...]]] = {
     bool: (frozenset({"boolean"}), (bool,)),
     int: (frozenset({"number", "boolean"}), (int,)),
     float: (frozenset({"number", "boolean"}), (float, int)),
     str: (frozenset({"string"}), (str,)),
 }
-"""The kinds of JSON that are read for them, and the classes that are taken for them."""
-_ITEMS: dict[type, type] = {
+"""The types of JSON that are read for them, and the classes that are taken for them."""
+_ARRAYS: dict[type, type] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
     **dict.fromkeys((set, abc.Set, abc.MutableSet), set),
     frozenset: frozenset,
     tuple: tuple,
 }
-_TABLES = {dict, abc.Mapping, abc.MutableMapping}
+_MAPPINGS = {dict, abc.Mapping, abc.MutableMapping}

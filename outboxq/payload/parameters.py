@@ -1,7 +1,7 @@
-"""Arguments and results as strict JSON, and back; every refusal says which task, which argument and where in it.
+"""Arguments and results as strict JSON, and back. Each error names the task, the argument and the place in it.
 
-Arguments are read back by the annotations of the worker's function; a result is written for people and has no way back.
-Nothing is ever imported, evaluated or unpickled on the word of a stored row.
+Arguments are read back by the annotations of the worker's function. A result is written for people and never read back. Nothing that
+a stored row names is imported, evaluated or unpickled.
 """
 
 from __future__ import annotations
@@ -12,19 +12,28 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, time, timedelta
-from decimal import Decimal
 from typing import Any, NoReturn
-from uuid import UUID
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from .annotations import codec_for
-from .strict import MAX_DEPTH, Unfit, Walk, is_model, is_scalar, jsonable, refuse, spell, step
+from .strict import (
+    MAX_DEPTH,
+    CodecError,
+    Limits,
+    WrittenAsText,
+    is_model,
+    is_scalar,
+    jsonable,
+    path_part,
+    refuse,
+    to_text,
+)
 from .values import Codec
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_payload", "dump_result", "sanitize"]
 
-MAX_BYTES = 262_144  # of the encoded arguments, and of a result: a queue moves references well and documents badly
+MAX_BYTES = 262_144
+"""Bytes of the encoded arguments, and of a result. A queue moves references well and documents badly."""
 
 
 class Parameters:
@@ -33,9 +42,9 @@ class Parameters:
     def __init__(
         self, function: Callable[..., object], *, name: str, context: bool = False, check_types: bool = True
     ) -> None:
-        """``context``: the first parameter is the task context, which is no part of the payload.
+        """With `context`, the first parameter is the task context and no argument.
 
-        ``check_types``: a value of a plain type (``int``, ``list[str]``) must be what its annotation says.
+        With `check_types`, a value of a plain type (`int`, `list[str]`) must be what its annotation says.
         """
         self._name = name
         self._check_types = check_types
@@ -47,39 +56,40 @@ class Parameters:
         self._codecs: dict[str, Codec] | None = None
 
     def dump(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
-        """One JSON object keyed by parameter. Defaults are not stored: they belong to the code the worker runs."""
+        """Return one JSON object keyed by parameter. Defaults are not stored: they belong to the code that the worker runs."""
         given: dict[str, object] = {**dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
             self._refuse_call(args, kwargs)
         codecs = self._codecs or self._compile()
-        walk = Walk(MAX_BYTES)
+        limits = Limits(MAX_BYTES)
         stored: dict[str, object] = {}
         parameter = ""
         try:
-            walk.enter(len(given))
+            limits.enter(len(given))
             for parameter in codecs if kwargs else given:  # in the order of the parameters either way
                 if parameter in given:
-                    stored[parameter] = codecs[parameter].encode(given[parameter], walk)
-        except Unfit as unfit:
-            self._refuse(parameter, unfit)
+                    stored[parameter] = codecs[parameter].encode(given[parameter], limits)
+        except CodecError as error:
+            self._refuse(parameter, error)
         return _encode(stored, f"{self._name}: the arguments")
 
     def load(self, text: str) -> dict[str, object]:
-        """The keyword arguments for the function.
+        """Return the keyword arguments for the function.
 
-        Raises UnreadableArguments for what no code can read, PayloadError for what does not fit this code: another release's may.
+        Raises UnreadableArguments for text that no code can read, and PayloadError for arguments that this release's code does not
+        take but another's may.
         """
         codecs = self._codecs or self._compile()
         stored = self._parse(text)
-        walk = Walk(len(text))
+        limits = Limits(len(text))
         loaded: dict[str, object] = {}
         parameter = ""
         try:
-            walk.enter(len(stored))
+            limits.enter(len(stored))
             for parameter, value in stored.items():
-                loaded[parameter] = codecs[parameter].decode(value, walk)
-        except Unfit as unfit:
-            self._refuse(parameter, unfit)
+                loaded[parameter] = codecs[parameter].decode(value, limits)
+        except CodecError as error:
+            self._refuse(parameter, error)
         return loaded
 
     def _parse(self, text: str) -> dict[str, Any]:
@@ -89,8 +99,8 @@ class Parameters:
             stored = _DECODER.decode(text)
         except json.JSONDecodeError as error:
             problem = f"are not JSON: {error.msg} at character {error.pos}"
-        except Unfit as unfit:
-            problem = f"are not strict JSON: {unfit.reason}"
+        except CodecError as error:
+            problem = f"are not strict JSON: {error.reason}"
         except RecursionError:
             problem = f"are nested deeper than {MAX_DEPTH} levels"
         except ValueError:
@@ -106,16 +116,15 @@ class Parameters:
         return stored
 
     def _compile(self) -> dict[str, Codec]:
-        # Not at registration: a forward reference may name what the module defines further down.
+        # At first use: a forward reference may name what the module defines further down.
         codecs: dict[str, Codec] = {}
-        for parameter in self._known.values():
+        for name, one in self._known.items():
             try:
-                codec = codec_for(
-                    parameter.annotation, self._namespace, default=parameter.default, check_types=self._check_types
+                codecs[name] = codec_for(
+                    one.annotation, self._namespace, default=one.default, check_types=self._check_types
                 )
-            except Unfit as unfit:
-                raise ConfigurationError(f"{self._name}: parameter {parameter.name}: {unfit.reason}") from unfit
-            codecs[parameter.name] = codec
+            except CodecError as error:
+                raise ConfigurationError(f"{self._name}: parameter {name}: {error.reason}") from error
         self._codecs = codecs
         return codecs
 
@@ -127,23 +136,23 @@ class Parameters:
             raise InvalidCall(f"{self._name}: {misfit}; its parameters are: {names}") from None
         raise AssertionError("Python takes the call")
 
-    def _refuse(self, parameter: str, unfit: Unfit) -> NoReturn:
-        where = f"argument {parameter}{unfit.shortened_path()}" if parameter else "the arguments"
-        raise PayloadError(f"{self._name}: {where}: {unfit.reason}") from None
+    def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
+        where = f"argument {parameter}{error.shortened_path()}" if parameter else "the arguments"
+        raise PayloadError(f"{self._name}: {where}: {error.reason}") from None
 
 
 def dump_result(value: object, *, name: str) -> str | None:
-    """A result for reading: dates, dataclasses, models and the like by their own type, without an annotation."""
+    """Return a result as JSON for reading. Dates, dataclasses and models are written by their own type, without an annotation."""
     return None if value is None else _dump(value, name, "result")
 
 
 def dump_payload(value: object, *, name: str) -> str:
-    """What an event carries, encoded as a result is: who emits it knows no annotation of those who take it."""
+    """Return an event's payload as JSON, written as a result is: its emitter knows no annotation of its subscribers."""
     return _dump(value, name, "payload")
 
 
 def sanitize(text: str, *, limit: int = 8_192) -> str:
-    """An error's text as every database stores it: at most ``limit`` bytes of UTF-8, the head and the tail kept."""
+    """Return an error's text as every database stores it: at most `limit` bytes of UTF-8. The head and the tail are kept."""
     data = _UNSTORABLE.sub("\ufffd", text).encode()
     if len(data) <= limit:
         return data.decode()
@@ -159,14 +168,14 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
 
 def _dump(value: object, name: str, what: str) -> str:
     try:
-        stored = jsonable(value, Walk(MAX_BYTES), _readable)
-    except Unfit as unfit:
-        raise PayloadError(f"{name}: {what}{unfit.shortened_path()}: {unfit.reason}") from None
+        stored = jsonable(value, Limits(MAX_BYTES, fallback=_readable))
+    except CodecError as error:
+        raise PayloadError(f"{name}: {what}{error.shortened_path()}: {error.reason}") from None
     return _encode(stored, f"{name}: the {what}")
 
 
 def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:
-    """The signature without the context; names and arguments are stored for ever, so each needs a name."""
+    """Return the signature without the context. Raises ConfigurationError for arguments that cannot be stored by name."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(f"{name}: async functions cannot be tasks: write a plain one, asyncio.run() inside it")
     if inspect.isgeneratorfunction(function):
@@ -204,36 +213,34 @@ def _encode(stored: object, what: str) -> str:
     return text
 
 
-def _readable(value: Any, walk: Walk) -> object:
+def _readable(value: Any, limits: Limits) -> object:
+    """Convert a value of a result by its own type."""
     if isinstance(value, enum.Enum):
-        return jsonable(value.value if is_scalar(value.value) else value.name, walk)
-    if isinstance(value, date | time | timedelta | UUID | Decimal):
-        return walk.text(spell(value))
+        return jsonable(value.value if is_scalar(value.value) else value.name, limits)
+    if isinstance(value, WrittenAsText):
+        return limits.text(to_text(value))
     if isinstance(value, tuple | set | frozenset):
-        return jsonable(list(value), walk, _readable)
-    if isinstance(value, type):
-        return refuse(value, walk)
+        return jsonable(list(value), limits)
     if is_model(type(value)):
         try:
-            dumped = value.model_dump(mode="json", warnings=False)
+            return jsonable(value.model_dump(mode="json", warnings=False), limits)
+        except CodecError:
+            raise
         except Exception as error:  # noqa: BLE001 -- a serializer of the model may raise anything
-            raise Unfit(f"{type(value).__name__} cannot be dumped: {type(error).__name__}") from None
-        return jsonable(dumped, walk)
-    if dataclasses.is_dataclass(value):
-        return jsonable(
-            {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, walk, _readable
-        )
-    return refuse(value, walk)
+            raise CodecError(f"{type(value).__name__} cannot be dumped: {type(error).__name__}") from None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return jsonable({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, limits)
+    return refuse(value, limits)
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(step(name).lstrip(".") for name in sorted(names)[:5])
+    return ", ".join(path_part(name).lstrip(".") for name in sorted(names)[:5])
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise Unfit("a key appears twice in one object")
+        raise CodecError("a key appears twice in one object")
     return found
 
 

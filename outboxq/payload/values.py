@@ -1,85 +1,122 @@
-"""How a value of an annotated type is written as strict JSON and read back; ``annotations`` chooses among these.
-
-The annotation says what the function receives. Each codec knows the kinds of JSON it writes: a union is read by kind,
-and never by trying one member after another, which would turn a string that looks like a UUID into one.
-"""
+"""The codecs: each writes the values of one annotation as strict JSON, and reads them back. `annotations` chooses among them."""
 
 from __future__ import annotations
 
 import enum
-import itertools
 import re
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, ClassVar
-from uuid import UUID
 
-from .strict import Unfit, Walk, is_scalar, jsonable, kind_of, spell, step
+from .strict import (
+    CodecError,
+    Limits,
+    WrittenAsText,
+    convert_array,
+    convert_object,
+    is_scalar,
+    json_type,
+    jsonable,
+    to_text,
+)
 
-ANY_KIND = frozenset({"null", "boolean", "number", "string", "array", "object"})
-Verb = Callable[[Any, Walk], object]
+ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
+_CHANGED = "was the annotation changed?"
 
 
 class Codec(ABC):
-    """``plain`` says that values are the same in Python and in JSON."""
+    """Writes the values of one annotation as JSON, and reads them back."""
 
     label: str
-    kinds: frozenset[str]
+    """The annotation, for messages."""
+    json_types: frozenset[str]
+    """The types of JSON that its values are written as. A union is read by them, and never by trying one member after another,
+    which would turn a string that looks like a UUID into one."""
     plain: bool = False
+    """Its values are the same in Python and in JSON."""
+    accepts: type | tuple[type, ...]
+    """The classes of its values."""
 
-    @abstractmethod
     def fits(self, value: object) -> bool:
-        """Whether a value is of the annotated type, looking no further than the value itself."""
+        """Return whether a value is of the annotated type, looking no further than the value itself."""
+        return isinstance(value, self.accepts)
 
     @abstractmethod
-    def encode(self, value: Any, walk: Walk) -> object: ...
+    def encode(self, value: Any, limits: Limits) -> object: ...
 
     @abstractmethod
-    def decode(self, value: Any, walk: Walk) -> object: ...
+    def decode(self, value: Any, limits: Limits) -> object: ...
 
     def expect(self, value: object) -> None:
         if self.fits(value):
             return
         if value is None:
             hint = "is the row flushed, so that its id exists? If None is meant, annotate the parameter with | None"
-            raise Unfit(f"None does not fit {self.label}: {hint}")
-        raise Unfit(
-            f"{type(value).__name__} does not fit {self.label}: pass a value of that type, or change the annotation"
-        )
+            raise CodecError(f"None does not fit {self.label}: {hint}")
+        remedy = "pass a value of that type, or change the annotation"
+        raise CodecError(f"{type(value).__name__} does not fit {self.label}: {remedy}")
 
-    def expect_kind(self, value: object) -> None:
-        if kind_of(value) not in self.kinds:
-            raise Unfit(f"{kind_of(value)} is stored where {self.label} is expected: was the annotation changed?")
+    def expect_json(self, value: object) -> None:
+        if json_type(value) not in self.json_types:
+            raise CodecError(f"{json_type(value)} is stored where {self.label} is expected: {_CHANGED}")
 
 
-class Plain(Codec):
-    """A value that is JSON already. Types are not compared, as a plain call would not compare them; only None is. `Typed` compares."""
+class PlainCodec(Codec):
+    """A value that is JSON already.
+
+    With `classes` or `members` it must be what a type checker would take for the annotation, but no bool where a number is meant.
+    Only what is enqueued is compared. What is stored is read as it is: another release, `emit`, or SQL may have written it.
+    """
 
     plain = True
 
-    def __init__(self, label: str, kinds: frozenset[str] = ANY_KIND) -> None:
-        self.label, self.kinds = label, kinds
+    def __init__(
+        self,
+        label: str,
+        json_types: frozenset[str] = ANY_TYPE,
+        *,
+        classes: Iterable[type] = (),
+        members: Sequence[Codec] = (),
+    ) -> None:
+        """`classes` are those of the values; `members` are the other types of a union, which look inside of their values."""
+        self.label, self.json_types, self.members = label, json_types, members
+        self.classes = frozenset(classes)
+        self.accepts = tuple(self.classes)
+        self.compares = bool(self.classes or members)
 
     def fits(self, value: object) -> bool:
-        return value is not None or "null" in self.kinds
+        if not self.compares:
+            return value is not None or "null" in self.json_types
+        cls = type(value)
+        if cls in self.classes or (cls is not bool and isinstance(value, self.accepts)):
+            return True
+        return any(_takes(member, value) for member in self.members)
 
-    def encode(self, value: Any, walk: Walk) -> object:
+    def encode(self, value: Any, limits: Limits) -> object:
+        if type(value) in self.classes:
+            return jsonable(value, limits)
         if value is None:
             self.expect(value)
-        return jsonable(value, walk)
+        stored = jsonable(value, limits)  # first, because what is not JSON at all has a better message
+        if self.compares and not self.fits(value):
+            remedy = "pass a value of that type, or declare the task with check_types=False"
+            raise CodecError(f"{type(value).__name__} does not fit {self.label}: {remedy}")
+        return stored
 
-    def decode(self, value: Any, walk: Walk) -> object:
+    def decode(self, value: Any, limits: Limits) -> object:
         if value is None:
-            self.expect_kind(value)
-        return jsonable(value, walk)
+            self.expect_json(value)
+        return jsonable(value, limits)
 
 
-class Text(Codec):
-    """A class with an exact spelling: ``datetime``, ``date``, ``time``, ``timedelta``, ``UUID``, ``Decimal``."""
+class TextCodec(Codec):
+    """A class with an exact text: `datetime`, `date`, `time`, `timedelta`, `UUID`, `Decimal`."""
 
-    kinds = frozenset({"string"})
+    json_types = frozenset({"string"})
     duration: ClassVar = re.compile(r"(-?)PT([0-9]+)(?:\.([0-9]{6}))?S")
 
     def __init__(self, cls: Any) -> None:
@@ -89,21 +126,21 @@ class Text(Codec):
         # A datetime is a date to isinstance, but a date cannot be read from its text.
         return isinstance(value, self.cls) and (issubclass(self.cls, datetime) or not isinstance(value, datetime))
 
-    def encode(self, value: Any, walk: Walk) -> object:
+    def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
-        return walk.text(spell(value))
+        return limits.text(to_text(value))
 
-    def decode(self, value: Any, walk: Walk) -> object:  # noqa: ARG002
-        self.expect_kind(value)
+    def decode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
+        self.expect_json(value)
         try:
-            found = self.read(value)
+            found = self._read(value)
         except (ValueError, TypeError, ArithmeticError):
             found = None
         if found is None or (isinstance(found, Decimal) and not found.is_finite()):
-            raise Unfit(f"the stored string is not a {self.label}: was the annotation changed?")
+            raise CodecError(f"the stored string is not a {self.label}: {_CHANGED}")
         return found
 
-    def read(self, text: str) -> object:
+    def _read(self, text: str) -> object:
         if issubclass(self.cls, date | time):
             return self.cls.fromisoformat(text)
         if not issubclass(self.cls, timedelta):
@@ -114,167 +151,128 @@ class Text(Codec):
         return self.cls(microseconds=-micros if match[1] else micros)
 
 
-class Enumeration(Codec):
-    """By value if every value is a string, a number or a boolean; else by name."""
+class EnumCodec(Codec):
+    """A member by its value if every value is a string, a number or a boolean; else by its name."""
 
     def __init__(self, cls: type[enum.Enum]) -> None:
-        self.cls, self.label = cls, cls.__name__
+        self.cls, self.accepts, self.label = cls, cls, cls.__name__
         self.by_value = all(is_scalar(member.value) for member in cls)
-        kinds = frozenset(kind_of(member.value) for member in cls)
-        self.kinds = kinds if self.by_value and kinds else frozenset({"string"})
+        types = frozenset(json_type(member.value) for member in cls)
+        self.json_types = types if self.by_value and types else frozenset({"string"})
 
-    def fits(self, value: object) -> bool:
-        return isinstance(value, self.cls)
-
-    def encode(self, value: Any, walk: Walk) -> object:
+    def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
-        return jsonable(value.value if self.by_value else value.name, walk)
+        return jsonable(value.value if self.by_value else value.name, limits)
 
-    def decode(self, value: Any, walk: Walk) -> object:  # noqa: ARG002
-        self.expect_kind(value)
+    def decode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
+        self.expect_json(value)
         try:
             return self.cls(value) if self.by_value else self.cls[value]
         except Exception:  # noqa: BLE001 -- ValueError, KeyError, or what its own _missing_ raises
-            raise Unfit(f"the stored {kind_of(value)} is no member of {self.label}: was a member renamed?") from None
+            what = f"the stored {json_type(value)} is no member of {self.label}"
+            raise CodecError(f"{what}: was a member renamed?") from None
 
 
-class Choice(Codec):
-    """``Literal``: one of a few values, each with its own form in JSON."""
+class LiteralCodec(Codec):
+    """`Literal`: one of a few values, each with its own form in JSON."""
 
-    def __init__(self, choices: list[tuple[Any, object]]) -> None:
-        self.label, self.choices = _literal([choice for choice, _ in choices]), choices
-        self.kinds = frozenset(kind_of(stored) for _, stored in choices)
-        self.plain = all(value is stored for value, stored in choices)
-        if len({(kind_of(stored), stored) for _, stored in choices}) < len(choices):
-            raise Unfit("two values of the Literal are the same in JSON: keep one of them")
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        # As in code, but no longer than a line: these values are no secret.
+        written = ", ".join(str(one) if isinstance(one, enum.Enum) else repr(one) for one in values)
+        self.label = f"Literal[{written if len(written) <= 100 else written[:100] + '…'}]"
+        limits = Limits(10_000)
+        encoders = [EnumCodec(type(one)).encode if isinstance(one, enum.Enum) else jsonable for one in values]
+        self.choices = [(one, encode(one, limits)) for one, encode in zip(values, encoders, strict=True)]
+        self.json_types = frozenset(json_type(stored) for _, stored in self.choices)
+        self.plain = all(value is stored for value, stored in self.choices)
+        if len({(json_type(stored), stored) for _, stored in self.choices}) < len(values):
+            raise CodecError("two values of the Literal are the same in JSON: keep one of them")
 
     def fits(self, value: object) -> bool:
         return any(_same(value, choice) for choice, _ in self.choices)
 
-    def encode(self, value: Any, walk: Walk) -> object:  # noqa: ARG002
-        if value is not None and not self.fits(value):
-            raise Unfit(f"this {type(value).__name__} is none of {self.label}: pass one of them, or add it there")
-        self.expect(value)
-        return next(stored for choice, stored in self.choices if _same(value, choice))
+    def encode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
+        for choice, stored in self.choices:
+            if _same(value, choice):
+                return stored
+        if value is None:
+            self.expect(value)
+        raise CodecError(f"this {type(value).__name__} is none of {self.label}: pass one of them, or add it there")
 
-    def decode(self, value: Any, walk: Walk) -> object:  # noqa: ARG002
+    def decode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
         for choice, stored in self.choices:
             if _same(value, stored):
                 return choice
-        raise Unfit(f"the stored {kind_of(value)} is none of {self.label}: was one removed?")
+        raise CodecError(f"the stored {json_type(value)} is none of {self.label}: was one removed?")
 
 
-class Items(Codec):
-    """``list``, ``set``, ``frozenset``, ``tuple[X, ...]``: an array of one codec."""
+class ArrayCodec(Codec):
+    """`list`, `set`, `frozenset` and `tuple[X, ...]` with one codec for all items; `tuple[X, Y]` with one for each place."""
 
-    kinds = frozenset({"array"})
+    json_types = frozenset({"array"})
 
-    def __init__(self, label: str, build: Callable[[list[object]], object], item: Codec) -> None:
-        self.label, self.build, self.item = label, build, item
+    def __init__(
+        self, label: str, build: Callable[[list[object]], object], items: Sequence[Codec], *, fixed: bool = False
+    ) -> None:
+        self.label, self.build, self.items = label, build, items
+        self.length = len(items) if fixed else None
         self.accepts = (set, frozenset) if build in {set, frozenset} else (list, tuple)
-        self.plain = build is list and item.plain
+        self.plain = build is list and items[0].plain
 
-    def fits(self, value: object) -> bool:
-        return isinstance(value, self.accepts)
-
-    def encode(self, value: Any, walk: Walk) -> object:
+    def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
-        return each(value, itertools.repeat(self.item.encode), walk)
+        if self.length not in {None, len(value)}:
+            what = f"a {type(value).__name__} of {len(value)} does not fit {self.label}"
+            raise CodecError(f"{what}: pass {self.length} items")
+        return convert_array(value, self._each([item.encode for item in self.items]), limits)
 
-    def decode(self, value: Any, walk: Walk) -> object:
-        self.expect_kind(value)
-        found = each(value, itertools.repeat(self.item.decode), walk)
+    def decode(self, value: Any, limits: Limits) -> object:
+        self.expect_json(value)
+        if self.length not in {None, len(value)}:
+            raise CodecError(f"an array of {len(value)} is stored where {self.label} is expected: {_CHANGED}")
+        found = convert_array(value, self._each([item.decode for item in self.items]), limits)
         try:
             return self.build(found)
         except TypeError:  # an item without a hash
-            raise Unfit(f"an item does not fit into {self.label}: was the annotation changed?") from None
+            raise CodecError(f"an item does not fit into {self.label}: {_CHANGED}") from None
+
+    def _each(self, converters: list[Any]) -> Iterable[Any]:
+        return repeat(converters[0]) if self.length is None else converters
 
 
-class Fixed(Codec):
-    """``tuple[X, Y]``: an array with a codec for each place."""
+class MappingCodec(Codec):
+    """`dict[K, X]`, where K is written as a string."""
 
-    kinds = frozenset({"array"})
-
-    def __init__(self, label: str, items: list[Codec]) -> None:
-        self.label, self.items = label, items
-
-    def fits(self, value: object) -> bool:
-        return isinstance(value, list | tuple) and len(value) == len(self.items)
-
-    def encode(self, value: Any, walk: Walk) -> object:
-        if isinstance(value, list | tuple) and len(value) != len(self.items):
-            raise Unfit(
-                f"a {type(value).__name__} of {len(value)} does not fit {self.label}: pass {len(self.items)} items"
-            )
-        self.expect(value)
-        return each(value, [item.encode for item in self.items], walk)
-
-    def decode(self, value: Any, walk: Walk) -> object:
-        self.expect_kind(value)
-        if len(value) != len(self.items):
-            raise Unfit(
-                f"an array of {len(value)} is stored where {self.label} is expected: was the annotation changed?"
-            )
-        return tuple(each(value, [item.decode for item in self.items], walk))
-
-
-class Table(Codec):
-    """``dict[K, X]``, where K is written as a string."""
-
-    kinds = frozenset({"object"})
+    json_types = frozenset({"object"})
+    accepts = Mapping
 
     def __init__(self, label: str, key: Codec, item: Codec) -> None:
         self.label, self.key, self.item = label, key, item
         self.plain = key.plain and item.plain
 
-    def fits(self, value: object) -> bool:
-        return isinstance(value, Mapping)
-
-    def encode(self, value: Any, walk: Walk) -> object:
+    def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
-        return self.entries(value, self.key.encode, self.item.encode, walk)
+        return convert_object(value, self._encode_key, repeat(self.item.encode), limits)
 
-    def decode(self, value: Any, walk: Walk) -> object:
-        self.expect_kind(value)
-        return self.entries(value, self.key.decode, self.item.decode, walk)
+    def decode(self, value: Any, limits: Limits) -> object:
+        self.expect_json(value)
+        return convert_object(value, self.key.decode, repeat(self.item.decode), limits)
 
-    def entries(self, value: Mapping[Any, Any], write_key: Verb, write_item: Verb, walk: Walk) -> dict[Any, object]:
-        walk.enter(len(value))
-        found: dict[Any, object] = {}
-        key: object = None
-        try:
-            for key, item in value.items():
-                if self.key.plain and not isinstance(key, str):
-                    spelt = isinstance(key, date | time | timedelta | UUID | Decimal | enum.Enum)
-                    remedy = f", or annotate the keys as {type(key).__name__}" if spelt else ""
-                    raise Unfit(
-                        f"a key is {type(key).__name__}, and {self.label} has strings as keys: convert it{remedy}"
-                    )
-                found[write_key(key, walk)] = write_item(item, walk)
-        except Unfit as unfit:
-            raise unfit.at(step(key))
-        if len(found) < len(value):
-            raise Unfit("two keys are the same string: one would be lost")
-        walk.depth -= 1
-        return found
+    def _encode_key(self, key: Any, limits: Limits) -> object:
+        if self.key.plain and not isinstance(key, str):
+            name = type(key).__name__
+            remedy = f", or annotate the keys as {name}" if isinstance(key, WrittenAsText | enum.Enum) else ""
+            raise CodecError(f"a key is {name}, and {self.label} has strings as keys: convert it{remedy}")
+        return self.key.encode(key, limits)
 
 
-def each(values: Collection[Any], verbs: Iterable[Verb], walk: Walk) -> list[object]:
-    walk.enter(len(values))
-    found: list[object] = []
+def _takes(member: Codec, value: object) -> bool:
+    """Return whether a member of a union takes a value that is known to be JSON within its limits."""
     try:
-        for value, verb in zip(values, verbs, strict=False):  # the verbs may be endless
-            found.append(verb(value, walk))
-    except Unfit as unfit:
-        raise unfit.at(f"[{len(found)}]")
-    walk.depth -= 1
-    return found
-
-
-def _literal(choices: list[object]) -> str:
-    """Write it as in code, but no longer than a line: its values are no secret."""
-    written = ", ".join(str(one) if isinstance(one, enum.Enum) else repr(one) for one in choices)
-    return f"Literal[{written}]" if len(written) <= 100 else f"Literal[{written[:100]}…]"
+        member.encode(value, Limits(sys.maxsize))
+    except CodecError:
+        return False
+    return True
 
 
 def _same(value: object, choice: object) -> bool:

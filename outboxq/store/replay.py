@@ -13,7 +13,7 @@ from ..database.dialects import Begin, Row
 from ..database.target import Target
 from ..errors import InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent
-from ..model.replay import Fold, fold
+from ..model.replay import TaskState, replay
 from .base import aware, positive
 from .reading import Reading, event_of
 
@@ -48,7 +48,7 @@ class TailCursor:
 
 
 class Replay(Reading):
-    def state_at(self, task_id: UUID, when: datetime, *, using: object = None) -> Fold | None:
+    def state_at(self, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
         """The task as it was at `when` (aware), what happened at that very moment included; None: it was not there yet.
 
         Told by its events, which are kept as long as the task is. Raises TaskNotFound.
@@ -62,7 +62,7 @@ class Replay(Reading):
             for event in takewhile(lambda event: event.created_at <= when, events)
             if isinstance(event.event_type, EventType)
         ]
-        return fold(so_far) if so_far else None
+        return replay(so_far) if so_far else None
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
         """Up to `limit` committed events behind the cursor (None: from the first one kept), and where to go on from.

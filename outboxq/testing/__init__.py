@@ -10,7 +10,7 @@ from .clock import Clock
 from .enqueued import Enqueued
 from .errors import EndlessDrain, TaskFailed, TransactionEnded
 from .harness import Harness
-from .running import Ran
+from .running import TaskRun
 
 __all__ = [
     "Clock",
@@ -18,7 +18,7 @@ __all__ = [
     "Enqueued",  # what Harness.enqueued() returns
     "Harness",
     "OutboxTests",
-    "Ran",  # what Harness.drain() returns
     "TaskFailed",
+    "TaskRun",  # what Harness.drain() returns
     "TransactionEnded",
 ]

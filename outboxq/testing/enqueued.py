@@ -15,7 +15,7 @@ from ..errors import InvalidCall, PayloadError, UnknownTask
 from ..model import ExecutionEvent, TaskExecution, TaskStatus, duration
 from ..payload.parameters import dump_payload
 from ..store.base import aware
-from ..task import Registry, Task
+from ..task import Task, TaskRegistry
 
 _LISTED = 10
 _ABOUT = timedelta(seconds=1)
@@ -64,7 +64,7 @@ class Expected:
 
     def __init__(
         self,
-        tasks: Registry,
+        tasks: TaskRegistry,
         task: Task[..., Any] | str | None,
         args: tuple[Any, ...],
         *,
@@ -157,7 +157,7 @@ class Expected:
 _DESCRIBED = "queue, priority, partition_key, topic, status, delay, at"
 
 
-def enqueued_of(row: TaskExecution, tasks: Registry, history: Callable[[], Sequence[ExecutionEvent]]) -> Enqueued:
+def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], Sequence[ExecutionEvent]]) -> Enqueued:
     stored = json.loads(row.args)
     try:
         args = tasks.get(row.task_name).parameters.load(row.args)

@@ -21,13 +21,13 @@ from ..task import Task
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
 from .errors import EndlessDrain
-from .room import DjangoRoom, Room, room_of
-from .running import Ran, Runner
+from .running import InlineRunner, TaskRun
 from .store import HeldStore, ToldStore
+from .transaction import DjangoTransaction, TestTransaction, transaction_of
 
 _KEPT = 10_000
 """So many tasks are looked at, the newest."""
-_MOST = 1000
+_MAX_RUNS = 1000
 
 __unittest = True  # its tracebacks end at the line of the test
 O = TypeVar("O", bound=Outbox)  # noqa: E741
@@ -53,14 +53,14 @@ class Harness:
         """The application's Outbox."""
         self.clock = Clock()
         """Due times, leases and limits go by it."""
-        self.most = _MOST
+        self.max_runs = _MAX_RUNS
         """`drain()` takes so many runs for an endless loop."""
         self._using = using
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
         self._worker = uuid4()
         self._open = ExitStack()
         self._store: Store | None = None
-        self._room: Room | None = None
+        self._transaction: TestTransaction | None = None
         self._before: frozenset[UUID] = frozenset()
         self._subscribed: list[Any] = []
         self._is_inline = self._is_running = False
@@ -71,8 +71,8 @@ class Harness:
             raise ConfigurationError("this Harness is in use; make another for another test")
         with self._context(), ExitStack() as stack:
             stack.callback(self._leave)
-            self._room = self._find_room()
-            self._store = stack.enter_context(self._held())
+            self._transaction = self._find_transaction()
+            self._store = stack.enter_context(self._replaced_store())
             self._before = frozenset(task.id for task in self._store.tasks(limit=_KEPT))
             self._subscribe()
             self._open = stack.pop_all()
@@ -135,7 +135,7 @@ class Harness:
         limit: int | None = None,
         until: datetime | timedelta | float | None = None,
         raises: bool = True,
-    ) -> list[Ran]:
+    ) -> list[TaskRun]:
         """Run what is due, and what that enqueues, until nothing is: as one worker with one thread would. Returns what ran.
 
         The claims are real: of these `queues` (None: all), in their order, with keys, limits and pauses. `limit` ends it after
@@ -164,7 +164,7 @@ class Harness:
             _raise([one.failure() for one in ran if one.is_failure])
         return ran
 
-    def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Ran:
+    def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
         """Run one task here and now as a worker would, its arguments and result through JSON, without enqueueing it.
 
         It has a context of its own; a transactional task has its transaction. What it raises is raised here, but Snooze,
@@ -172,8 +172,8 @@ class Harness:
         """
         __tracebackhide__ = True
         ran = self._runner().try_out(task, task.parameters.dump(args, kwargs), now=self.clock())
-        if self._room is not None:
-            self._room.expire()
+        if self._transaction is not None:
+            self._transaction.expire()
         if ran.is_failure:
             _raise([ran.failure()])
         return ran
@@ -184,7 +184,7 @@ class Harness:
 
         In the same transaction, so it needs one. Raises ConfigurationError where the harness has none.
         """
-        if self._room is None:
+        if self._transaction is None:
             raise ConfigurationError("inline() runs tasks in the test's own transaction; give the Harness using=")
         before, self._is_inline = self._is_inline, True
         try:
@@ -197,18 +197,18 @@ class Harness:
         return self.app.emit(topic, payload, **{"using": self.app, **options})
 
     def _all(self) -> list[Enqueued]:
-        if self._room is not None:
-            self._room.flush()
+        if self._transaction is not None:
+            self._transaction.flush()
         store = self.store
         rows = [row for row in store.tasks(limit=_KEPT) if row.id not in self._before]
         rows.sort(key=lambda row: (row.created_at, row.position, row.id))
         return [enqueued_of(row, self.app.tasks, lambda row=row: store.history(row.id)) for row in rows]  # type: ignore[misc]
 
-    def _drain(self, queues: Sequence[str] | None, limit: int | None, before: Sequence[Ran] = ()) -> list[Ran]:
+    def _drain(self, queues: Sequence[str] | None, limit: int | None, before: Sequence[TaskRun] = ()) -> list[TaskRun]:
         store, runner = self.store, self._runner()
-        ran: list[Ran] = []
-        if self._room is not None:
-            self._room.flush()
+        ran: list[TaskRun] = []
+        if self._transaction is not None:
+            self._transaction.flush()
         was_running, self._is_running = self._is_running, True
         try:
             self._subscribe()
@@ -217,18 +217,18 @@ class Harness:
                 claims = store.claim_ready_task(1, worker_id=self._worker, queues=queues)
                 if not claims:
                     break
-                if len(before) + len(ran) >= self.most:
+                if len(before) + len(ran) >= self.max_runs:
                     store.release(claims[0])
                     raise EndlessDrain(_endless([*before, *ran], claims[0]))
                 ran.append(runner.run(claims[0]))
         finally:
             self._is_running = was_running
-        if self._room is not None:
-            self._room.expire()
+        if self._transaction is not None:
+            self._transaction.expire()
         return ran
 
-    def _runner(self) -> Runner:
-        return Runner(self.app, self.store, self._room, context=self._context)
+    def _runner(self) -> InlineRunner:
+        return InlineRunner(self.app, self.store, self._transaction, context=self._context)
 
     def _written(self, using: object) -> None:
         """Something was enqueued."""
@@ -244,29 +244,29 @@ class Harness:
             self.app.sync_subscriptions()
             self._subscribed = subscriptions
 
-    def _find_room(self) -> Room | None:
+    def _find_transaction(self) -> TestTransaction | None:
         if self._using is not None:
-            return room_of(self._using, self.app.schema)
-        alias = getattr(self.app.host, "alias", None)
-        return DjangoRoom(alias, self.app.schema) if isinstance(alias, str) else None
+            return transaction_of(self._using, self.app.schema)
+        alias = getattr(self.app.integration, "alias", None)
+        return DjangoTransaction(alias, self.app.schema) if isinstance(alias, str) else None
 
     @contextmanager
-    def _held(self) -> Iterator[ToldStore]:
+    def _replaced_store(self) -> Iterator[ToldStore]:
         """The outbox has the store of the test meanwhile."""
         kind, schema = type(self.app), self.app.schema
-        if self._room is None:
+        if self._transaction is None:
             store = ToldStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
         else:
-            store = HeldStore(self._room, schema=schema, clock=self.clock)
+            store = HeldStore(self._transaction, schema=schema, clock=self.clock)
         store.before_emit, store.written = self._subscribe, self._written
-        self.app.__class__ = _holding(kind, store)
+        self.app.__class__ = _with_store(kind, store)
         try:
             yield store
         finally:
             self.app.__class__ = kind
 
     def _leave(self) -> None:
-        self._store = self._room = None
+        self._store = self._transaction = None
 
     def _moment(self, until: datetime | timedelta | float) -> datetime:
         if isinstance(until, datetime):
@@ -274,7 +274,7 @@ class Harness:
         return self.clock() + duration(until, "until")
 
 
-def _holding(kind: type[O], store: Store) -> type[O]:
+def _with_store(kind: type[O], store: Store) -> type[O]:
     """An outbox of this kind whose store is the test's, whatever the kind itself makes of `store`."""
     return type(kind.__name__, (kind,), {"store": property(lambda _: store), "__module__": kind.__module__})
 
@@ -288,13 +288,13 @@ def _raise(failures: list[BaseException]) -> None:
         raise BaseExceptionGroup(f"{len(distinct)} tasks failed", distinct)
 
 
-def _endless(ran: Sequence[Ran], claim: Claim) -> str:
+def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:
     often = ", ".join(
         f"{name} ({_times(count)})" for name, count in Counter(one.task_name for one in ran).most_common(5)
     )
     return (
         f"drain() ran {len(ran)} tasks and {claim.task_name} is due still. It ran: {often}. A task that enqueues itself, or "
-        "snoozes for no time, never ends: give drain() a limit=, or raise `most` if so many are meant"
+        "snoozes for no time, never ends: give drain() a limit=, or raise `max_runs` if so many are meant"
     )
 
 

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ..context import TaskContext, Unit
+from ..context import TaskContext, UnitOfWork
 from ..errors import PayloadError, UnknownTask
-from ..integration.base import Host
+from ..integration.base import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
@@ -26,13 +26,13 @@ from ..worker.failpoints import ignore_failpoint
 from ..worker.leases import ActiveClaim, Leases
 from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
-from .room import Room
+from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ran:
+class TaskRun:
     """One attempt at a task, and how it ended."""
 
     id: UUID
@@ -63,69 +63,75 @@ class Ran:
         return error
 
 
-class Runner:
+class InlineRunner:
     """One worker's part, without its threads."""
 
     def __init__(
         self,
         outbox: Outbox,
         store: Store,
-        room: Room | None,
+        transaction: TestTransaction | None,
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         """`context` is entered around each handler and what surrounds it."""
         self._tasks = outbox.tasks
         self._store = store
-        self._room = room
-        self._host = _Watched(outbox.host, room, context)
+        self._transaction = transaction
+        self._integration = _RecordingIntegration(outbox.integration, transaction, context)
         self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
-        self._completer = _Kept(store, self._leases)
+        self._completer = _CollectingCompleter(store, self._leases)
         self._runner = TaskRunner(
-            store, self._tasks, self._leases, self._completer, own=store, host=self._host, on_failpoint=ignore_failpoint
+            store,
+            self._tasks,
+            self._leases,
+            self._completer,
+            own=store,
+            integration=self._integration,
+            on_failpoint=ignore_failpoint,
         )
 
-    def run(self, claim: Claim) -> Ran:
+    def run(self, claim: Claim) -> TaskRun:
         """Run it, and write its end. Raises KeyboardInterrupt if that is how the handler ended."""
         if claim.task_name not in self._tasks:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event())
         [held] = self._leases.hold([(claim, context)], sent=time.monotonic())
-        self._host.begin()
+        self._integration.begin()
         with self._guard():
             self._runner.run(held)
         kept = self._completer.take()
         lost = self._store.finish(kept)
         self._leases.drop(claim)
-        outcome = kept[0] if kept else self._host.outcome  # what was not kept is written already
-        return self._ran(claim, None if lost else outcome, self._host.error)
+        outcome = kept[0] if kept else self._integration.outcome  # what was not kept is written already
+        return self._ran(claim, None if lost else outcome, self._integration.error)
 
-    def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> Ran:
+    def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
         """Run a task that no table knows of; what a transactional one wrote stays if it completes."""
         claim = _claim(task, args, now)
-        self._host.begin()
+        self._integration.begin()
         context = context_of(claim, task, threading.Event())
-        with self._guard(), self._host.handling(context):
+        with self._guard(), self._integration.around_handler(context):
             outcome = self._in_unit(claim, task, context) if task.transactional else execute(claim, task, context)
-            self._host.handled(context, outcome)
-        return self._ran(claim, outcome, self._host.error)
+            self._integration.after_handler(context, outcome)
+        return self._ran(claim, outcome, self._integration.error)
 
     def _in_unit(self, claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:
         try:
-            with self._host.unit(self._store) as unit:
-                context.join(unit)
+            with self._integration.unit_of_work(self._store) as unit:
+                context.enter_unit_of_work(unit)
                 outcome = execute(claim, task, context)
                 if outcome.event_type is not EventType.COMPLETED:
-                    raise _TakenBack
+                    raise _NotCompleted
                 unit.flush()
-        except _TakenBack:
+        except _NotCompleted:
             pass
         return outcome
 
     def _guard(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._room is None else self._room.guard()
+        return nullcontext() if self._transaction is None else self._transaction.guard()
 
-    def _release(self, claim: Claim) -> Ran:
+    def _release(self, claim: Claim) -> TaskRun:
         """As a worker does with what another may know."""
         outcome = released(claim, UNKNOWN_TASK, delay=timedelta(seconds=15))
         self._store.finish([outcome])
@@ -135,11 +141,11 @@ class Runner:
         )
         return self._ran(claim, outcome, error)
 
-    def _ran(self, claim: Claim, outcome: Outcome | None, error: BaseException | None) -> Ran:
+    def _ran(self, claim: Claim, outcome: Outcome | None, error: BaseException | None) -> TaskRun:
         if isinstance(error, KeyboardInterrupt):
             raise error
         kind = None if outcome is None else outcome.event_type
-        return Ran(
+        return TaskRun(
             id=claim.id,
             task_name=claim.task_name,
             args=self._args(claim),
@@ -156,13 +162,18 @@ class Runner:
             return json.loads(claim.args)  # type: ignore[no-any-return]
 
 
-class _Watched(Host):
-    """The application's host in the test's transaction; what became of the handler is kept."""
+class _RecordingIntegration(Integration):
+    """The application's integration in the test's transaction; what became of the handler is kept."""
 
-    def __init__(self, host: Host, room: Room | None, context: Callable[[], AbstractContextManager[Any]]) -> None:
-        self._host = host
+    def __init__(
+        self,
+        integration: Integration,
+        transaction: TestTransaction | None,
+        context: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        self._integration = integration
         self._context = context
-        self._room = room
+        self._transaction = transaction
         self.begin()
 
     def begin(self) -> None:
@@ -171,33 +182,33 @@ class _Watched(Host):
         self.error: BaseException | None = None
 
     @contextmanager
-    def handling(self, context: TaskContext) -> Iterator[None]:
+    def around_handler(self, context: TaskContext) -> Iterator[None]:
         try:
             with ExitStack() as stack:
                 stack.enter_context(self._context())
-                stack.enter_context(self._host.handling(context))
-                if self._room is not None:
-                    stack.enter_context(self._room.sessions(self._host))
+                stack.enter_context(self._integration.around_handler(context))
+                if self._transaction is not None:
+                    stack.enter_context(self._transaction.sessions(self._integration))
                 yield
         except Exception as error:
             self.error = self.error or error  # a worker writes that to its log, a test is to fail
             raise
 
-    def unit(self, store: Store, *, within: object = None) -> AbstractContextManager[Unit]:
-        if within is None and self._room is not None:
-            within = self._room.within
-        return self._host.unit(store, within=within)
+    def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
+        if within is None and self._transaction is not None:
+            within = self._transaction.within
+        return self._integration.unit_of_work(store, within=within)
 
-    def handled(self, context: TaskContext, outcome: Outcome) -> None:
+    def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         self.outcome, self.error = outcome, context.error
         try:
-            self._host.handled(context, outcome)
+            self._integration.after_handler(context, outcome)
         except Exception as error:
             self.error = self.error or error
             raise
 
 
-class _Kept(Completer):
+class _CollectingCompleter(Completer):
     """Outcomes to be written by the test's thread. (The thread that it would be is never started.)"""
 
     def __init__(self, store: Store, leases: Leases) -> None:
@@ -241,7 +252,7 @@ def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
     )
 
 
-class _TakenBack(Exception):
+class _NotCompleted(Exception):
     """A transactional task has not completed."""
 
 

@@ -20,7 +20,7 @@ from ..model.subscriptions import Emitted, NewEvent
 from ..store import Store
 from ..store.units import Unit
 from .clock import Clock
-from .room import Room
+from .transaction import TestTransaction
 
 N = TypeVar("N", NewTask, NewEvent)
 
@@ -60,7 +60,7 @@ class ToldStore(Store):
 class HeldStore(ToldStore):
     """Each method without ``using=`` is a savepoint of the test's transaction; rolled back with it, nothing is left."""
 
-    def __init__(self, room: Room, *, schema: str | None, clock: Clock) -> None:
+    def __init__(self, room: TestTransaction, *, schema: str | None, clock: Clock) -> None:
         super().__init__(None, schema=schema, clock=clock)
         self._room = room
 

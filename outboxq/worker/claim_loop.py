@@ -14,7 +14,7 @@ from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
 from ..store import Store
 from ..store.failure_log import FailureLog, say
-from ..task import Registry
+from ..task import TaskRegistry
 from .completer import Completer
 from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
@@ -46,7 +46,7 @@ class ClaimLoop(threading.Thread):
     def __init__(
         self,
         store: Store,
-        tasks: Registry,
+        tasks: TaskRegistry,
         settings: WorkerSettings,
         *,
         leases: Leases,

@@ -27,7 +27,7 @@ _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 def context_of(claim: Claim, task: Task[..., Any], stopping: threading.Event) -> TaskContext:
     """The context in which the claim's task runs; the worker keeps it to tell the handler what happens meanwhile."""
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
-    return TaskContext(claim, max_attempts=bound, stopping=stopping, holder=task.holder)
+    return TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
 
 
 def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:

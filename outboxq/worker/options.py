@@ -11,7 +11,7 @@ from typing import Any, Self, TypedDict, Unpack, get_type_hints
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import duration
 from ..store import queue_names
-from ..task import Registry
+from ..task import TaskRegistry
 from .failpoints import OnFailpoint, ignore_failpoint
 
 
@@ -129,7 +129,7 @@ class WorkerSettings:
         """The options that say which tasks the worker takes, and how many at once."""
         return {"queues": self.queues, "topics": self.topics, "concurrency": self.concurrency}
 
-    def check_leases(self, tasks: Registry) -> None:
+    def check_leases(self, tasks: TaskRegistry) -> None:
         """Raise ConfigurationError for a task whose lease one late heartbeat would lose."""
         for task in tasks:
             if self.heartbeat is not None and task.settings.lease <= 2 * self.heartbeat:

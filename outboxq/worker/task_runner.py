@@ -8,13 +8,13 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from ..context import Unit
+from ..context import UnitOfWork
 from ..errors import LeaseLost
-from ..integration.base import Host
+from ..integration.base import Integration
 from ..model import SUSPECT, EventType, Outcome, Retry
 from ..store import Store
 from ..store.failure_log import say
-from ..task import Registry, Task
+from ..task import Task, TaskRegistry
 from .completer import Completer
 from .end_log import EndLog
 from .executor import execute, failed, released
@@ -34,12 +34,12 @@ class TaskRunner:
     def __init__(
         self,
         store: Store,
-        tasks: Registry,
+        tasks: TaskRegistry,
         leases: Leases,
         completer: Completer,
         *,
         own: Store,
-        host: Host,
+        integration: Integration,
         on_failpoint: OnFailpoint,
         ends: EndLog | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class TaskRunner:
         wait until a handler gives one of those back. `ends` is told of each end.
         """
         self._store = store
-        self._host = host
+        self._integration = integration
         self._tasks = tasks
         self._leases = leases
         self._completer = completer
@@ -114,7 +114,7 @@ class TaskRunner:
         """What the application's framework does about a handler must neither cost its outcome nor change it."""
         claim, has_run, outcome = held.claim, False, None
         try:
-            with self._host.handling(held.context):
+            with self._integration.around_handler(held.context):
                 outcome = (
                     self._run_in_transaction(held, task) if task.transactional else execute(claim, task, held.context)
                 )
@@ -130,7 +130,7 @@ class TaskRunner:
 
     def _call_after_handler(self, held: ActiveClaim, outcome: Outcome) -> None:
         try:
-            self._host.handled(held.context, outcome)
+            self._integration.after_handler(held.context, outcome)
         except Exception:
             log.exception("task %s (%s): whoever is told of its end failed", held.claim.id, held.claim.task_name)
 
@@ -139,8 +139,8 @@ class TaskRunner:
         claim, unit, rolled_back, ours = held.claim, None, None, True
         began = time.monotonic()
         try:
-            with self._host.unit(self._store) as unit:
-                held.context.join(unit)
+            with self._integration.unit_of_work(self._store) as unit:
+                held.context.enter_unit_of_work(unit)
                 if self._store.dialect.one_writer:
                     self._hold_lease(held, unit)
                 self._on_failpoint(Failpoint.TRANSACTION_BEGUN)
@@ -170,7 +170,7 @@ class TaskRunner:
         return None
 
     def _outcome_of_failed_transaction(
-        self, held: ActiveClaim, task: Task[..., Any], error: Exception, unit: Unit | None, *, ours: bool
+        self, held: ActiveClaim, task: Task[..., Any], error: Exception, unit: UnitOfWork | None, *, ours: bool
     ) -> Outcome:
         """Return how a claim ends whose transaction could not be begun, or whose completion not be written with it: a constraint
         that is checked at commit, a lost connection.
@@ -192,7 +192,7 @@ class TaskRunner:
         held.finishing = True  # the database may have to come back first
         return self._interruptions.outcome(held.claim, error)
 
-    def _hold_lease(self, held: ActiveClaim, unit: Unit) -> None:
+    def _hold_lease(self, held: ActiveClaim, unit: UnitOfWork) -> None:
         """The transaction has the only lock there is: if the lease is ours now, nobody takes it until the end.
 
         Raises LeaseLost if somebody else took it while we waited for the lock.
@@ -211,7 +211,7 @@ class _RolledBack(Exception):
         self.error = error
 
 
-def _interruption(held: ActiveClaim, outcome: Outcome, unit: Unit) -> BaseException | None:
+def _interruption(held: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
     """Return the handler's error if one from outside is behind it.
 
     An end that the handler asked for, such as Retry, is never an interruption.

@@ -17,10 +17,10 @@ from uuid import UUID, uuid4
 
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
-from ..integration.base import Host
+from ..integration.base import Integration
 from ..model import duration
 from ..store import Store
-from ..task import Registry
+from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
 from .completer import Completer
 from .deadline import end_process_after
@@ -54,16 +54,21 @@ class Worker:
     """
 
     def __init__(
-        self, store: Store, tasks: Registry, *, host: Host | None = None, **options: Unpack[WorkerOptions]
+        self,
+        store: Store,
+        tasks: TaskRegistry,
+        *,
+        integration: Integration | None = None,
+        **options: Unpack[WorkerOptions],
     ) -> None:
-        """`host` is what the outbox's framework does around handlers. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two
         heartbeats, so that one late beat would lose it.
         """
         self._settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        self._tasks, names, host = tasks, [task.name for task in tasks], host or Host()
+        self._tasks, names, integration = tasks, [task.name for task in tasks], integration or Integration()
         on_failpoint, fails = settings.on_failpoint, self._on_thread_failure
 
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
@@ -105,14 +110,14 @@ class Worker:
             on_unblocked=self._distributor.wake,
             durable=not settings.relaxed_durability,
         )
-        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=host.front_end)
+        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
         runner = TaskRunner(
             store,
             tasks,
             self._leases,
             self._completer,
             own=self._store,
-            host=host,
+            integration=integration,
             on_failpoint=on_failpoint,
             ends=ends,
         )
@@ -121,7 +126,7 @@ class Worker:
             runner.run,
             prefetch=settings.prefetch,
             on_thread_failure=fails,
-            on_thread_exit=host.leave,
+            on_thread_exit=integration.on_thread_exit,
         )
         self._claim_loop: ClaimLoop | None = None
 

@@ -10,7 +10,7 @@ import pytest
 
 from outboxq.errors import InvalidTransition, LeaseLost
 from outboxq.model import STATUS_AFTER, TERMINAL, EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 from tests.waiting import until
@@ -64,7 +64,7 @@ def check(database, told):
     answers = {"Cancelled": 0, "Running": 0, "refused": 0}
     for task_id, answer in told.items():
         task, events = database.store.get(task_id), database.store.history(task_id)
-        state = fold(events)
+        state = replay(events)
         assert (state.status, state.attempt, state.lease_token) == (task.status, task.attempt, task.lease_token)
         ends = [event for event in events if STATUS_AFTER.get(event.event_type) in TERMINAL]
         assert ends == events[-1:], [event.event_type for event in events]

@@ -11,7 +11,7 @@ import pytest
 
 from outboxq.cli.main import main
 from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from tests.contract import helpers, test_verify
 from tests.contract.corrupting import LATER, completed, corrupt, failed, holding, keyed, meanings, ready, running
 from tests.contract.test_events import Walk
@@ -414,7 +414,7 @@ def test_events_of_a_pruned_task_are_gone_with_it(database):
     assert database.frozen.verify() == []
 
 
-# -- the fold ---------------------------------------------------------------------------------------------------------
+# -- the replay -------------------------------------------------------------------------------------------------------
 
 FOLDED = {
     "status_differs_from_events",
@@ -445,19 +445,19 @@ def forge(walk):
 
 
 def differing(database, task_id):
-    """The invariants that the fold of the task's events and its rows say are broken."""
-    row, folded = database.store.get(task_id), fold(database.store.history(task_id))
+    """The invariants that the replay of the task's events and its rows say are broken."""
+    row, replayed = database.store.get(task_id), replay(database.store.history(task_id))
     due = database.rows(f"SELECT available_at FROM task_outbox WHERE task_execution_id = '{task_id.hex}'")
     moment = due[0][0] if due else None
     moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     agree = {
-        "status_differs_from_events": row.status is folded.status,
-        "worker_differs_from_claim": row.worker_id == folded.worker_id,
-        "end_differs_from_events": row.completed_at == folded.completed_at,
-        "due_differs_from_events": moment == folded.available_at,
+        "status_differs_from_events": row.status is replayed.status,
+        "worker_differs_from_claim": row.worker_id == replayed.worker_id,
+        "end_differs_from_events": row.completed_at == replayed.completed_at,
+        "due_differs_from_events": moment == replayed.available_at,
         "counters_differ_from_events": (row.attempt, row.recovery_attempts, row.lease_token)
-        == (folded.attempt, folded.recovery_attempts, folded.lease_token),
-        "error_differs_from_events": row.last_error == folded.last_error,
+        == (replayed.attempt, replayed.recovery_attempts, replayed.lease_token),
+        "error_differs_from_events": row.last_error == replayed.last_error,
     }
     return {name for name, agrees in agree.items() if not agrees}
 

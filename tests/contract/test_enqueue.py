@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, NewTask, TaskStatus
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import NOON, Database
@@ -73,7 +73,7 @@ def test_its_birth_is_recorded_with_the_due_time_and_without_a_claim(database: D
     (born,) = database.frozen.history(handle.id)
     assert (born.event_type, born.worker_id, born.lease_token) == (EventType.CREATED, None, None)
     assert datetime.fromisoformat(born.event_data["available_at"]) == due
-    assert fold([born]).available_at == due
+    assert replay([born]).available_at == due
 
 
 def test_nothing_is_nothing(database: Database) -> None:
@@ -253,7 +253,7 @@ def test_a_delay_is_exact_to_the_microsecond(database: Database, delay: timedelt
     database.clock.now = now
     handle = database.add(delay=delay)
     assert database.frozen.next_available_at() == now + delay
-    assert fold(database.frozen.history(handle.id)).available_at == now + delay
+    assert replay(database.frozen.history(handle.id)).available_at == now + delay
     database.clock.now = now + delay - MICROSECOND
     assert database.claim() == []
     database.clock.advance(MICROSECOND)
@@ -293,7 +293,7 @@ def test_a_delay_counts_from_the_enqueue_and_not_from_the_begin_of_the_transacti
         begun = it.scalar(text("SELECT now()"))
         it.execute(text("SELECT pg_sleep(0.05)"))
         handle = postgresql.store.enqueue(task(delay=timedelta(seconds=60)), using=it)
-    due = fold(postgresql.store.history(handle.id)).available_at
+    due = replay(postgresql.store.history(handle.id)).available_at
     assert due - begun >= timedelta(seconds=60.05)
 
 

@@ -1,4 +1,4 @@
-"""The log: its order, its words, and that a task's row is what its events fold to."""
+"""The log: its order, its words, and that a task's row is what its events replay to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from outboxq.errors import InvalidTransition, LeaseLost
 from outboxq.model import MAX_RECOVERIES, EventType, Outcome, TaskStatus
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
@@ -354,15 +354,15 @@ class Walk:
             assert (row.completed_at is not None) == (row.status in ("Completed", "Failed", "Cancelled"))
             if row.status is TaskStatus.COMPLETED:
                 assert row.result == task.result
-            folded = fold(events)
-            assert (folded.status, folded.attempt, folded.recovery_attempts, folded.lease_token) == (
+            replayed = replay(events)
+            assert (replayed.status, replayed.attempt, replayed.recovery_attempts, replayed.lease_token) == (
                 row.status,
                 row.attempt,
                 row.recovery_attempts,
                 row.lease_token,
             )
-            assert folded.available_at == task.due
-            assert (folded.worker_id, folded.completed_at, folded.last_error) == (
+            assert replayed.available_at == task.due
+            assert (replayed.worker_id, replayed.completed_at, replayed.last_error) == (
                 row.worker_id,
                 row.completed_at,
                 row.last_error,

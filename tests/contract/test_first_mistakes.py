@@ -272,7 +272,7 @@ async def asynchronous() -> None: ...
 def test_a_name_twice(outbox) -> None:
     outbox.task(name="shop.hello")(first)
     here = __name__
-    sentence = f"two tasks are called 'shop.hello': {here}.first and {here}.second; give one name="
+    sentence = f"two tasks are called 'shop.hello': {here}.first and {here}.second; give one of them another name="
     refused(ConfigurationError, sentence, lambda: outbox.task(name="shop.hello")(second))
 
 
@@ -340,14 +340,14 @@ def test_a_method_of_another_library(hello, name: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (Retry, "Retry takes a delay or at=…, and not both: Retry(30), or Retry(at=moment)"),
+        (Retry, "Retry takes either a delay or at=: write Retry(30) or Retry(at=moment)"),
         (lambda: Retry("30"), "Retry() takes a timedelta or seconds, not str"),  # type: ignore[arg-type]
         (
             lambda: Retry(at=datetime(2026, 1, 1)),  # noqa: DTZ001
             "Retry(at=…) takes an aware datetime; add a time zone, e.g. datetime.now(UTC)",
         ),
         (lambda: Snooze("30"), "Snooze() takes a timedelta or seconds, not str"),  # type: ignore[arg-type]
-        (lambda: Snooze(1e300), "Snooze() takes a span of time, and 1e+300 seconds are none"),
+        (lambda: Snooze(1e300), "Snooze() takes a finite span of time, not 1e+300 seconds"),
     ],
     ids=["Retry()", "Retry(text)", "Retry(naive)", "Snooze(text)", "Snooze(endless)"],
 )

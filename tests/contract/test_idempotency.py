@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 from outboxq.database.engine import configure_sqlite
 from outboxq.errors import DuplicateTask, InvalidArgument
 from outboxq.model import EventType, Handle, NewTask, OnConflict, OnDeadLetter, TaskStatus
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.conftest import NOON, Database
@@ -447,7 +447,7 @@ def test_a_waiting_task_takes_over_everything_but_its_id_its_parent_and_its_posi
     assert entries == [("mail", 7, "b", row.position, "order.paid")]
     assert database.counts()[2] == 1
     history = database.frozen.history(before.id)
-    last, state = history[-1], fold(history)
+    last, state = history[-1], replay(history)
     assert last.event_type is EventType.REPLACED
     assert (last.worker_id, last.lease_token, UUID(last.event_data["request"])) == (None, None, new.id)
     assert datetime.fromisoformat(last.event_data["available_at"]) == NOON + 2 * HOUR
@@ -475,7 +475,7 @@ def test_recovery_attempts_begin_anew(database: Database) -> None:
     assert database.frozen.get(claim.id).recovery_attempts == 1
     assert database.frozen.enqueue(task("k", REPLACE)).replaced
     assert database.frozen.get(claim.id).recovery_attempts == 0
-    assert fold(database.frozen.history(claim.id)).recovery_attempts == 0
+    assert replay(database.frozen.history(claim.id)).recovery_attempts == 0
 
 
 def test_a_task_that_does_not_wait_is_not_replaced(database: Database) -> None:

@@ -94,7 +94,7 @@ def terminated(ctx):
 def idle_for_too_long(ctx):
     ctx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
     pid = ctx.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
-    with ctx.holder.store.bound_engine.connect() as other:
+    with ctx.outbox.store.bound_engine.connect() as other:
         gone = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
         until(lambda: other.execute(gone, {"pid": pid}).scalar_one() == 0)
     write(ctx, "too late")

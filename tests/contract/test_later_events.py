@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from outboxq import orm
 from outboxq.cli import main
 from outboxq.model import EventType, NewTask
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from outboxq.model.uuid7 import uuid7
 
 LATER = "task_exploded"
@@ -70,7 +70,7 @@ def test_a_reader_of_the_log_gets_them_and_goes_on(database, noted):
 
 
 def test_they_move_nothing(database, noted):
-    state = fold(database.frozen.history(noted))
+    state = replay(database.frozen.history(noted))
     assert (state.status, state.attempt, state.lease_token) == ("Completed", 2, 2)
     assert database.frozen.state_at(noted, database.clock.now) == state
     assert [attempt.outcome for attempt in database.frozen.attempts(noted)] == [

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from outboxq.errors import InvalidArgument, InvalidTransition, LeaseLost, OutboxqError, TaskNotFound
 from outboxq.model import EventType, Outcome, TaskStatus
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from tests.contract import helpers
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -195,14 +195,14 @@ def test_an_event_that_is_refused_undoes_it(database, operation, event_type):
 
 
 def rescheduled(database, task_id):
-    """What its last event says, and the entry, the row and the fold agree on."""
+    """What its last event says, and the entry, the row and the replay agree on."""
     (entry,) = database.rows(
         f"SELECT priority, position FROM task_outbox WHERE task_execution_id = '{as_stored(database, task_id)}'"
     )
     task, events = database.frozen.get(task_id), database.frozen.history(task_id)
     assert (task.priority, task.position) == entry
     assert (events[-1].event_type, events[-1].lease_token, events[-1].worker_id) == ("task_rescheduled", None, None)
-    state = fold(events)
+    state = replay(events)
     assert (state.status, state.attempt) == (task.status, task.attempt)
     return task, events[-1].event_data, state.available_at
 

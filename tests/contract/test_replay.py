@@ -9,7 +9,7 @@ import pytest
 
 from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import EventType, NewTask, Outcome, TaskStatus
-from outboxq.model.replay import fold
+from outboxq.model.replay import replay
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
@@ -55,7 +55,7 @@ def test_the_state_at_every_moment_is_the_row_as_it_stood_then(database):
                 assert getattr(state, name) == getattr(row, name), (moment, name)
             assert state.last_error == row.last_error
             assert (state.available_at is not None) == bool(entries)
-    assert database.frozen.state_at(task_id, moment) == fold(database.frozen.history(task_id))
+    assert database.frozen.state_at(task_id, moment) == replay(database.frozen.history(task_id))
 
 
 def test_a_moment_belongs_to_what_happened_in_it(database):

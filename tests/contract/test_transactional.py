@@ -311,7 +311,7 @@ def test_a_plain_task_has_no_transaction_and_is_told_how_to_get_one(outbox, run)
         assert not ctx.is_transactional
         _ = ctx.connection
 
-    assert "declare it transactional=True" in error_of(outbox, run, reaches)
+    assert "declare it with transactional=True" in error_of(outbox, run, reaches)
 
 
 def test_a_plain_task_has_no_session_either_and_cannot_be_enqueued_on(outbox, run, follow, database):
@@ -320,7 +320,7 @@ def test_a_plain_task_has_no_session_either_and_cannot_be_enqueued_on(outbox, ru
             _ = ctx.session
         follow.using(ctx).enqueue(1)
 
-    assert "declare it transactional=True" in error_of(outbox, run, reaches)
+    assert "declare it with transactional=True" in error_of(outbox, run, reaches)
     assert tasks_called(database, "follow") == []
 
 

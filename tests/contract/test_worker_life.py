@@ -929,7 +929,7 @@ def test_text_that_is_no_json_at_all_fails_the_task_too(database, exits):
 
 def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
     stranger = Outbox(outbox.store.engine).task(name="stranger")(lambda: None)
-    stranger_handles = [stranger.using(stranger.holder).enqueue() for _ in range(5)]
+    stranger_handles = [stranger.using(stranger.outbox).enqueue() for _ in range(5)]
     known = outbox.task(name="known")(lambda: None)
     handles = known.using(outbox).enqueue_many([()] * 5)
     worker = work(concurrency=1, unknown_task_delay=60)

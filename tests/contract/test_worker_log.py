@@ -39,7 +39,7 @@ def declining(outbox, **options):
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_retry_says_when_and_the_last_failure_carries_its_exception(outbox, caplog, transactional):
     task_id = declining(outbox, transactional=transactional)
-    outbox.host.front_end = FrontEnd(app="shop:outbox")
+    outbox.integration.front_end = FrontEnd(app="shop:outbox")
     retry, last = run(outbox, caplog)
     assert (retry.event, retry.levelname, retry.exc_info) == ("task_retry_scheduled", "WARNING", None)
     assert "attempt 1 of 2, next attempt in 0.0 s: Declined: order 7" in retry.getMessage()
@@ -56,7 +56,7 @@ def test_who_wants_no_tracebacks_gets_none(outbox, caplog):
 
 def test_a_program_that_fails_around_a_handler_is_logged_with_its_exception(outbox, caplog, monkeypatch):
     declining(outbox)
-    monkeypatch.setattr(outbox.host, "handling", lambda _context: 1 / 0)
+    monkeypatch.setattr(outbox.integration, "around_handler", lambda _context: 1 / 0)
     retry, last = run(outbox, caplog)
     assert retry.exception == {"type": "builtins.ZeroDivisionError", "message": "division by zero"}
     assert last.exc_info[0] is ZeroDivisionError

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from outboxq.database.dialects import Statements, dialect_for
-from outboxq.database.statements.ends import ALIKE as ENDS_ALIKE
+from outboxq.database.statements.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.database.statements.ends import END
-from outboxq.database.statements.enqueue import ALIKE, NEW_TASK
+from outboxq.database.statements.enqueue import CONSTANT_COLUMNS, NEW_TASK
 from outboxq.database.statements.idempotency import KEYED
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -101,7 +101,7 @@ def test_on_sqlite_a_single_row_is_a_few_parameters(name):
 @pytest.mark.parametrize(("name", "columns"), [("enqueue", NEW_TASK), ("enqueue_keyed", KEYED)])
 def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(name, columns):
     plan = getattr(dialect_for("postgresql").statements, name)
-    differing = set(columns) - ALIKE
+    differing = set(columns) - CONSTANT_COLUMNS
 
     def row(number: int, **values: object) -> tuple[object, ...]:
         return tuple({**dict.fromkeys(columns), **dict.fromkeys(differing, number), **values}[key] for key in columns)
@@ -116,11 +116,11 @@ def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_othe
 
 @pytest.mark.parametrize(
     ("name", "columns", "alike"),
-    [("enqueue", NEW_TASK, ALIKE), ("enqueue_keyed", KEYED, ALIKE), ("end", END, ENDS_ALIKE)],
+    [("enqueue", NEW_TASK, CONSTANT_COLUMNS), ("enqueue_keyed", KEYED, CONSTANT_COLUMNS), ("end", END, END_CONSTANTS)],
 )
 def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(name, columns, alike):
     plan = getattr(dialect_for("sqlite").statements, name)
-    whole, little = plan.sql, plan.sql_of_alike
+    whole, little = plan.sql, plan.sql_of_constants
     assert "json_each(:given)" in little
     assert not re.search(r":given_\w", whole)
     assert set(re.findall(r":given_(\w+)", little)) <= alike
@@ -135,10 +135,10 @@ def test_ends_that_are_alike_are_sent_once():
     plan = dialect_for("postgresql").statements.end
 
     def row(number: int, **values: object) -> tuple[object, ...]:
-        own = dict.fromkeys(set(END) - ENDS_ALIKE, number)
+        own = dict.fromkeys(set(END) - END_CONSTANTS, number)
         return tuple({**dict.fromkeys(END), "status": "Completed", **own, **values}[key] for key in END)
 
-    assert plan.sql_for([row(1), row(2)]).count("[]") == len(END) - len(ENDS_ALIKE)
+    assert plan.sql_for([row(1), row(2)]).count("[]") == len(END) - len(END_CONSTANTS)
     assert plan.sql_for([row(1), row(2, error="other")]).count("[]") == len(END)
 
 

@@ -26,7 +26,7 @@ from outboxq.cli import main
 from outboxq.testing import Harness
 from outboxq.worker.options import WorkerOptions
 
-GIVEN = {"session", "connection", "moment", "payload", "id", "url", "host", "decide"}
+GIVEN = {"session", "connection", "moment", "payload", "id", "url", "integration", "decide"}
 """What stands for something of the reader's."""
 
 

@@ -22,7 +22,7 @@ from outboxq.cli.worker import EPILOG
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 NOT_OF_HANDLERS = {
-    "begin", "claim", "deadline", "end", "error", "holder", "inside", "join", "lose", "request_cancel", "target", "was_lost",
+    "begin", "claim", "deadline", "end", "enter_unit_of_work", "error", "inside", "lose", "outbox", "request_cancel", "target", "was_lost",
 }  # fmt: skip
 """What the worker and the framework's integrations do with a TaskContext."""
 KINDS = {
@@ -84,7 +84,7 @@ def type_words(annotation: str) -> str:
 
 
 def default_words(default: object) -> str:
-    if default is None or type(default) is object or repr(default).startswith("<outboxq.place"):
+    if default is None or type(default) is object:
         return ""
     if isinstance(default, timedelta):
         return f"{default.total_seconds():g} s"

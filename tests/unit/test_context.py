@@ -54,7 +54,7 @@ def context_of(stopping=None, **changes):
     return TaskContext(claim_of(**changes), max_attempts=5, stopping=stopping or threading.Event())
 
 
-class Unit:
+class UnitOfWork:
     database = None
 
     connection = target = object()
@@ -171,11 +171,11 @@ def test_only_a_joined_context_has_a_transaction():
     assert not context.is_transactional
     for name in ("connection", "session"):
         with pytest.raises(
-            InvalidTarget, match="mail.send has no transaction of its own; declare it transactional=True"
+            InvalidTarget, match="mail.send has no transaction of its own; declare it with transactional=True"
         ):
             getattr(context, name)
-    unit = Unit()
-    context.join(unit)
+    unit = UnitOfWork()
+    context.enter_unit_of_work(unit)
     assert context.is_transactional
     assert (context.connection, context.session) == (unit.connection, unit.session)
 

@@ -9,7 +9,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
@@ -109,20 +108,6 @@ def test_the_list_says_what_the_command_says_of_itself(name):
     command = main.commands[name]
     assert COMMANDS[name].sentence == sentence_of(command)
     assert command.name == name or name == "prune"
-
-
-def groups(group: click.Group) -> list[click.Group]:
-    inner = [command for command in group.commands.values() if isinstance(command, click.Group)]
-    return [group, *[one for each in inner for one in groups(each)]]
-
-
-@pytest.mark.parametrize("group", groups(main), ids=lambda group: group.name)
-def test_no_sentence_of_a_list_is_cut(group):
-    said = " ".join(CliRunner().invoke(group, ["--help"]).output.split())
-    for name, command in group.commands.items():
-        assert (f"{name} {sentence_of(command)}" in said) is not command.hidden
-    assert "..." not in said.partition("Commands:")[2]
-    assert len(groups(main)) == 4
 
 
 def test_the_shell_completes_commands_and_their_options():

@@ -332,7 +332,7 @@ def test_ids_grow_within_a_process_and_are_version_7():
     ],
 )
 def test_a_subscriber_takes_the_payload_and_needs_nothing_else(takes):
-    with pytest.raises(ConfigurationError, match="the payload as its one argument"):
+    with pytest.raises(ConfigurationError, match="gets the event's payload as its only argument"):
         Outbox().task(name="t", subscribe="order.paid")(takes)
 
 
@@ -346,7 +346,7 @@ def test_a_subscriber_may_take_the_context_and_have_defaults():
     for number, function in enumerate((first, second)):
         outbox.task(name=str(number), subscribe="a")(function)
     assert [one.parameter for one in outbox.subscriptions] == ["order", "order"]
-    with pytest.raises(ConfigurationError, match="it takes none"):
+    with pytest.raises(ConfigurationError, match="let the function take one"):
         outbox.task(name="none", subscribe="a")(none)
 
 
@@ -413,7 +413,7 @@ def test_a_batch_has_a_key_for_each_call(monkeypatch):
     assert [new.idempotency_key for new in written] == ["a", None, "c"]
     assert len({new.pipeline_execution_id for new in written}) == 1
     for keys in (["a"], "ab", []):
-        with pytest.raises(InvalidArgument, match="one key for each call: a list of 2"):
+        with pytest.raises(InvalidArgument, match="one key, or None, for each call; give a list of 2"):
             task.using(object()).enqueue_many([(1,), (2,)], idempotency_keys=keys)
     with pytest.raises(InvalidArgument, match="idempotency_keys="):
         task.using(object(), idempotency_key="a").enqueue_many([(1,)])

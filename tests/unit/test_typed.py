@@ -84,7 +84,7 @@ def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path
     monkeypatch.setattr("outboxq.cli.worker.load", lambda _app: outbox)
     for name, value in {"OUTBOXQ_DATABASE_URL": f"sqlite:///{tmp_path / 'other.db'}", **environment}.items():
         monkeypatch.setenv(name, value)
-    assert _find("shop:outbox", None).host.front_end.typed(["verify"]) == f"outboxq verify{options}"
+    assert _find("shop:outbox", None).integration.front_end.typed(["verify"]) == f"outboxq verify{options}"
 
 
 def test_a_worker_on_another_database_than_its_applications_names_that_one(monkeypatch):
@@ -92,7 +92,7 @@ def test_a_worker_on_another_database_than_its_applications_names_that_one(monke
     monkeypatch.setattr("outboxq.cli.worker.load", lambda _app: outbox)
     monkeypatch.setenv("OUTBOXQ_DATABASE_URL", "")  # which it sets
     found = _find("shop:outbox", make_url("postgresql:///shard"))
-    assert found.host.front_end.typed(["verify"]) == "outboxq verify --url postgresql:///shard --schema jobs"
+    assert found.integration.front_end.typed(["verify"]) == "outboxq verify --url postgresql:///shard --schema jobs"
     assert found.store.bound_engine.url.database == "shard"
 
 

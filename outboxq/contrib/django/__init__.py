@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from .aliases import DjangoOutbox, Outboxes, outboxes
     from .backend import OutboxqBackend
     from .django_task import task
-    from .host import DjangoHost
+    from .integration import DjangoIntegration
 
     outbox: DjangoOutbox
 
-__all__ = ["DjangoHost", "DjangoOutbox", "Outboxes", "OutboxqBackend", "outbox", "outboxes", "task"]
+__all__ = ["DjangoIntegration", "DjangoOutbox", "Outboxes", "OutboxqBackend", "outbox", "outboxes", "task"]
 
 _HOMES = {
-    "DjangoHost": "host",
+    "DjangoIntegration": "integration",
     "DjangoOutbox": "aliases",
     "Outboxes": "aliases",
     "OutboxqBackend": "backend",

@@ -206,7 +206,7 @@ class ActingAdmin(admin.ModelAdmin):
     def _act(self, request: Any, action: TaskAction, task: Any) -> str:
         """In the request's transaction, or in one of its own, with the entry of Django's log."""
         outbox = outboxes[self.alias]
-        with outbox.host.transaction() as transaction:
+        with outbox.integration.transaction() as transaction:
             said = action.act(outbox.store, task.pk, f"by {request.user.get_username()} in the admin", transaction)
             self.log_change(request, task, f"{action.name}: {said}")
         return said

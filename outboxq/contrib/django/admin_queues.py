@@ -105,7 +105,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         said = form.cleaned_data
         rate = None if said["rate_limit"] is None else (said["rate_limit"], said["rate_seconds"])
         outbox = outboxes[self.alias]
-        with outbox.host.transaction() as transaction:
+        with outbox.integration.transaction() as transaction:
             outbox.store.limit(obj.queue, concurrency=said["concurrency_limit"], rate=rate, using=transaction)
             outbox.store.order(obj.queue, fair=said["fair"], using=transaction)
             change_pause = outbox.store.pause if said["paused"] else outbox.store.resume
@@ -123,7 +123,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     def _each(self, request: Any, queryset: Any, change: Any, said: str) -> None:
         outbox = outboxes[self.alias]
         for settings in list(queryset):
-            with outbox.host.transaction() as transaction:
+            with outbox.integration.transaction() as transaction:
                 change(outbox.store, settings.queue, using=transaction)
                 self.log_change(request, settings, said)
             self.message_user(request, f"Queue {settings.queue}: {said}.", messages.SUCCESS)

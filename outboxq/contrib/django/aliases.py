@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL
 
 from ...errors import ConfigurationError
 from ...outbox import Outbox
-from .host import DjangoHost
+from .integration import DjangoIntegration
 from .registry import DjangoRegistry
 from .store import DjangoStore
 
@@ -32,7 +32,7 @@ class DjangoOutbox(Outbox):
         self.alias = alias
         self._chosen: tuple[str, DjangoStore] | None = None
         self._choosing = threading.Lock()
-        super().__init__(schema=setting("SCHEMA"), host=DjangoHost(alias))
+        super().__init__(schema=setting("SCHEMA"), integration=DjangoIntegration(alias))
         self.tasks: DjangoRegistry = DjangoRegistry(alias)
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002

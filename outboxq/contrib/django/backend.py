@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC
-from importlib import import_module
 from typing import Any
 from uuid import UUID
 
@@ -16,31 +15,28 @@ from django.core.signals import setting_changed
 from django.db import connections, transaction
 
 from ...errors import InvalidCall, TaskNotFound, UnknownTask
-from ...integration.ambient import HERE, place
+from ...integration.ambient import CURRENT, resolve_target
 from ...model import TaskExecution
 from .aliases import DjangoOutbox, outboxes
 from .compat import (
-    BaseTaskBackend,
     InvalidTask,
     InvalidTaskBackend,
-    Task,
     TaskResultDoesNotExist,
     normalize_json,
     signals,
-    task_backends,
 )
 from .django_task import OutboxqTask, aware, call_options, task, unvalidated, validate
 from .options import Options
 from .registry import DjangoRegistry
 from .results import Call, amend, result_of, task_as_enqueued
-from .runner import Runner
+from .task_adapter import AdaptedBackend, TaskAdapter
 
 __all__ = ["OutboxqBackend", "OutboxqTask", "task"]
 
 APP = "outboxq.contrib.django"
 
 
-class OutboxqBackend(BaseTaskBackend):
+class OutboxqBackend(AdaptedBackend):
     """Enqueues in the transaction that Django's connection is in; outboxq's workers run what was committed."""
 
     task_class = OutboxqTask
@@ -55,11 +51,6 @@ class OutboxqBackend(BaseTaskBackend):
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: QUEUES takes a list; write [{params['QUEUES']!r}]")
         super().__init__(alias, params)
         self.defaults = Options.of(self.options, alias)
-
-    @property
-    def database(self) -> str:
-        """Its alias in DATABASES."""
-        return self.defaults.database
 
     @property
     def outbox(self) -> DjangoOutbox:
@@ -82,13 +73,13 @@ class OutboxqBackend(BaseTaskBackend):
         stored; all of them before anything is written.
         """
         self.validate_task(task)
-        runner, store = self._runner(task), self.outbox.store
+        adapter, store = self._adapter(task), self.outbox.store
         call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
         _check_call(task, call["args"], call["kwargs"])
         if task.run_after is not None:
             call["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
-        with place(self.outbox, HERE, task.module_path) as where:
-            handle = runner.using(where, **call_options(task)).enqueue(**call)
+        with resolve_target(self.outbox, CURRENT, task.module_path) as where:
+            handle = adapter.using(where, **call_options(task)).enqueue(**call)
             execution = store.get(handle.id, using=where)
             result = self._result(execution, using=where)
         if handle.created:
@@ -160,12 +151,12 @@ class OutboxqBackend(BaseTaskBackend):
     def _tasks(self) -> DjangoRegistry:
         return self.outbox.tasks
 
-    def _runner(self, task: Any) -> Runner:
+    def _adapter(self, task: Any) -> TaskAdapter:
         try:
             found = self._tasks.get(task.module_path)
         except UnknownTask:
             found = None
-        if not isinstance(found, Runner):
+        if not isinstance(found, TaskAdapter):
             raise InvalidTask(
                 f"no worker would find {task.module_path}: declare it with @task under that name, in a module of an installed "
                 f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
@@ -180,44 +171,11 @@ class OutboxqBackend(BaseTaskBackend):
             found = self._tasks.get(execution.task_name)
         except UnknownTask:
             found = None
-        declared = found.declared if isinstance(found, Runner) else unvalidated(execution.task_name, backend=self.alias)
+        declared = (
+            found.declared if isinstance(found, TaskAdapter) else unvalidated(execution.task_name, backend=self.alias)
+        )
         task = task_as_enqueued(declared, call, execution)
         return result_of(self.outbox.store, execution, call, task, using=using)
-
-
-def runner_of(path: str, database: str) -> Runner | None:
-    """What runs the task of Django's that is declared at this import path; None: there is none.
-
-    Imports the module, if it may be imported, and passes on what that raises.
-    """
-    backends = list(_backends(database))
-    allowed = [config.name for config in apps.get_app_configs()]
-    allowed += [module for backend in backends for module in backend.defaults.modules]
-    module, _, name = path.rpartition(".")
-    if not backends or not any(module == one or module.startswith(f"{one}.") for one in allowed):
-        return None
-    if module.endswith(".__main__"):  # a program, which importing would run
-        return None
-    try:
-        declared = getattr(import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            return None
-        raise
-    if not isinstance(declared, Task) or declared.module_path != path:
-        return None
-    backend = next((one for one in backends if one.alias == declared.backend), backends[0])
-    return Runner(declared, backend=backend, outbox=backend.outbox)
-
-
-def _backends(database: str) -> Iterator[OutboxqBackend]:
-    for alias in task_backends:
-        try:
-            backend = task_backends[alias]
-        except InvalidTaskBackend:  # the system checks complain of it
-            continue
-        if isinstance(backend, OutboxqBackend) and backend.database == database:
-            yield backend
 
 
 def _check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

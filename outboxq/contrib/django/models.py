@@ -24,7 +24,7 @@ class ReadOnlyQuerySet(models.QuerySet):
     update = delete = bulk_create = bulk_update = _refuse
 
 
-class ReadOnly(models.Model):
+class ReadOnlyModel(models.Model):
     """A row of ours."""
 
     objects = ReadOnlyQuerySet.as_manager()
@@ -48,7 +48,7 @@ def refuse(model: Any) -> NoReturn:
     )
 
 
-class TaskExecution(ReadOnly):
+class TaskExecution(ReadOnlyModel):
     """One piece of work."""
 
     id = models.UUIDField(primary_key=True, editable=False)
@@ -94,7 +94,7 @@ class TaskExecution(ReadOnly):
         return f"{self.task_name} {self.id}"
 
 
-class OutboxEntry(ReadOnly):
+class OutboxEntry(ReadOnlyModel):
     """What makes a Ready task claimable."""
 
     id = models.BigAutoField(primary_key=True)
@@ -114,7 +114,7 @@ class OutboxEntry(ReadOnly):
         verbose_name_plural = "outbox entries"
 
 
-class ExecutionEvent(ReadOnly):
+class ExecutionEvent(ReadOnlyModel):
     """A transition, for ever."""
 
     sequence_num = models.BigAutoField(primary_key=True)
@@ -131,7 +131,7 @@ class ExecutionEvent(ReadOnly):
         default_permissions = ("view",)
 
 
-class TaskLease(ReadOnly):
+class TaskLease(ReadOnlyModel):
     task_execution_id = models.UUIDField(primary_key=True)
     queue = models.TextField()
     lease_token = models.BigIntegerField()
@@ -144,7 +144,7 @@ class TaskLease(ReadOnly):
         default_permissions = ()
 
 
-class DeadLetter(ReadOnly):
+class DeadLetter(ReadOnlyModel):
     """A task that Failed and was not dealt with."""
 
     task_execution_id = models.UUIDField(primary_key=True)
@@ -161,7 +161,7 @@ class DeadLetter(ReadOnly):
         default_permissions = ("view",)
 
 
-class IdempotencyKey(ReadOnly):
+class IdempotencyKey(ReadOnlyModel):
     pk = models.CompositePrimaryKey("scope", "key")
     scope = models.TextField()
     key = models.TextField()
@@ -175,7 +175,7 @@ class IdempotencyKey(ReadOnly):
         default_permissions = ()
 
 
-class PartitionClaim(ReadOnly):
+class PartitionClaim(ReadOnlyModel):
     pk = models.CompositePrimaryKey("queue", "partition_key")
     queue = models.TextField()
     partition_key = models.TextField()
@@ -187,7 +187,7 @@ class PartitionClaim(ReadOnly):
         default_permissions = ()
 
 
-class TaskSubscription(ReadOnly):
+class TaskSubscription(ReadOnlyModel):
     pk = models.CompositePrimaryKey("topic", "task_name")
     topic = models.TextField()
     task_name = models.TextField()
@@ -204,7 +204,7 @@ class TaskSubscription(ReadOnly):
         default_permissions = ()
 
 
-class QueueSettings(ReadOnly):
+class QueueSettings(ReadOnlyModel):
     """What is said of a queue by hand."""
 
     queue = models.TextField(primary_key=True)
@@ -225,7 +225,7 @@ class QueueSettings(ReadOnly):
         return str(self.queue)
 
 
-class LiveWorker(ReadOnly):
+class LiveWorker(ReadOnlyModel):
     id = models.UUIDField(primary_key=True)
     label = models.TextField()
     queues = models.TextField(null=True)
@@ -244,7 +244,7 @@ class LiveWorker(ReadOnly):
         return str(self.label)
 
 
-class SleepingWorker(ReadOnly):
+class SleepingWorker(ReadOnlyModel):
     pk = models.CompositePrimaryKey("worker_id", "queue")
     worker_id = models.UUIDField()
     queue = models.TextField()

@@ -11,15 +11,15 @@ from django.core.exceptions import ImproperlyConfigured
 from ...context import TaskContext
 from ...errors import UnknownTask
 from ...model import Outcome
-from ...task import Registry, Task
+from ...task import Task, TaskRegistry
 
 if TYPE_CHECKING:
-    from .runner import Runner
+    from .task_adapter import TaskAdapter
 
 log = logging.getLogger("outboxq.worker")
 
 
-class DjangoRegistry(Registry):
+class DjangoRegistry(TaskRegistry):
     """Knows what `@outbox.task` declared, and finds a task of `django.tasks` by its import path, which is its name.
 
     The name stands in a row. So only what the worker could import anyway is looked at, modules of the installed apps (and
@@ -30,7 +30,7 @@ class DjangoRegistry(Registry):
         super().__init__()
         self._alias = alias
         self._declared: dict[str, None] = {}
-        self._found: dict[str, Runner] = {}
+        self._found: dict[str, TaskAdapter] = {}
 
     def declare(self, path: str) -> None:
         """A module that is being imported declares it; it can be found when that is done."""
@@ -42,8 +42,8 @@ class DjangoRegistry(Registry):
 
     def ended(self, context: TaskContext, outcome: Outcome) -> None:
         """A handler of this outbox has ended: `django.tasks` wants to be told of its own."""
-        if (runner := self._found.get(context.task_name)) is not None:
-            runner.ended(context, outcome)
+        if (adapter := self._found.get(context.task_name)) is not None:
+            adapter.ended(context, outcome)
 
     def get(self, name: str) -> Task[..., Any]:
         """Raises UnknownTask."""
@@ -65,12 +65,12 @@ class DjangoRegistry(Registry):
             if not super().__contains__(name) and (found := self._find(name)) is not None:
                 yield found
 
-    def _find(self, name: str) -> Runner | None:
+    def _find(self, name: str) -> TaskAdapter | None:
         if name not in self._found:
             try:
-                from .backend import runner_of
+                from .task_adapter import adapter_for
 
-                found = runner_of(name, self._alias)
+                found = adapter_for(name, self._alias)
             except ImproperlyConfigured:  # no django.tasks here, so no task of it
                 return None
             except Exception:

@@ -106,23 +106,23 @@ class PostgresGrammar:
     def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
         return postgresql_json.is_json(text, an_object=an_object)
 
-    def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause:
-        """Each column an array, or a single value where the rows are `alike` in it: neither side need take that apart."""
+    def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
+        """Each column an array, or a single value where the rows are `constant` in it: neither side need take that apart."""
         single = {
             key: cast(bindparam(f"{name}_{key}", type_=kind, required=True), kind).label(key)
             for key, kind in columns.items()
-            if key in alike
+            if key in constant
         }
         if len(single) == len(
             columns
         ):  # a batch of one: to the planner its values are constants, wherever they are read
             one = select(*single.values(), literal_column("1", BigInteger).label("ordinal"))
             return one.cte(name).prefix_with("NOT MATERIALIZED")
-        several = {key: kind for key, kind in columns.items() if key not in alike}
+        several = {key: kind for key, kind in columns.items() if key not in constant}
         arrays = [bindparam(f"{name}_{key}", type_=Packed(kind), required=True) for key, kind in several.items()]
         named = [column(key, kind) for key, kind in several.items()]
         unnested = func.unnest(*arrays).table_valued(*named, with_ordinality="ordinal").render_derived(name="batch")
-        cells = [single[key] if key in alike else unnested.c[key] for key in columns]
+        cells = [single[key] if key in constant else unnested.c[key] for key in columns]
         return select(*cells, unnested.c.ordinal).cte(name)
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -267,10 +267,10 @@ class PostgresDialect(PsycopgDriver, Dialect):
         return {name: self.prepare(statement) for name, statement in found.items()}
 
     def pack(
-        self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], alike: frozenset[str] = frozenset()
+        self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], constant: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
         return {
-            f"{name}_{key}": rows[0][position] if key in alike else [row[position] for row in rows]
+            f"{name}_{key}": rows[0][position] if key in constant else [row[position] for row in rows]
             for position, key in enumerate(columns)
         }
 

@@ -5,10 +5,12 @@ One object serves the caller's own connection whatever its kind, and costs a thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
-from uuid import UUID, SafeUUID
+from uuid import UUID
 
 from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy import Float, Select, Uuid
@@ -18,10 +20,10 @@ from ..column_types import UnreadableId
 from ..statements.grammar import Statement
 
 Row = dict[str, Any]
-Execute = Callable[[str, Mapping[str, Any]], Iterable[tuple[Any, ...]]]
-"""Runs one statement on one connection; the rows as the driver gives them, none for a statement without a result."""
-Wanted = tuple[str, int, Callable[[Any], Any] | None]
-"""A column by its name, where it stands in a row, and what makes the driver's value into ours."""
+Cells = Sequence[Any]
+"""A row as the driver returns or takes it."""
+Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
+"""Runs one statement on one connection; returns the driver's rows, none for a statement without a result."""
 
 
 class Prepared:
@@ -53,8 +55,9 @@ class Prepared:
                 self._encoders[name] = encode
         columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
         self.columns = {str(column.key): column.type for column in columns}
-        self._decoders = [_decoder(kind, dialect) for kind in self.columns.values()]
-        self._read = reader(self.wanted())
+        self._decoders = {
+            name: (position, _decoder(kind, dialect)) for position, (name, kind) in enumerate(self.columns.items())
+        }
 
     @property
     def names(self) -> frozenset[str]:
@@ -77,35 +80,25 @@ class Prepared:
     def run(self, execute: Execute, values: Mapping[str, Any]) -> list[Row]:
         return self.read(execute(self.sql, self.bind(values)))
 
-    def read(self, rows: Iterable[tuple[Any, ...]]) -> list[Row]:
-        return self._read(rows)
-
-    def wanted(self, names: Iterable[str] | None = None, behind: int = 0) -> list[Wanted]:
-        """How to read these columns (None: all) of rows that begin after `behind` others."""
-        positions = {name: position for position, name in enumerate(self.columns)}
-        return [
-            (name, behind + positions[name], self._decoders[positions[name]])
-            for name in (self.columns if names is None else names)
-        ]
-
-
-def reader(wanted: Sequence[Wanted]) -> Callable[[Iterable[Sequence[Any]]], list[Row]]:
-    """What makes these columns of the rows into values; nothing is spent on the others. A column at a time."""
-    names = [name for name, *_ in wanted]
-
-    def read(rows: Iterable[Sequence[Any]]) -> list[Row]:
+    def read(self, rows: Iterable[Cells], names: Collection[str] | None = None) -> list[Row]:
+        """Return these columns (None: all) of the driver's rows as Python values, decoded a column at a time."""
         columns = list(zip(*rows, strict=True))
         if not columns:
             return []
+        wanted = self.columns if names is None else names
         values = [
             columns[position]
             if decode is None
             else [None if cell is None else decode(cell) for cell in columns[position]]
-            for _, position, decode in wanted
+            for position, decode in map(self._decoders.__getitem__, wanted)
         ]
-        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+        return [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
 
-    return read
+
+def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells], Any]:
+    """Return what takes the columns of these names from a row of `columns`: a tuple, or the value of a single one."""
+    positions = {name: position for position, name in enumerate(columns)}
+    return itemgetter(*(positions[name] for name in names))
 
 
 def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
@@ -116,18 +109,10 @@ def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any
     return _uuid if isinstance(kind, Uuid) and processor is not None else processor
 
 
-_UNKNOWN = SafeUUID.unknown
+_is_stored_id = re.compile("[0-9a-f]{32}").fullmatch
 
 
-@lru_cache(maxsize=2048)  # a task's id stands in several rows
-def _uuid(text: str) -> UUID:
-    """What `UUID(text)` does in a quarter of the time, for the 32 digits that are stored here; as psycopg does."""
-    if type(text) is not str or len(text) != 32 or not text.isascii() or not text.isalnum() or text.lower() != text:
-        return UnreadableId(text)  # type: ignore[return-value]  # it is shown, and written as it is
-    made = UUID.__new__(UUID)
-    try:
-        object.__setattr__(made, "int", int(text, 16))
-    except ValueError:
-        return UnreadableId(text)  # type: ignore[return-value]
-    object.__setattr__(made, "is_safe", _UNKNOWN)
-    return made
+@lru_cache(maxsize=2048)  # 4 % of a claim and its end on SQLite: python -m benchmarks.tunings --only ids-remembered
+def _uuid(stored: object) -> UUID | UnreadableId:
+    """Return a stored id. Anything but 32 lower-case hexadecimal digits stays as it is, to be shown and written again."""
+    return UUID(stored) if isinstance(stored, str) and _is_stored_id(stored) else UnreadableId(stored)

@@ -103,16 +103,16 @@ class SqliteGrammar:
         kind = case((valid, func.json_type(text)), else_=literal_column("''"))
         return kind == literal_column("'object'") if an_object else valid
 
-    def rows(self, name: str, columns: Columns, alike: frozenset[str] = frozenset()) -> FromClause:
+    def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
         """`name` as rows of a JSON array, bound as the parameter `name`: of arrays, or of the values of the only column.
 
-        In which the rows are `alike` is not in it, but a parameter each. `ordinal` counts them.
+        In which the rows are `constant` is not in it, but a parameter each. `ordinal` counts them.
         """
         batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued(
             "key", "value", name=f"{name}_rows"
         )
-        several = {key: kind for key, kind in columns.items() if key not in alike}
-        cells = [self._single(name, key, kind) for key, kind in columns.items() if key in alike]
+        several = {key: kind for key, kind in columns.items() if key not in constant}
+        cells = [self._single(name, key, kind) for key, kind in columns.items() if key in constant]
         if len(several) == 1:
             [(key, kind)] = several.items()
             cells.append(type_coerce(batch.c.value, kind).label(key))

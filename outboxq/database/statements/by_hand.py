@@ -69,7 +69,7 @@ def by_hand(g: Grammar) -> Transition:
             "key_freed": lambda r: follow.key_freed(g, r["moved"].c),
         },
         returns="moved",
-        completed_by=("freed",),
+        joined_steps=("freed",),
     )
 
 

@@ -1,6 +1,7 @@
-"""Taking due work: which (queue, priority) pairs there are, and what a claim does with the entries it took.
+"""Claim due tasks without a partition key: find the (queue, priority) pairs, take their entries, start the tasks.
 
-How entries are picked is each dialect's own statement; everything behind the DELETE is shared and uses its RETURNING.
+Each dialect has its own statement that picks and deletes entries. The steps after that DELETE are shared, and read its
+RETURNING.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
 lease_seconds = bindparam("lease_seconds", None, type_=Double)
-"""A worker's own lease in place of the task's; None: the task's."""
+"""The worker's own lease; None for the task's lease."""
 passed_priority = bindparam("passed_priority", None, type_=SmallInteger)
 passed_until = bindparam("passed_until", None, type_=Instant)
-"""Entries of this priority are looked for from this due time on; None: all. Before it there is next to nothing but dead rows."""
+"""Entries of this priority are read from this due time on; None for all. Nearly every row before it is dead."""
 says_begin = bindparam("says_begin", False, type_=Boolean)
-"""The claimer says by `begin` when a suspect's handler begins."""
+"""True if the worker records with `begin` that a suspect task's handler begins."""
 TOPICS: Columns = {"topic": Text()}
 _any_topic = bindparam("any_topic", type_=Boolean, required=True)
 
@@ -76,10 +77,10 @@ _CLAIM_COLUMNS = (
 
 
 def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
-    """`take` deletes due entries and returns `taken()`; those whose execution is Ready begin to run, unless they expired.
+    """Claim the entries that `take` deletes. It returns `taken()`; each execution that is Ready starts, or expires if it is late.
 
-    A stale entry (its execution is finished, running or gone) was deleted by `take` and ends there; it is returned without
-    a lease token, as an expired one is, which is Cancelled.
+    An expired task is Cancelled, and returned without a lease token. So is a stale entry, whose execution is finished, running
+    or pruned: `take` has deleted it, and nothing else happens to it.
     """
     return Transition(
         name=name,
@@ -91,13 +92,15 @@ def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, give
             "event": lambda r: _event(g, r),
         },
         returns="taken",
-        completed_by=("claimed",),
+        joined_steps=("claimed",),
     )
 
 
 def taken(g: Grammar) -> tuple[Any, ...]:
-    """What `take` returns: the execution's id, by what the claim is ordered, whether there is work of another kind, and whether
-    dead rows lie in the way.
+    """Return the columns of a claim's DELETE.
+
+    They are the execution's id, the order of the claim, `besides` (some queue needs another kind of claim) and `crowded` (many
+    dead rows lie in the claim's way).
     """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
     with_key = select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
@@ -111,7 +114,7 @@ def taken(g: Grammar) -> tuple[Any, ...]:
 
 
 def wanted(g: Grammar, topic: ColumnElement[Any]) -> ColumnElement[bool]:
-    """The worker takes tasks of this topic."""
+    """Return a condition: the worker runs tasks of this topic."""
     given = _topics(g)
     mine = select(given.c.topic).where(matches(topic, given.c.topic)).correlate_except(given).exists()
     return or_(_any_topic, mine)
@@ -122,7 +125,7 @@ def given_queues(g: Grammar) -> FromClause:
 
 
 def every_queue() -> CTE:
-    """The queues that have entries, by hopping through the index: one probe a queue, whatever the backlog."""
+    """Return the queues that have entries: one index probe for each queue, whatever the backlog."""
     first = select(func.min(task_outbox.c.queue).label("queue")).where(task_outbox.c.partition_key.is_(None))
     queues = first.cte("queues", recursive=True)
     entry = task_outbox.alias("entry")
@@ -160,7 +163,7 @@ def pairs(
 
 
 def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_outbox) -> Select[Any]:
-    """The due entries of one pair, oldest first: one contiguous range of `ix_task_outbox_due`."""
+    """Select the due entries of one pair, oldest first: one contiguous range of the index `ix_task_outbox_due`."""
     return (
         select(*columns)
         .where(
@@ -176,12 +179,15 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
 
 @cache
 def _topics(g: Grammar) -> FromClause:
-    """One relation, however often a statement asks."""
+    """Return the same relation to every part of a statement."""
     return g.rows("topics", TOPICS)
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:
-    """What is too late to start ends instead. One statement for both, which few tasks need and all would pay for."""
+    """Start the tasks, or cancel those that have expired.
+
+    One statement does both: few tasks expire, and a second statement would cost every claim.
+    """
     execution = task_executions.c
     lease = func.coalesce(lease_seconds, execution.lease_seconds)
     late = execution.expires_at <= g.now
@@ -221,7 +227,7 @@ def _lease(g: Grammar, r: Relations) -> Statement:
             claimed.lease_token.is_not(None)
         ),
     )
-    # A Ready task has no lease. Should one have been left behind all the same, it must not make its task unclaimable.
+    # A Ready task has no lease. One that was left behind by mistake must not make its task unclaimable.
     return (  # type: ignore[no-any-return]
         new.on_conflict_do_update(
             index_elements=[task_leases.c.task_execution_id],

@@ -1,4 +1,4 @@
-"""How a worker ends or extends the claims it holds; every write is fenced by lease token and worker together."""
+"""End or extend the claims of a worker. Every write requires its lease token and its worker id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..column_types import Instant
 from ..tables import task_executions, task_leases
 from . import follow, limits
 from .claim import worker_id
-from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
+from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
@@ -47,20 +47,20 @@ END: Columns = {
     "data": Text(),
     "partition_key": Text(),
 }
-ALIKE = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
-"""Most claims end well, and say nothing but their result."""
+CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
+"""Columns in which most ends of a batch agree: most tasks complete, and differ in their result only."""
 
 
 def end(g: Grammar) -> Transition:
-    """End claims of one worker, each in its own way. Returns the ids of those that were still its.
+    """End claims of one worker, each with its own outcome. Returns the ids of the claims that the worker still held.
 
-    Waits where somebody else has locked a lease or a task.
+    Waits for a transaction that has locked a lease or a task.
     """
     return _end(g, "end", {"freed": lambda r: _freed(g, r, r["given"].c.id)})
 
 
 def end_unlocked(g: Grammar) -> Transition:
-    """End those of the claims whose lease and task nobody else has locked, as `end` does; the others stay as they are."""
+    """End the claims whose lease and task no other transaction has locked, as `end` does. Leaves the others unchanged."""
     return _end(
         g,
         "end_unlocked",
@@ -73,18 +73,18 @@ def end_unlocked(g: Grammar) -> Transition:
 
 
 def held(g: Grammar) -> Transition:
-    """Return the ids of the claims whose lease is still their worker's; locks nothing."""
+    """Return the ids of the claims that the worker still holds. Locks nothing."""
     return Transition(
         name="held", given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there"
     )
 
 
 def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
-    """Make an end of the claims whose leases the steps of `freed` delete."""
+    """End the claims whose leases the steps of `freed` delete."""
     return Transition(
         name=name,
         given=END,
-        alike=ALIKE,
+        constant_columns=CONSTANT_COLUMNS,
         steps={
             **freed,
             "ended": lambda r: _ended(g, r),
@@ -94,28 +94,28 @@ def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statem
             "key_held": lambda r: follow.key_held(g, r["ended"].c),
             "key_freed": lambda r: follow.key_freed(g, r["ended"].c),
         },
-        when={
-            "entry": When("given", "status", frozenset({TaskStatus.READY})),
-            "letter": When("given", "status", frozenset({TaskStatus.FAILED})),
-            "key_held": When("given", "partition_key"),
-            "key_freed": When("given", "partition_key"),
+        conditions={
+            "entry": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.READY})),
+            "letter": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.FAILED})),
+            "key_held": StepCondition(relation="given", column="partition_key"),
+            "key_freed": StepCondition(relation="given", column="partition_key"),
         },
         returns="ended",
-        tells=("id", "queue", "partition_key", "limits"),
+        returning=("id", "queue", "partition_key", "limits"),
     )
 
 
 def begin() -> Update:
-    """Write down that the handler of a claim begins. Returns its id, if the claim still holds."""
+    """Record that the handler of a claim begins. Returns the task's id if the worker still holds the claim."""
     lease = task_leases.c
     held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)
     return update(task_leases).where(*held).values(begun=true()).returning(lease.task_execution_id.label("id"))
 
 
 def heartbeat(g: Grammar) -> Transition:
-    """Extend the leases a worker holds. Returns those that were still its, with their cancel requests.
+    """Extend the leases of a worker. Returns the claims that it still holds, with their cancel requests.
 
-    A lease that somebody else has locked is passed over: it comes back without `lease_expires_at`.
+    A lease that another transaction has locked is not extended, and returned without `lease_expires_at`.
     """
 
     def beaten(r: Relations) -> Statement:
@@ -141,12 +141,12 @@ def heartbeat(g: Grammar) -> Transition:
             "request": request,
         },
         returns="there",
-        completed_by=("beaten", "request"),
+        joined_steps=("beaten", "request"),
     )
 
 
 def unlocked(g: Grammar, ids: ColumnElement[Any]) -> Select[Any]:
-    """Lock the tasks of these ids, in their order, passing over those that somebody else has locked."""
+    """Lock the tasks of these ids in the order of the ids. Skips tasks that another transaction has locked."""
     execution = task_executions.c
     return (
         select(execution.id).where(g.among(execution.id, ids)).order_by(execution.id).with_for_update(skip_locked=True)
@@ -154,7 +154,7 @@ def unlocked(g: Grammar, ids: ColumnElement[Any]) -> Select[Any]:
 
 
 def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
-    """Select those of these leases that are still the worker's."""
+    """Select the leases of these ids that the worker still holds."""
     lease, given = task_leases.c, r["given"].c
     return (
         select(lease.task_execution_id.label("id"))
@@ -168,18 +168,18 @@ def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
 
 
 def _held(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
-    """Lock those of these leases that are still the worker's, in the order of their ids, passing over those locked already."""
+    """Lock the leases of these ids that the worker still holds, in the order of the ids. Skips locked ones."""
     there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
     return there.with_for_update(of=task_leases, skip_locked=True)
 
 
 def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
-    """Those of the leases that are still the worker's: by index, so in the order of their ids too.
+    """Delete the leases of these ids that the worker still holds, through the index, so in the order of the ids.
 
-    Deleted as they are found: locked first and deleted then, each would be written to the log of the database twice.
+    They are not locked first: a lock and a deletion are two records in the database's log.
     """
     lease, given = task_leases.c, r["given"].c
-    # Asked of each lease found, with IS TRUE: as a join it could be planned in another order than that of the ids.
+    # IS TRUE keeps this a test of each lease found. A join could be planned in another order than that of the ids.
     held = tuple_(lease.task_execution_id, lease.lease_token).in_(select(given.id, given.lease_token))
     return (
         delete(task_leases)
@@ -189,9 +189,10 @@ def _freed(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Statement:
 
 
 def _ended(g: Grammar, r: Relations) -> Statement:
-    """End the tasks of freed leases; one that was asked to stop is Cancelled and does not go back to the outbox.
+    """End the tasks of deleted leases. A task with a cancel request is Cancelled instead of returning to the outbox.
 
-    Its worker lives: earlier recoveries are forgiven, unless the task is given back unfinished, which says nothing of it.
+    The count of recoveries starts again at 0, because the worker survived the task. A task that is released unfinished keeps
+    the count: it has not proved anything.
     """
     execution, given = task_executions.c, r["given"].c
     ready = and_(_is_ready(given), execution.cancel_requested_at.is_(None))
@@ -248,7 +249,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ended,
         r["ended"].join(r["given"], ended.id == given.id),
         event_type=case((stopped, word(EventType.CANCELLED)), else_=given.event_type),
-        # Completed is the hot end, and its type says everything.
+        # Completed is the most frequent end, and its event needs no data.
         data=case((given.status == word(TaskStatus.COMPLETED), given.data), else_=said),
         worker_id=worker_id,
         lease_token=given.lease_token,

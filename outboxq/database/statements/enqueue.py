@@ -1,4 +1,4 @@
-"""Writing new task executions: entry, execution and event, for one task or thousands, in one chain."""
+"""Write new tasks: outbox entry, execution and event, for one task or thousands, in one chain."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ NEW_TASK: Columns = {
     "expires_seconds": Double(),
 }
 
-ALIKE = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
-"""Tasks that are written together are mostly calls of one function, with the same options."""
+CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
+"""Columns in which most batches agree: tasks written together are mostly calls of one function with the same options."""
 
 
 def enqueue(g: Grammar) -> Transition:
-    """New tasks, none of them with an idempotency key."""
+    """Write new tasks without idempotency keys."""
     return Transition(
         name="enqueue",
         given=NEW_TASK,
-        alike=ALIKE,
+        constant_columns=CONSTANT_COLUMNS,
         steps={
             "entry": lambda r: entry(g, r, every(r)),
             "execution": lambda r: execution(g, r),
@@ -67,12 +67,12 @@ def enqueue(g: Grammar) -> Transition:
 
 
 def every(r: Relations) -> Select[tuple[object, ...]]:
-    """All tasks of the batch."""
+    """Select every task of the batch."""
     return select(r["given"])
 
 
 def entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> Statement:
-    """The outbox entries of these tasks of the batch."""
+    """Insert the outbox entries of these tasks of the batch."""
     given = r["given"].c
     position = g.position(r["given"])
     values = {
@@ -101,7 +101,7 @@ def entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> Statem
 
 
 def execution(g: Grammar, r: Relations) -> Statement:
-    """The executions of those that have an entry now."""
+    """Insert the executions of the tasks whose entries were inserted."""
     given, entry = r["given"].c, r["entry"].c
     values = {
         "id": given.id,
@@ -131,7 +131,7 @@ def execution(g: Grammar, r: Relations) -> Statement:
 
 
 def event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
-    """Their births; `asked`: what they say of an idempotency key, NULL for a task without one."""
+    """Insert the Created events. `asked` holds the members that name an idempotency key, NULL for a task without one."""
     given, entry = r["given"].c, r["entry"].c
     return follow.event(
         g,
@@ -145,14 +145,15 @@ def event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
 
 
 def place() -> ColumnElement[int]:
-    """Return the place of a new entry in its partition key; NULL without one."""
-    # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at another column to see whether this one can be NULL at all.
+    """Return the position of a new entry in its partition key; NULL without one."""
+    # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at the wrong column to decide if this one can be NULL.
     return case((task_outbox.c.partition_key >= literal_column("''", Text), task_outbox.c.position))
 
 
 def birth(g: Grammar, entry: Any, **asked: ColumnElement[Any]) -> ColumnElement[str]:
-    """What the event of a new task says: when it is due; and its place in its key and its idempotency key, if it has one, so
-    that `verify` knows when they are lost. Most tasks have neither, and pay nothing for it.
+    """Return the data of a Created event: the due time, the position in the partition key, and the idempotency key.
+
+    `verify` reads the last two to see that they are not lost. Most tasks have neither, and pay nothing for them.
     """
     plain = and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
     return case(

@@ -92,8 +92,8 @@ def emit(g: Grammar) -> Transition:
             "unrouted": lambda r: _unrouted(g, r),
         },
         returns="subscriber",
-        completed_by=("entry",),
-        completing=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+        joined_steps=("entry",),
+        joined_columns=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
     )
 
 
@@ -129,8 +129,8 @@ def emit_keyed(g: Grammar) -> Transition:
             "unrouted": lambda r: _unrouted(g, r),
         },
         returns="subscriber",
-        completed_by=("entry",),
-        completing=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+        joined_steps=("entry",),
+        joined_columns=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
     )
 
 

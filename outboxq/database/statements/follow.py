@@ -1,5 +1,6 @@
-"""What follows a transition: its event, an outbox entry where the task is Ready again, a dead letter where it is Failed,
-and its partition key, freed or held.
+"""Write what follows from a task's new status: its event, outbox entry, dead letter and partition key.
+
+A task that is Ready again gets an outbox entry, and a Failed one a dead letter. A task that ended frees its key or holds it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ CARRIED = (
     "on_dead_letter",
     "status",
 )
-"""What a changed execution returns for what follows."""
+"""Columns of a changed execution that the steps after it read."""
 
 KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 
@@ -55,7 +56,7 @@ def event(
     worker_id: ColumnElement[Any],
     lease_token: ColumnElement[Any],
 ) -> Insert:
-    """One event for each of `rows`; `task` are the columns that name the task."""
+    """Insert one event for each of `rows`. `task` has the columns that name the task."""
     values = {
         "pipeline_execution_id": task.pipeline_execution_id,
         "task_execution_id": task.id,
@@ -71,7 +72,7 @@ def event(
 def entry(
     g: Grammar, execution: Any, rows: FromClause, *, ready: ColumnElement[bool], due: ColumnElement[Any]
 ) -> Insert:
-    """An outbox entry for those of `rows` that are Ready again; they keep their position."""
+    """Insert an outbox entry for each of `rows` that is Ready again. It keeps its position."""
     values = {
         "task_execution_id": execution.id,
         **{name: execution[name] for name in KEPT},
@@ -83,7 +84,10 @@ def entry(
 
 
 def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnElement[Any]) -> Insert:
-    """A dead letter for those of `rows` that are Failed now. One left behind by mistake must not keep a task from its end."""
+    """Insert a dead letter for each of `rows` that is Failed now.
+
+    A dead letter that was left behind by mistake does not raise an error: it must not keep a task from ending.
+    """
     values = {
         "task_execution_id": execution.id,
         **{name: execution[name] for name in ("queue", "task_name", "topic", "partition_key")},
@@ -95,18 +99,18 @@ def letter(g: Grammar, execution: Any, rows: FromClause, *, exception: ColumnEle
 
 
 def letter_gone(g: Grammar, execution: Any) -> Delete:
-    """The task is no dead letter any more."""
+    """Delete the dead letter of the task."""
     return delete(dead_letters).where(g.among(dead_letters.c.task_execution_id, execution.id))
 
 
 def key_held(g: Grammar, execution: Any) -> Update:
-    """Who has Failed and is to be dealt with first keeps its key."""
+    """Hold the partition key of each task that Failed with `on_dead_letter=hold`."""
     ids = select(execution.id).where(execution.partition_key.is_not(None), _holds(execution)).subquery("holding").c.id
     return update(partition_claims).where(g.among(partition_claims.c.task_execution_id, ids)).values(held=true())
 
 
 def key_freed(g: Grammar, execution: Any) -> Delete:
-    """Everybody else lets go of it, for the next task of the key."""
+    """Free the partition keys of the other tasks for the next task of the key."""
     free = select(execution.id).where(execution.partition_key.is_not(None), not_(_holds(execution))).subquery("freeing")
     return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, free.c.id))
 

@@ -24,42 +24,47 @@ Relations = Mapping[str, Any]
 Statement = Select[Any] | Insert | Update | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class When:
-    """Some row of the step `rows`, or of the batch (`given`), has one of `values` in its `column`; no values: not NULL."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCondition:
+    """A reason to run a step: some row has one of `values` in a column; without values, anything but NULL."""
 
-    rows: str
+    relation: str
+    """An earlier step; or `given`, the batch."""
     column: str
     values: frozenset[str] = frozenset()
+
+    def is_met(self, cells: Iterable[Any]) -> bool:
+        """Return True if one of these cells of the column is a reason."""
+        found = set(cells)
+        return not self.values.isdisjoint(found) if self.values else not found <= {None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:
-    """A chain of statements that happens as one."""
+    """A chain of statements that happen together or not at all."""
 
     name: str
-    """Of its golden file."""
+    """The name of its golden file."""
     steps: Mapping[str, Callable[[Relations], Statement]]
-    """In order; a step may read the relations of the steps before it, and `given`."""
+    """The statements in order. A step may read the relations of the steps before it, and `given`."""
     given: Columns = field(default_factory=dict)
-    """The columns of the batch it is given; the relation `given`."""
-    alike: frozenset[str] = frozenset()
-    """Columns of the batch in which its rows mostly do not differ; where none of them does, one value of each is enough."""
-    when: Mapping[str, When] = field(default_factory=dict)
-    """Steps that do nothing but for such rows. Where there are none, a step is spared: of those that speak of `given` on every
-    database, of the others where each is run by itself."""
+    """The columns of the batch, which is the relation `given`; empty for a transition without a batch."""
+    constant_columns: frozenset[str] = frozenset()
+    """Columns that mostly hold one value in a whole batch. Where all of them do, each value is sent once."""
+    conditions: Mapping[str, StepCondition] = field(default_factory=dict)
+    """Steps that may be left out. On PostgreSQL only a condition on `given` spares the step: the rows of steps are not known."""
     returns: str | None = None
-    """The step whose rows are the outcome; None: nobody asks."""
-    tells: tuple[str, ...] | None = None
-    """What is asked of its columns; None: all of them."""
-    completed_by: tuple[str, ...] = ()
-    """Further steps, whose columns of the same `id` complete each row of the outcome; None where they have no such row."""
-    completing: tuple[str, ...] | None = None
-    """The columns that are asked of these steps; None: all of them."""
+    """The step whose rows are the outcome; None for a transition without one."""
+    returning: tuple[str, ...] | None = None
+    """The columns of that step that the outcome has; None for all."""
+    joined_steps: tuple[str, ...] = ()
+    """Steps whose columns are added to the outcome's row of the same `id`, as None where they have no such row."""
+    joined_columns: tuple[str, ...] | None = None
+    """The columns that are added; None for all."""
 
-    def completed_with(self, columns: Iterable[str]) -> list[str]:
-        """Return those of a completing step's columns that are asked for."""
-        return [key for key in columns if key != "id" and (self.completing is None or key in self.completing)]
+    def joined(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns of a joined step that are added to the outcome."""
+        return [key for key in columns if key != "id" and (self.joined_columns is None or key in self.joined_columns)]
 
 
 class Grammar(Protocol):
@@ -110,8 +115,8 @@ class Grammar(Protocol):
         """The text is JSON (an object); never an error, whatever it is, and NULL only where the text is."""
         ...
 
-    def rows(self, name: str, columns: Columns) -> FromClause:
-        """A batch given as bound parameters."""
+    def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
+        """A batch given as bound parameters; its `constant` columns hold one value each, which is sent once."""
         ...
 
     def each(

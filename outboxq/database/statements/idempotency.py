@@ -1,7 +1,7 @@
-"""Idempotency keys: new tasks that ask for one, and what becomes of the task that has it.
+"""Write tasks with idempotency keys, and take keys over from the tasks that hold them.
 
-Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is inserted, or locked
-before it or its task is changed, always in the order of the keys, so that two batches cannot wait for each other.
+Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before it or
+its task is changed, and keys are inserted and locked in their order. So two batches cannot wait for each other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sqlalchemy import (
 from ...model import TERMINAL, EventType, TaskStatus
 from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
 from . import enqueue, follow
-from .grammar import Columns, Grammar, Relations, Statement, Transition, When, word
+from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
 KEYED: Columns = {
     **enqueue.NEW_TASK,
@@ -39,13 +39,13 @@ KEYED: Columns = {
     "until_finished": Boolean(),
 }
 CONTENDED: Columns = {**KEYED, "holder": Uuid()}
-"""A new task, and the task that has its key."""
+"""A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": Text()}
-"""The same, and the key again where it is taken from a dead letter, which has to ask for it before it runs again."""
+"""The same with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
 
 
 def enqueue_keyed(g: Grammar) -> Transition:
-    """New tasks, some with an idempotency key. Returns the ids of those whose key had no row.
+    """Write new tasks, some with an idempotency key. Returns the ids of the tasks that were written: those whose key was free.
 
     ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at
     READ COMMITTED.
@@ -77,7 +77,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
     return Transition(
         name="enqueue_keyed",
         given=KEYED,
-        alike=enqueue.ALIKE,
+        constant_columns=enqueue.CONSTANT_COLUMNS,
         steps={
             "key": key,
             "entry": entry,
@@ -85,12 +85,12 @@ def enqueue_keyed(g: Grammar) -> Transition:
             "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
-        tells=("id",),  # no instant: a caller's connection may say them in a style that nobody reads
+        returning=("id",),  # no instant: a caller's connection may say them in a style that nobody reads
     )
 
 
 def asked(g: Grammar, given: Any) -> dict[str, ColumnElement[Any]]:
-    """Return the members by which the births of these tasks name their idempotency keys."""
+    """Return the members of a Created event's data that name the task's idempotency key."""
     keyed = given.idempotency_key.is_not(None)
     return {
         "idempotency_key": given.idempotency_key,
@@ -100,11 +100,11 @@ def asked(g: Grammar, given: Any) -> dict[str, ColumnElement[Any]]:
 
 
 def key_holders(g: Grammar) -> Transition:
-    """Who has the given keys, whether its time is over, and where it stands (no status: it was pruned)."""
+    """Return the task that holds each key, if the key has expired, and the task's status (None if it was pruned)."""
     held = idempotency_keys.c
 
     def found(r: Relations) -> Statement:
-        """One index look-up for each key, whatever the planner believes of the table."""
+        """Look each key up by index, whatever the planner estimates for the table."""
         given = r["given"].c
         mine = select(held.task_execution_id).where(held.scope == given.scope, held.key == given.key)
         return select(mine.scalar_subquery().label("id")).select_from(r["given"])
@@ -127,12 +127,12 @@ def key_holders(g: Grammar) -> Transition:
         given={"scope": Text(), "key": Text()},
         steps={"found": found, "holder": holder, "task": task},
         returns="holder",
-        completed_by=("task",),
+        joined_steps=("task",),
     )
 
 
 def lock_keys(g: Grammar) -> Transition:
-    """Lock the keys of these tasks, in the order of the keys; returns the tasks that still have theirs."""
+    """Lock the keys of these tasks in the order of the keys. Returns the tasks that still hold theirs."""
     held = idempotency_keys.c
 
     def locked(r: Relations) -> Statement:
@@ -147,9 +147,9 @@ def lock_keys(g: Grammar) -> Transition:
 
 
 def take_over_keys(g: Grammar) -> Transition:
-    """New tasks for keys that are free again. Returns the ids of those whose key was still the one that was looked at.
+    """Write new tasks for keys that are free again. Returns the ids of the tasks whose key still was as `key_holders` saw it.
 
-    The task that had the key may have been run again by hand since: whoever does that locks the key before.
+    The task that held the key may have been redriven since. A redrive locks the key first, so this is seen.
     """
     held, letter = idempotency_keys.c, dead_letters.c
 
@@ -197,7 +197,7 @@ def take_over_keys(g: Grammar) -> Transition:
     return Transition(
         name="take_over_keys",
         given=TAKING,
-        when={"lost": When(rows="given", column="lost_key")},
+        conditions={"lost": StepCondition(relation="given", column="lost_key")},
         steps={
             "alive": alive,
             "key": key,
@@ -207,14 +207,14 @@ def take_over_keys(g: Grammar) -> Transition:
             "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
-        tells=("id",),
+        returning=("id",),
     )
 
 
 def replace(g: Grammar) -> Transition:
-    """Waiting tasks take over what the new tasks say; each holder once in a batch. Returns the holders that did.
+    """Overwrite waiting tasks with the values of new tasks; a batch names each holder once. Returns the holders it overwrote.
 
-    That they still wait is proved by the outbox entries that were deleted: a task that is claimed meanwhile is not changed.
+    A task is still waiting if its outbox entry can be deleted. A task that was claimed meanwhile is not changed.
     """
     return Transition(
         name="replace",
@@ -227,13 +227,13 @@ def replace(g: Grammar) -> Transition:
             "event": lambda r: _event(g, r),
         },
         returns="replaced",
-        tells=("id",),
-        completed_by=("gone",),
+        returning=("id",),
+        joined_steps=("gone",),
     )
 
 
 def written(g: Grammar) -> Transition:
-    """Which of these tasks exist."""
+    """Return the ids of these tasks that exist."""
 
     def found(r: Relations) -> Statement:
         return select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))

@@ -1,17 +1,19 @@
-"""Tasks with a partition key: at most one of a key in flight, in their order, and the keys take turns.
+"""Claim tasks with a partition key: one task of a key runs at a time, in the key's order, and the keys take turns.
 
-A claim is two statements in one transaction. `win` hops from key to key through the index, one probe a key, from where the
-last claim ended; it wins the keys whose head is due by inserting their rows into `partition_claims`, whose primary key lets
-one claimer have each. `take_heads` then takes the head of each key won *in a snapshot that is newer than the win*: between
-the two, whoever held the key before has ended, and what he put back is seen. With one statement two claimers could see
-different heads of a key, lock different rows, and run both.
+A claim is two statements in one transaction:
 
-Behind a wall of keys that cannot be claimed, `win_due` and `win_recent` find what has been due the longest, and the keys in
-which something happened last. They win as `win` does; what they pass over, the hop finds in its turn.
+1. `win` scans the keys through the index, with one probe for each, from where the last claim ended. It acquires each key
+   whose head is due by inserting a row into `partition_claims`. The primary key of that table gives each key to one worker.
+2. `take_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
+   held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
+   workers could see different heads of a key, lock different rows, and run both tasks.
 
-The head is the first by priority, then by position, among all entries of the key; whether it is due, and wanted, is asked of
-the head only. So a delayed, retried or unwanted head blocks its key, and nothing else. The row goes in the transaction in
-which the attempt ends, or stays, held, after a failure that is to be dealt with first (`follow.py`).
+The scan looks at a limited number of keys. Behind many keys that cannot be claimed, `win_due` finds the keys whose entries
+have been due the longest, and `win_recent` those in which something changed last. A later scan finds the keys that both miss.
+
+The head of a key is its first entry by priority, then by position. Only the head is asked if it is due and if this worker
+runs its event type. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
+transaction that ends the attempt, or stays as held after a failure that blocks the key (`follow.py`).
 """
 
 from __future__ import annotations
@@ -44,21 +46,21 @@ from .claim import claim, limit, taken, wanted
 from .grammar import Columns, Grammar, Relations, Statement, Transition
 
 SEGMENT: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
-"""Of a queue's keys: those behind `after`, up to `upto` where that is not NULL."""
+"""A range of a queue's keys: greater than `after`, and at most `upto` unless that is NULL."""
 KEY: Columns = {"queue": Text(), "partition_key": Text()}
 WON: Columns = {"id": Uuid(), "holder": Uuid()}
 _budget = bindparam("budget", type_=Integer, required=True)
 _HORIZON = literal_column("1000", Integer)
-"""So many keys are looked at before a waiting worker believes that one of them might be claimable."""
+"""Number of unclaimable keys after which a waiting worker assumes that a later key might be claimable."""
 _FEW = 32
-"""Due entries of a queue that are looked at before its keys are."""
+"""Number of due entries of a queue that are read before its keys are scanned."""
 _few = literal_column(str(_FEW), Integer)
 _RECENT = literal_column("64", Integer)
-"""Entries of a queue, and events, in which the keys are looked for in which something happened last."""
+"""Number of the latest due entries of a queue, and of the latest events, whose keys `win_recent` looks at."""
 
 
 def every_queue() -> CTE:
-    """The queues that have entries with a key, by hopping through the index."""
+    """Return the queues that have entries with a key: one index probe for each queue."""
     first = select(func.min(task_outbox.c.queue).label("queue")).where(task_outbox.c.partition_key.is_not(None))
     queues = first.cte("keyed_queues", recursive=True)
     entry = task_outbox.alias("entry")
@@ -72,7 +74,7 @@ def every_queue() -> CTE:
 
 
 def besides(g: Grammar, queues: FromClause) -> Select[Any]:
-    """The queues that a plain claim does not serve, or not all of: with keys of which something is due, or with limits."""
+    """Select the queues that a plain claim does not serve in full: queues with limits, or with due entries that have a key."""
     settings = queue_settings.alias("settings")
     mine = select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
     limited = limits.limited(queues.c.queue)
@@ -86,36 +88,36 @@ def besides(g: Grammar, queues: FromClause) -> Select[Any]:
 
 
 def all_queues() -> FromClause:
-    """Those with keys, and those with limits."""
+    """Return the queues that have entries with a key, and the queues with limits."""
     keyed = select(every_queue().c.queue)
     return keyed.union(select(queue_settings.c.queue).where(limits.says_limited(queue_settings))).subquery("others")
 
 
 def win(g: Grammar) -> Transition:
-    """Win up to :limit keys, in their rotation. Returns each key looked at, with `won` where it was.
+    """Acquire up to :limit keys of these ranges in rotation. Returns each key that was scanned; `won` is set if it was acquired.
 
-    The segments take turns: the first claimable key of each, then the second of each, in the order of the batch.
+    The ranges take turns: the first claimable key of each, then the second of each, in the order of the batch.
     """
     return _win(g, "win_keys", lambda segments: keys(g, segments, _budget))
 
 
 def win_due(g: Grammar) -> Transition:
-    """Win up to :limit of the keys that have what is due the longest; finds them behind any number of keys that are not due."""
+    """Acquire up to :limit of the keys whose entries have been due the longest, behind any number of keys that are not due."""
     return _win(g, "win_due_keys", lambda segments: _oldest_keys(g, segments, _budget), "entries")
 
 
 def win_recent(g: Grammar) -> Transition:
-    """Win up to :limit of the keys in which something happened last; finds them behind any number that cannot be claimed."""
+    """Acquire up to :limit of the keys in which something changed last, behind any number of keys that cannot be claimed."""
     return _win(g, "win_recent_keys", lambda segments: _recent_keys(g, segments))
 
 
 def take_heads(g: Grammar) -> Transition:
-    """Claim the heads of these keys, which are won."""
+    """Claim the heads of these acquired keys."""
     return claim(g, "claim_heads", lambda r: _take_heads(g, r["given"]), given=KEY)
 
 
 def settle(g: Grammar) -> Transition:
-    """Give back keys whose head was not to be had (`holder` NULL); of the others, say whose they are now."""
+    """Release the keys whose head could not be claimed (`holder` NULL), and record the task that holds each other key."""
     claims = partition_claims.c
 
     def moved(r: Relations) -> Statement:
@@ -133,9 +135,9 @@ def settle(g: Grammar) -> Transition:
 
 
 def keys(g: Grammar, segments: FromClause, budget: Any) -> CTE:
-    """The keys of each segment with their heads, in their order, `n` counting them; up to `budget` of each.
+    """Return the keys of each range in order with their heads, up to `budget` of each range.
 
-    `place` is the segment's place in the batch.
+    `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
     """
     rows, head = _head(g, segments, "head", segments.c.queue, segments.c.after)
     place = segments.c.ordinal.label("place")
@@ -149,9 +151,9 @@ def keys(g: Grammar, segments: FromClause, budget: Any) -> CTE:
 
 
 def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    """Return whether a key can be won. Beyond :_HORIZON keys that cannot, what is due might still be claimable.
+    """Return a condition: some key of these queues can be acquired, or might be behind `_HORIZON` keys that cannot.
 
-    A key that can be won has something due, so of a queue with few due entries these are all there is to be looked at.
+    A key that can be acquired has a due entry. So a queue with few due entries needs no scan of its keys.
     """
     found = keys(g, _open(g, queues, "crowded_queues", least=_FEW), _HORIZON)
     beyond = select(found.c.n).where(or_(_is_free(g, found), found.c.n == _HORIZON)).limit(1).exists()
@@ -159,13 +161,13 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    """Return whether a key can be won of those due the longest, or of those in which something happened last. Reads few rows."""
+    """Return a condition, as `any_due` does, for the keys of `win_due` and `win_recent` alone. It reads few rows."""
     oldest = _any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), _few))
     return or_(oldest, _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
 
 def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
-    """For each of the queues, when the next of its entries with a key becomes due."""
+    """Select the time at which each queue's next entry with a key becomes due."""
     entry = task_outbox.alias("keyed_later")
     first = (
         select(entry.c.available_at)
@@ -179,7 +181,7 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
 
 
 def _win(g: Grammar, name: str, found: Any, *told: str) -> Transition:
-    """`told`: further columns of the keys found, to be returned."""
+    """Acquire up to :limit of the keys that `found` returns for the batch. `told` names more of its columns to return."""
 
     def hop(r: Relations) -> Statement:
         key = found(r["given"])
@@ -195,18 +197,18 @@ def _win(g: Grammar, name: str, found: Any, *told: str) -> Transition:
 
     def won(r: Relations) -> Statement:
         hop = r["hop"].c
-        # Counted are claimable keys only, or a segment that begins with others would have to wait for the rest.
+        # Only claimable keys take a turn. Otherwise a range that begins with other keys would wait for the other ranges.
         turn = func.row_number().over(partition_by=hop.place, order_by=hop.n).label("turn")
         turns = select(hop.queue, hop.partition_key, hop.id, hop.place, turn).where(hop.free).subquery("turns")
-        # The inner limit keeps the lock out of the sort: locked are, one after the other, no more than are to be won.
+        # The inner limit keeps the lock behind the sort, so that no more keys are locked than are acquired.
         free = (
             select(turns.c.queue, turns.c.partition_key, turns.c.id)
             .order_by(turns.c.turn, turns.c.place)
             .limit(_budget)
             .subquery("unclaimed")
         )
-        # Without the lock, ON CONFLICT would wait for another claim that is about to win the same key; and two claims that
-        # win keys in several statements could wait for each other.
+        # Without the lock, ON CONFLICT would wait for another claim that is about to acquire the same key, and two claims
+        # that acquire keys in several statements could wait for each other.
         locked = select(free).where(g.try_lock(free.c.queue, free.c.partition_key)).limit(limit).subquery("locked")
         rows = select(*locked.c, false()).order_by(locked.c.queue, locked.c.partition_key)
         new = g.insert(partition_claims).from_select(["queue", "partition_key", "task_execution_id", "held"], rows)
@@ -215,11 +217,11 @@ def _win(g: Grammar, name: str, found: Any, *told: str) -> Transition:
             new.on_conflict_do_nothing().returning(claims.task_execution_id.label("id"), claims.held.label("won"))
         )
 
-    return Transition(name=name, given=SEGMENT, steps={"hop": hop, "won": won}, returns="hop", completed_by=("won",))
+    return Transition(name=name, given=SEGMENT, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
 
 
 def _oldest_keys(g: Grammar, segments: FromClause, budget: Any) -> FromClause:
-    """The keys of the entries that are due the longest, up to `budget` entries of each queue; all of them take turns as one."""
+    """Return the keys of the longest due entries, up to `budget` entries of each queue. All keys share one rotation."""
 
     def due(entry: FromClause) -> Select[Any]:
         return _due(g, entry, segments).order_by(entry.c.available_at, entry.c.id)
@@ -241,10 +243,10 @@ def _oldest_keys(g: Grammar, segments: FromClause, budget: Any) -> FromClause:
 
 
 def _recent_keys(g: Grammar, segments: FromClause) -> FromClause:
-    """The keys of the entries that became due last, and of the tasks of the latest events.
+    """Return the keys of the entries that became due last, and of the tasks with the latest events.
 
-    What makes a key claimable is one of the two: that its head becomes due, or an event of one of its tasks, such as the end
-    of the one that had the key.
+    A key becomes claimable in one of two ways: its head becomes due, or one of its tasks has an event, such as the end of the
+    task that held the key.
     """
 
     def due(entry: FromClause) -> Select[Any]:
@@ -265,7 +267,7 @@ def _recent_keys(g: Grammar, segments: FromClause) -> FromClause:
 
 
 def _heads_of(g: Grammar, key: FromClause, n: Any, *more: Any) -> FromClause:
-    """The heads of these keys, as `keys` returns them; all of one place."""
+    """Return the heads of these keys in the columns of `keys`, all with the same `place`."""
     rows, head = g.each(key, "head", lambda entry: _first_of_key(entry, key))
     columns = [literal_column("0", Integer).label("place"), key.c.queue, *_of_head(head), n.label("n"), *more]
     return select(*columns).select_from(rows).subquery("due_keys")
@@ -276,7 +278,7 @@ def _any_free(g: Grammar, keys: FromClause) -> ColumnElement[bool]:
 
 
 def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromClause:
-    """Whole queues as segments: those that are not shut and have at least so many due entries with a key."""
+    """Return whole queues as ranges: the open queues that have at least `least` due entries with a key."""
     return (
         select(
             queues.c.queue,
@@ -299,7 +301,7 @@ def _take_heads(g: Grammar, given: FromClause) -> Statement:
     due = (head.available_at <= g.now, wanted(g, head.topic))
     heads = select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
     entry = task_outbox.alias("entry")
-    # Chosen first and locked then: passing over a locked head must not lead to the entry behind it.
+    # Choose the head before locking it: a locked head must not be skipped in favour of the entry behind it.
     free = select(entry.c.id).where(g.among(entry.c.id, heads.c.id)).with_for_update(skip_locked=True, of=entry)
     locked = free.cte("locked").prefix_with("MATERIALIZED")
     return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
@@ -333,9 +335,9 @@ def _within(head: Any, segment: FromClause) -> ColumnElement[bool]:
 
 
 def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
-    """Its head is due and wanted, and nobody has the key."""
+    """Return a condition: the key's head is due, this worker runs its event type, and no task holds the key."""
     claims = partition_claims.alias("claims")
-    # A scalar sub-select stays a look-up by key; as NOT EXISTS it could be planned as a join with all keys held.
+    # A scalar subquery stays a look-up by key. NOT EXISTS could be planned as a join with every held key.
     holder = (
         select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)
@@ -350,7 +352,7 @@ def _first_due(g: Grammar, queues: FromClause) -> Any:
 
 
 def _due_at(g: Grammar, queues: FromClause, number: int) -> Any:
-    """The so-many-th of a queue's due entries with a key; NULL where they are fewer."""
+    """Return the due entry of this number among a queue's entries with a key; NULL if there are fewer."""
     entry = task_outbox.alias("keyed_due")
     found = _due(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
     if number > 1:

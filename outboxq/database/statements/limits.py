@@ -1,7 +1,7 @@
-"""What the settings of a queue forbid: nothing of a paused queue, no more at a time, or in a time, than its limits say.
+"""Apply the settings of queues: a paused queue, a limit of concurrent tasks, a rate limit of starts.
 
-Queues without settings pay one look-up in a small table. The claims of a limited queue take turns at the lock of its row, so
-that what they count is exact; a claim that finds the row locked passes over the queue.
+A queue without settings costs one look-up in a small table. Claims of a limited queue lock its row one after the other, so
+that their counts are exact. A claim that finds the row locked skips the queue.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _full_at = bindparam("full_at", type_=Instant, required=True)
 
 
 def closed(queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """A claim that takes no lock of settings must not take from it: it is paused, or limited."""
+    """Return a condition: the queue is paused or limited, so a claim that does not lock its settings must skip it."""
     return _some(lambda mine: or_(mine.c.paused_at.is_not(None), says_limited(mine)), queue)
 
 
 def shut(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """Nothing of it can be claimed now: it is paused, as much of it runs as may, or its starts are used up."""
+    """Return a condition: the queue is paused, at its concurrency limit, or at its rate limit."""
     lease = task_leases.alias("lease")
 
     def says(mine: FromClause) -> ColumnElement[bool]:
@@ -41,27 +41,27 @@ def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
-    """When the bucket has one start more: it holds `rate_limit` of them, and fills again in `rate_seconds`.
+    """Return the time of the next start that the rate limit allows; NULL without a rate limit.
 
-    NULL, so never in the way, where there is no such limit.
+    The limit is a token bucket: it holds `rate_limit` starts, and fills in `rate_seconds`.
     """
     room = settings.c.rate_seconds - settings.c.rate_seconds / settings.c.rate_limit
     return g.later(settings.c.rate_full_at, -room)
 
 
 def limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """It has limits, which are to be kept."""
+    """Return a condition: the queue has a limit."""
     return _some(says_limited, queue)
 
 
 def any_limited() -> ColumnElement[bool]:
-    """Some queue has limits, so a claim has to look for its tasks elsewhere."""
+    """Return a condition: some queue has a limit, so its tasks need another kind of claim."""
     mine = queue_settings.alias("mine")
     return select(mine.c.queue).where(says_limited(mine)).limit(1).scalar_subquery().is_not(None)
 
 
 def lock(g: Grammar) -> Select[Any]:
-    """The settings of one queue, locked; no row if another claim has them, or there are none."""
+    """Lock and select the settings of one queue; no row if another claim has locked them, or if there are none."""
     mine = queue_settings.c
     return (
         select(
@@ -78,12 +78,12 @@ def lock(g: Grammar) -> Select[Any]:
 
 
 def running() -> Select[Any]:
-    """How many tasks of the queue are claimed, by whomever; to be read in a snapshot taken under the lock."""
+    """Count the claimed tasks of the queue. The count is exact in a snapshot that is taken under the lock."""
     return select(func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
 
 
 def spend() -> Update:
-    """Starts were used: the bucket is full again at :full_at."""
+    """Record used starts: the bucket is full again at :full_at."""
     return update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
 
 
@@ -92,7 +92,10 @@ def says_limited(settings: FromClause) -> ColumnElement[bool]:
 
 
 def _some(says: Callable[[FromClause], ColumnElement[bool]], queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """A scalar sub-select: it stays a look-up by key, whatever else is planned."""
+    """Return a condition on the settings of the queue.
+
+    It is a scalar subquery, which stays a look-up by key whatever the rest of the plan is.
+    """
     mine = queue_settings.alias("mine")
     found = select(mine.c.queue).where(mine.c.queue == queue, says(mine)).correlate_except(mine)
     return found.scalar_subquery().is_not(None)

@@ -88,7 +88,7 @@ def prune(g: Grammar) -> Transition:
             "claims": claims,
         },
         returns="doomed",
-        completed_by=("executions",),
+        joined_steps=("executions",),
     )
 
 

@@ -186,19 +186,19 @@ def test_the_thread_gets_back_the_session_that_it_had(engine, database):
     outbox = outbox_of(session, engine)
     mine = session()
     mine.add(Effect(note="mine"))
-    with outbox.host.handling(None):
+    with outbox.integration.around_handler(None):
         assert session() is not mine
-    with pytest.raises(ValueError, match="of the handler"), outbox.host.handling(None):
+    with pytest.raises(ValueError, match="of the handler"), outbox.integration.around_handler(None):
         session()
         raise ValueError("of the handler")
     assert session() is mine
     session.commit()
-    with pytest.raises(ZeroDivisionError), outbox.host.unit(outbox.store):
+    with pytest.raises(ZeroDivisionError), outbox.integration.unit_of_work(outbox.store):
         session.add(Effect(note="of a task"))
         raise ZeroDivisionError
     assert session() is mine
     session.remove()
-    with outbox.host.handling(None):
+    with outbox.integration.around_handler(None):
         session()
     assert not session.registry.has()
     assert notes(database) == ["mine"]
@@ -435,7 +435,7 @@ def test_a_test_may_give_its_own_transaction(engine, database):
     session = scoped_session(sessionmaker(engine))
     outbox = outbox_of(session, engine)
     with engine.connect() as connection, connection.begin() as transaction:
-        with outbox.host.unit(outbox.store, within=connection) as unit:
+        with outbox.integration.unit_of_work(outbox.store, within=connection) as unit:
             session.add(Effect(note="in a test"))
             session.commit()
             unit.flush()

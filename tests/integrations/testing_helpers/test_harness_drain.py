@@ -116,10 +116,10 @@ class TestDrain:
             again.using(session).enqueue()
 
         again.using(session).enqueue()
-        harness.most = 5
+        harness.max_runs = 5
         with pytest.raises(EndlessDrain, match=r"ran 5 tasks and again is due still. It ran: again \(5 times\)"):
             harness.drain()
-        harness.most = 8
+        harness.max_runs = 8
         with pytest.raises(EndlessDrain, match="ran 8 tasks"):
             harness.drain(until=timedelta(days=1))
 

@@ -1,4 +1,4 @@
-"""Checks of the fold: replayed, a task's events give what its row and its outbox entry say (`folding.Fold`)."""
+"""Checks of the fold: replayed, a task's events give what its row and its outbox entry say (`model.replay.TaskState`)."""
 
 from __future__ import annotations
 

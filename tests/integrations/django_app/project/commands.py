@@ -111,8 +111,8 @@ assert str(elsewhere.id) not in typed("task", "list")[1]
 for words in (["--database=other", "task", "explain"], ["task", "explain", "--database", "other"]):
     said = typed(*words, str(elsewhere.id))[1]
     assert "manage.py outboxq worker --database other -q " in said, said
-assert outboxes["other"].host.front_end.typed(["verify"]) == "manage.py outboxq verify --database other"
-assert outbox.host.front_end.typed(["verify"]) == "manage.py outboxq verify"
+assert outboxes["other"].integration.front_end.typed(["verify"]) == "manage.py outboxq verify --database other"
+assert outbox.integration.front_end.typed(["verify"]) == "manage.py outboxq verify"
 assert called("task", "cancel", str(elsewhere.id), database="other") == "Cancelled\n"
 assert outboxes["other"].store.verify() == outbox.store.verify() == []
 print("to the end")

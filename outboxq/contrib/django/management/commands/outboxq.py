@@ -23,15 +23,15 @@ ELSEWHERE = {
     "grants": "run: outboxq grants, with the address of the database as the owner of the tables",
     "upgrade": "run: manage.py migrate",
 }
-"""Commands that make no sense here, and what to run instead."""
+"""Commands that manage.py leaves out, each with what to run instead."""
 
 
 class Command(BaseCommand):
-    help = "Look at tasks, queues and workers, and change them. Other options of Django's stand before COMMAND."
+    help = "Inspect and change tasks and queues. Write Django's other options before COMMAND."
     requires_system_checks: ClassVar[list[str]] = []
 
     def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> Any:
-        """Return one whose help ends in a list of the commands."""
+        """Return a parser whose help ends with the list of commands."""
         parser = super().create_parser(prog_name, subcommand, usage="%(prog)s [options] COMMAND …", **options)
         own = parser.format_help
         parser.format_help = lambda: f"{own()}\n{_commands(self._group(DEFAULT_DB_ALIAS))}"
@@ -42,10 +42,10 @@ class Command(BaseCommand):
             "--database",
             default=DEFAULT_DB_ALIAS,
             metavar="ALIAS",
-            help="One of DATABASES; may stand behind COMMAND too. Default: %(default)s.",
+            help="One of DATABASES. May also be written after COMMAND. Default: %(default)s.",
         )
         parser.add_argument(
-            "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="One of those below, each with a --help."
+            "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="One of the commands below; each has a --help."
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
 
     def _worker(self, options: list[click.Option]) -> click.Command:
-        """`outboxq_worker` under the name that it has elsewhere; with the checks, which the others do without."""
+        """Return `outboxq_worker` under the name `worker`. Unlike the other commands it runs Django's system checks."""
         from .....cli.worker import EPILOG, worker
         from ..working import work
         from .outboxq_worker import Command as Worker
@@ -91,7 +91,7 @@ class Command(BaseCommand):
 
 
 def _options(alias: str) -> list[click.Option]:
-    """The options of each command. Django has read the hidden ones by then: it takes them in any place."""
+    """Return the options of every command. The hidden ones have no effect here: Django has read them already."""
     hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
     return [
         click.Option(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),

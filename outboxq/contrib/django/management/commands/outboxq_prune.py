@@ -1,4 +1,4 @@
-"""`manage.py outboxq_prune`: deletes what is long done."""
+"""`manage.py outboxq_prune`: deletes old finished tasks."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from ..clicked import StoredCommand
 
 
 class Command(StoredCommand):
-    help = "Delete tasks that ended longer ago than this, together with their events."
+    help = "Delete finished tasks and their events by age."
     source = cleanup_events

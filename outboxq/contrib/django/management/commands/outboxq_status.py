@@ -1,4 +1,4 @@
-"""`manage.py outboxq_status`: how the queues fare."""
+"""`manage.py outboxq_status`: shows counts, rates and durations of the queues."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from ..clicked import StoredCommand
 
 
 class Command(StoredCommand):
-    help = "Show what waits, runs and has failed, and what happened lately."
+    help = "Show counts, rates and durations of each queue."
     source = status

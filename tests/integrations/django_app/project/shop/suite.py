@@ -68,7 +68,7 @@ class InsideATest(TestCase):
         assert counts() == (0, 0, 0)
 
     def test_a_task_belongs_to_its_own_database(self):
-        assert outboxes["other"] is tasks.elsewhere.holder
+        assert outboxes["other"] is tasks.elsewhere.outbox
         tasks.elsewhere.enqueue()
         assert (counts(), counts("other")) == ((0, 0, 0), (1, 1, 1))
         with self.assertRaisesMessage(InvalidTarget, "declare it on outboxes[alias]"):
@@ -92,17 +92,20 @@ class InsideATest(TestCase):
         assert list(outbox.emit("order.paid", {"id": 1}).handles) == ["shop.tasks.count_order"]
 
     def test_a_transactional_task_inside_the_tests_transaction_is_a_savepoint(self):
-        store, host = outbox.store, outbox.host
-        with self.assertRaises(ZeroDivisionError), host.unit(store, within="default"):
+        store, integration = outbox.store, outbox.integration
+        with self.assertRaises(ZeroDivisionError), integration.unit_of_work(store, within="default"):
             Order.objects.create()
             1 / 0  # noqa: B018
-        with host.unit(store, within=connection) as unit:
+        with integration.unit_of_work(store, within=connection) as unit:
             Order.objects.create()
             assert unit.target == connection
             with self.assertRaisesMessage(InvalidTarget, "use the ORM"):
                 unit.session  # noqa: B018
         assert Order.objects.count() == 1
-        with self.assertRaisesMessage(InvalidTarget, "pass the alias 'default'"), host.unit(store, within="other"):
+        with (
+            self.assertRaisesMessage(InvalidTarget, "pass the alias 'default'"),
+            integration.unit_of_work(store, within="other"),
+        ):
             raise AssertionError
 
     def test_our_rows_are_for_reading(self):
@@ -316,14 +319,18 @@ class Committed(TransactionTestCase):
         assert "ended before its handler returned" in done["commit_by_hand"].last_error
 
     def test_on_sqlite_the_unit_begins_as_a_writer(self):
-        with CaptureQueriesContext(connection) as queries, outbox.host.unit(outbox.store):
+        with CaptureQueriesContext(connection) as queries, outbox.integration.unit_of_work(outbox.store):
             Order.objects.count()
         begun = [one["sql"] for one in queries if one["sql"].startswith("BEGIN")]
         assert begun[:1] == ["BEGIN IMMEDIATE" if connection.vendor == "sqlite" else "BEGIN"]
         assert getattr(connection, "transaction_mode", None) in {None, "IMMEDIATE"}
 
     def test_a_unit_is_never_inside_another_transaction(self):
-        with transaction.atomic(), self.assertRaisesMessage(RuntimeError, "durable"), outbox.host.unit(outbox.store):
+        with (
+            transaction.atomic(),
+            self.assertRaisesMessage(RuntimeError, "durable"),
+            outbox.integration.unit_of_work(outbox.store),
+        ):
             raise AssertionError
 
     def test_a_broken_connection_is_not_met_by_the_next_task(self):

@@ -12,13 +12,15 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
-from ..integration.base import Host
-from ..integration.sessions import SessionHost
+from ..integration.base import Integration
+from ..integration.sessions import SessionIntegration
 from .errors import TransactionEnded
 
 
-class Room(ABC):
+class TestTransaction(ABC):
     """A transaction that a test has opened, and may roll back. Django's may also be none at present."""
+
+    __test__ = False  # pytest would collect it for its name
 
     def __init__(self, using: object, schema: str | None) -> None:
         self._using = using
@@ -31,7 +33,7 @@ class Room(ABC):
 
     @property
     def within(self) -> object:
-        """For `Host.unit`: the open transaction; None: there is none."""
+        """For `Integration.unit_of_work`: the open transaction; None: there is none."""
         return self._using if self.is_open else None
 
     def target(self) -> Target:
@@ -81,19 +83,19 @@ class Room(ABC):
         """What handlers wrote is to be read anew."""
 
     @contextmanager
-    def sessions(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - for those that have any
-        """Inside the host's handling: the session that a handler has of its own writes in the test's transaction."""
+    def sessions(self, integration: Integration) -> Iterator[None]:  # noqa: ARG002 - for those that have any
+        """Inside the integration's `around_handler`: the session that a handler has of its own writes in the test's transaction."""
         yield
 
 
-class RawRoom(Room):
+class RawTransaction(TestTransaction):
     """A psycopg or sqlite3 connection."""
 
     def _savepoint(self) -> Any:
         return self.transaction()
 
 
-class SqlalchemyRoom(Room):
+class SqlalchemyTransaction(TestTransaction):
     """A Session or a Connection."""
 
     @contextmanager
@@ -121,8 +123,8 @@ class SqlalchemyRoom(Room):
             self._using.expire_all()
 
     @contextmanager
-    def sessions(self, host: Host) -> Iterator[None]:
-        scoped = host.session if isinstance(host, SessionHost) else None
+    def sessions(self, integration: Integration) -> Iterator[None]:
+        scoped = integration.session if isinstance(integration, SessionIntegration) else None
         target = self.target()
         if isinstance(scoped, scoped_session) and isinstance(target, SqlalchemyTarget):
             scoped.registry.set(
@@ -131,7 +133,7 @@ class SqlalchemyRoom(Room):
         yield
 
 
-class DjangoRoom(Room):
+class DjangoTransaction(TestTransaction):
     """A Django connection: in a TestCase inside its transaction, in a TransactionTestCase as the application would."""
 
     def __init__(self, alias: str, schema: str | None) -> None:
@@ -161,17 +163,17 @@ class DjangoRoom(Room):
         return self.transaction()
 
 
-def room_of(using: object, schema: str | None) -> Room:
+def transaction_of(using: object, schema: str | None) -> TestTransaction:
     """Raises InvalidTarget for what has no open transaction."""
     if isinstance(using, str):
-        return DjangoRoom(using, schema)
+        return DjangoTransaction(using, schema)
     if hasattr(using, "in_atomic_block") and hasattr(using, "alias"):
-        return DjangoRoom(using.alias, schema)
+        return DjangoTransaction(using.alias, schema)
     if isinstance(using, scoped_session):
         using = using()  # the one of now: a handler has another one
     target = target_of(using, schema=schema)
     assert not isinstance(target, DjangoTarget)
-    return (SqlalchemyRoom if isinstance(target, SqlalchemyTarget) else RawRoom)(using, schema)
+    return (SqlalchemyTransaction if isinstance(target, SqlalchemyTarget) else RawTransaction)(using, schema)
 
 
 class _Aborted(Exception):

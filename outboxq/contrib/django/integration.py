@@ -14,7 +14,7 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, rese
 from ...context import TaskContext
 from ...database.target import DjangoTarget, target_of
 from ...errors import InvalidTarget
-from ...integration.base import Host
+from ...integration.base import Integration
 from ...integration.front_end import FrontEnd
 from ...model import Outcome
 from ...store import Store
@@ -24,7 +24,7 @@ from .registry import DjangoRegistry
 log = logging.getLogger("outboxq.worker")
 
 
-class DjangoHost(Host):
+class DjangoIntegration(Integration):
     """Django's connection to one database: enqueues join its transaction, transactional tasks are written through it."""
 
     front_end = FrontEnd(program="manage.py outboxq", worker="manage.py outboxq_worker")
@@ -45,7 +45,7 @@ class DjangoHost(Host):
             yield connection
 
     @contextmanager
-    def handling(self, context: TaskContext) -> Iterator[None]:
+    def around_handler(self, context: TaskContext) -> Iterator[None]:
         """A handler does not meet a connection that broke, is too old, or that another left in a transaction."""
         if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
             yield  # a test holds them: Django would close them, and count its queries anew
@@ -58,7 +58,7 @@ class DjangoHost(Host):
             _refresh_connections()
 
     @contextmanager
-    def unit(self, store: Store, *, within: object = None) -> Iterator[DjangoUnit]:
+    def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[DjangoUnitOfWork]:
         """`transaction.atomic()` on Django's connection: the ORM's writes and the completion are committed together.
 
         Raises InvalidTarget for a `within` that is not Django's connection to this database.
@@ -71,14 +71,14 @@ class DjangoHost(Host):
                     f"a transactional task in Django runs on Django's connection; pass the alias {self.alias!r}, inside atomic()"
                 )
             with transaction.atomic(using=self.alias):
-                yield DjangoUnit(connection)
+                yield DjangoUnitOfWork(connection)
             return
         committed: list[bool] = []
         is_nested = connection.in_atomic_block  # in a TestCase, which Django takes for durable
         try:
             with _autocommit(connection), _atomic(connection, durable=True):
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
-                unit = DjangoUnit(connection)
+                unit = DjangoUnitOfWork(connection)
                 with connection.execute_wrapper(unit.watch):
                     yield unit
         except BaseException:  # SystemExit, too: the worker's thread is not the callback's to end
@@ -92,17 +92,17 @@ class DjangoHost(Host):
                 "connection; leave each block that is begun (`with`), and do not close connections inside"
             )
 
-    def handled(self, context: TaskContext, outcome: Outcome) -> None:
+    def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         """A task of `django.tasks` sends its signal."""
-        tasks = getattr(context.holder, "tasks", None)
+        tasks = getattr(context.outbox, "tasks", None)
         if isinstance(tasks, DjangoRegistry):
             tasks.ended(context, outcome)
 
-    def leave(self) -> None:
+    def on_thread_exit(self) -> None:
         connections.close_all()
 
 
-class DjangoUnit:
+class DjangoUnitOfWork:
     """The transaction of a transactional task: Django's own."""
 
     def __init__(self, connection: Any) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
+from django.apps import apps
 from django.utils import timezone
 
 from ...context import TaskContext
@@ -16,6 +20,7 @@ from ...task import Task
 from . import compat
 from .compat import TaskResultStatus, normalize_json, signals
 from .django_task import is_transactional, retry_of, settings_of
+from .options import Options
 from .results import Call, Past, amend, cancelled, error, running, task_as_enqueued
 
 
@@ -27,7 +32,23 @@ class DjangoTaskContext(compat.TaskContext):
     """outboxq's own: `should_stop`, `checkpoint()`, `recovery_attempts` and the like."""
 
 
-class Runner(Task[..., Any]):
+class AdaptedBackend(compat.BaseTaskBackend):
+    """A backend of `django.tasks` whose tasks `adapter_for` finds: it has an outbox in one of DATABASES."""
+
+    defaults: Options
+
+    @property
+    def database(self) -> str:
+        """Alias of the database in DATABASES."""
+        return self.defaults.database
+
+    @property
+    @abstractmethod
+    def outbox(self) -> Outbox:
+        """Outbox of that database."""
+
+
+class TaskAdapter(Task[..., Any]):
     """The outboxq task that runs a task of Django's. Its name is that one's import path."""
 
     def __init__(self, declared: Any, *, backend: Any, outbox: Outbox) -> None:
@@ -39,7 +60,7 @@ class Runner(Task[..., Any]):
             name=declared.module_path,
             settings=settings_of(declared, backend.defaults),
             retry=retry_of(declared, backend.defaults),
-            holder=outbox,
+            outbox=outbox,
             transactional=is_transactional(declared, backend.defaults),
             # Django promises that arguments are JSON and asks for no more, so a third party's task may be annotated loosely. The
             # two that are stored, `args` and `kwargs`, would look at none of its annotations anyway.
@@ -111,6 +132,41 @@ class Runner(Task[..., Any]):
             return type(compat.task_backends[backend])
         except compat.InvalidTaskBackend:  # it is called otherwise by now
             return type(self.backend)
+
+
+def adapter_for(path: str, database: str) -> TaskAdapter | None:
+    """What runs the task of Django's that is declared at this import path; None: there is none.
+
+    Imports the module, if it may be imported, and passes on what that raises.
+    """
+    backends = list(_backends(database))
+    allowed = [config.name for config in apps.get_app_configs()]
+    allowed += [module for backend in backends for module in backend.defaults.modules]
+    module, _, name = path.rpartition(".")
+    if not backends or not any(module == one or module.startswith(f"{one}.") for one in allowed):
+        return None
+    if module.endswith(".__main__"):  # a program, which importing would run
+        return None
+    try:
+        declared = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            return None
+        raise
+    if not isinstance(declared, compat.Task) or declared.module_path != path:
+        return None
+    backend = next((one for one in backends if one.alias == declared.backend), backends[0])
+    return TaskAdapter(declared, backend=backend, outbox=backend.outbox)
+
+
+def _backends(database: str) -> Iterator[AdaptedBackend]:
+    for alias in compat.task_backends:
+        try:
+            backend = compat.task_backends[alias]
+        except compat.InvalidTaskBackend:  # the system checks complain of it
+            continue
+        if isinstance(backend, AdaptedBackend) and backend.database == database:
+            yield backend
 
 
 _result: ContextVar[Any] = ContextVar("outboxq_django_result", default=None)

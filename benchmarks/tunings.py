@@ -1,0 +1,159 @@
+"""What each tuning of the statements gains: `python -m benchmarks.tunings`, or with `--on sqlite` and `--only NAME`.
+
+Each call is made in turns as it is and with one tuning undone, on databases of their own. The figure is the least time without
+the tuning beside the least time with it: CPU of this process on SQLite, elapsed time on PostgreSQL. A machine that does other
+work as well disturbs it, so a figure is believed if a second run says the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import uuid4
+
+from sqlalchemy import null
+
+from benchmarks.bench import server
+from benchmarks.place import completed, new
+from outboxq import migrations
+from outboxq.database import column_types, dialects
+from outboxq.database.dialects import one_statement, prepared, script
+from outboxq.database.dialects.postgresql import PostgresGrammar
+from outboxq.database.engine import make_engine
+from outboxq.database.statements import ends, enqueue
+from outboxq.database.statements.grammar import StepCondition
+from outboxq.store import Store
+
+BATCH = 100
+Patch = tuple[Any, str, Any]
+
+
+def every_column(_statement: Any, relations: Any, columns: Any) -> Any:
+    return {name: columns[name] for name in columns_read(_statement, relations, columns)}
+
+
+def two_forms(self: Any, _found: Any, *, constant: bool) -> Any:
+    return self.constant if constant else self.packed
+
+
+def never_single(self: Any, rows: Any) -> Any:
+    constant, needless = batch_kind(self, rows)
+    return (self._transition.constant_columns if constant == self._every_column else constant), needless
+
+
+def generic_json(self: Any, name: str, value: Any) -> Any:
+    return self.json(name=value)
+
+
+def json_of_two(self: Any, text: Any = None, **pairs: Any) -> Any:
+    """The NULL is dropped again, but one pair alone is what the tuning is for."""
+    return grammar_json(self, text, **pairs, nothing=null())
+
+
+batch_kind = one_statement.OneStatement._kind
+grammar_json = PostgresGrammar.json
+columns_read = script._columns_read
+TUNINGS: dict[str, list[Patch]] = {
+    "nothing": [],
+    "constant": [(module, "CONSTANT_COLUMNS", frozenset()) for module in (enqueue, ends)],
+    "conditions": [(StepCondition, "is_met", lambda _self, _cells: True)],
+    "single": [(script._Step, "form", two_forms), (one_statement.OneStatement, "_kind", never_single)],
+    "columns-read": [(script, "_columns_read", every_column)],
+    "ids-remembered": [(prepared, "_uuid", prepared._uuid.__wrapped__)],
+    "arrays-as-text": [(column_types.Packed, "bind_processor", lambda _self, _dialect: None)],
+    "json-of-one": [(PostgresGrammar, "json_of_one", generic_json)],
+    "json-of-integer": [(PostgresGrammar, "json", json_of_two)],
+}
+"""Each tuning, and what undoes it. `nothing` undoes none: its figure is the error of the others."""
+
+
+class Variant:
+    """The calls as they are under some patches, with a database and compiled statements of their own."""
+
+    def __init__(self, url: str, patches: list[Patch]) -> None:
+        self._patches = [*patches, (dialects, "_dialect_for", lru_cache(dialects._dialect_for.__wrapped__))]
+        self._worker = uuid4()
+        self.least: dict[str, float] = {}
+        with self._patched():
+            engine = make_engine(url)
+            migrations.upgrade(url)
+            self._store = Store(engine)
+
+    def turn(self, clock: Callable[[], float], *, counts: bool) -> None:
+        with self._patched():
+            for many in (1, BATCH):
+                tasks = [new() for _ in range(many)]
+                self._timed(clock, counts, f"enqueue {many}", lambda tasks=tasks: self._store.enqueue_many(tasks))
+                claims = self._timed(
+                    clock,
+                    counts,
+                    f"claim {many}",
+                    lambda many=many: self._store.claim_ready_task(many, worker_id=self._worker, queues=["bench"]),
+                )
+                outcomes = [completed(claim) for claim in claims]
+                self._timed(clock, counts, f"end {many}", lambda outcomes=outcomes: self._store.finish(outcomes))
+
+    def _timed(self, clock: Callable[[], float], counts: bool, name: str, call: Callable[[], Any]) -> Any:
+        began = clock()
+        answer = call()
+        took = clock() - began
+        if counts:
+            self.least[name] = min(took, self.least.get(name, took))
+        return answer
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for patch in self._patches:
+                stack.enter_context(mock.patch.object(*patch))
+            yield
+
+
+def measure(
+    url: Callable[[str], str], patches: list[Patch], clock: Callable[[], float], turns: int
+) -> dict[str, float]:
+    """Return by how much each call takes longer with these patches, as a part of 1."""
+    variants = [Variant(url("with"), []), Variant(url("without"), patches)]
+    gc.collect()
+    gc.disable()
+    for turn in range(turns):
+        for variant in variants if turn % 2 else reversed(variants):
+            variant.turn(clock, counts=turn >= turns // 5)
+    gc.enable()
+    tuned, undone = (variant.least for variant in variants)
+    return {name: undone[name] / tuned[name] - 1 for name in tuned}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tunings", description=__doc__)
+    parser.add_argument("--on", choices=("sqlite", "postgresql"), help="this database only")
+    parser.add_argument("--only", action="append", choices=TUNINGS, help="this tuning; may be given again")
+    parser.add_argument("--turns", type=int, default=200)
+    given = parser.parse_args()
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    for kind in [given.on] if given.on else ["sqlite", "postgresql"]:
+        clock = time.process_time if kind == "sqlite" else time.perf_counter
+        with (
+            server() if kind == "postgresql" else nullcontext() as cluster,
+            tempfile.TemporaryDirectory(dir=memory) as at,
+        ):
+            for name in given.only or TUNINGS:
+
+                def url(place: str, name: str = name) -> str:
+                    return f"sqlite:///{at}/{name}-{place}.db" if cluster is None else cluster.create_database()
+
+                found = measure(url, TUNINGS[name], clock, given.turns)
+                said = "  ".join(f"{call} {part:+6.1%}" for call, part in found.items())
+                print(f"{kind:10}  without {name:20}  {said}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
