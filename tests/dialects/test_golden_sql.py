@@ -1,4 +1,4 @@
-"""Every statement's SQL text, compared with the one that was reviewed (item 74).
+"""Every statement's SQL text, compared with the one that was reviewed.
 
 A change of SQL shows as a diff of tests/golden/<database>/<statement>.sql. To take the new texts over::
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from collections.abc import Mapping
 from functools import cached_property
 from importlib.metadata import version
@@ -24,6 +23,7 @@ from outboxq.database.statements.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.database.statements.ends import END
 from outboxq.database.statements.enqueue import CONSTANT_COLUMNS, NEW_TASK
 from outboxq.database.statements.idempotency import KEYED
+from tests.sql_layout import layout
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))
@@ -33,18 +33,6 @@ NAMES = sorted(
 )
 
 
-def readable(sql: str) -> str:
-    """SQLAlchemy's own lines and a few more, the long ones wrapped at their blanks."""
-    lines: list[str] = []
-    for line in re.sub(
-        r" (?=(?:WHERE|SET|RETURNING|ORDER BY|ON CONFLICT|UNION ALL|JOIN LATERAL) )", "\n", sql
-    ).splitlines():
-        text, indent = line.strip(), "" if line.startswith("(") or not line.startswith(" ") else "  "
-        options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent + "    "}
-        lines += textwrap.wrap(text, 120, initial_indent=indent, **options) or [""]  # type: ignore[arg-type]
-    return "\n".join(lines) + "\n"
-
-
 def as_compared(text: str) -> str:
     """The text itself. SQLAlchemy 2.0 sets other parentheses, and casts that the driver makes needless: both are left out."""
     if version("sqlalchemy") >= "2.1":
@@ -52,12 +40,23 @@ def as_compared(text: str) -> str:
     return " ".join(re.sub(r"(?<=\)s)::[A-Z]+|[()]", " ", text).split())
 
 
-def texts(database: str, name: str) -> dict[str, str]:
-    """The statement's file, or one file for each of a group, by name."""
+def raw(database: str, name: str) -> dict[str, str]:
+    """The statement's text, or that of each of a group, by the name of its file."""
     found = getattr(dialect_for(database).statements, name)
     if not isinstance(found, Mapping):
-        return {name: readable(found.sql)}
-    return {f"{name}_{key}": readable(getattr(member, "query", member).sql) for key, member in found.items()}
+        return {name: found.sql}
+    return {f"{name}_{key}": getattr(member, "query", member).sql for key, member in found.items()}
+
+
+def texts(database: str, name: str) -> dict[str, str]:
+    return {stem: layout(sql) for stem, sql in raw(database, name).items()}
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_the_layout_changes_white_space_only(database):
+    for name in NAMES:
+        for sql in raw(database, name).values():
+            assert "".join(layout(sql).split()) == "".join(sql.split())
 
 
 @pytest.mark.parametrize("name", NAMES)
