@@ -16,6 +16,7 @@ from psycopg import sql
 from sqlalchemy.engine import make_url
 
 from outboxq.database.dialects import dialect_for
+from outboxq.database.statements.checks import CHECKS
 from outboxq.database.tables import metadata
 from tests import postgres
 
@@ -125,7 +126,7 @@ class Reused:
 
 @cache
 def _checks() -> list[Any]:
-    return [check.query for check in dialect_for("postgresql").statements.checks.values()]
+    return [dialect_for("postgresql").compiled[check.broken] for check in CHECKS.values()]
 
 
 @cache

@@ -53,9 +53,8 @@ def elsewhere(cluster: postgres.Cluster, encoding: str) -> Iterator[str]:
         (("upgrade",), 1),
         (("status",), 1),
         (("verify",), 1),
-        (("worker", "tests.faults.app:outbox"), 2),
     ],
-    ids=["upgrade", "status", "verify", "worker"],
+    ids=["upgrade", "status", "verify"],
 )
 def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
     done = CliRunner().invoke(main, command, env={"OUTBOXQ_DATABASE_URL": elsewhere})
@@ -63,9 +62,10 @@ def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
     assert_sentences(done.stderr, encoding)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
-def test_a_fleet_ends_with_sentences(elsewhere, encoding):
-    command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", "2"]
+def test_workers_end_with_sentences(elsewhere, encoding, processes):
+    command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes)]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2, done.stderr
