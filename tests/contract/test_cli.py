@@ -186,6 +186,7 @@ def test_upgrade_prints_the_script_and_changes_nothing(empty, directory):
 # -- worker -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 def test_a_worker_runs_tasks_until_it_is_told_to_stop(database):
     handle = database.add(database.store, task_name="tests.greet", args='{"name": "world"}')
     with process("worker", "app:outbox", url=database.url) as worker:
@@ -211,13 +212,15 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(sqlite):
 
 def test_a_worker_of_an_outbox_without_a_database_is_refused(importable):
     assert sentence(outboxq("worker", "app:outbox", exit_code=2)) == (
-        "outboxq: app:outbox says no database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or give "
+        "outboxq: app:outbox has no database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or give "
         "--database-url"
     )
 
 
 def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_url, monkeypatch):
-    assert "which application?" in sentence(outboxq("worker", url=sqlite_url, exit_code=2))
+    assert "no application is named; give it as module:outbox" in sentence(
+        outboxq("worker", url=sqlite_url, exit_code=2)
+    )
     monkeypatch.setenv("OUTBOXQ_APP", "nosuch")
     assert "no module 'nosuch'" in sentence(outboxq("worker", url=sqlite_url, exit_code=2))
     assert "no module 'other'" in sentence(outboxq("worker", "other", url=sqlite_url, exit_code=2))
@@ -312,7 +315,8 @@ def test_a_later_schema_that_admits_this_release_is_worked_on(database):
         outboxq(*command, url=database.url)
     said = outboxq("upgrade", database.url).stderr
     assert (
-        said == "the schema is 0002, of a later release, and admits this one, which knows 0001: nothing was changed\n"
+        said
+        == "the schema 0002 was made by a later release and works with this one, which knows 0001; nothing was changed\n"
     )
     pretend(database, "0001", oldest_code="0001")
 
@@ -321,6 +325,7 @@ def pretend(database, version, *, oldest_code):
     database.run(f"UPDATE {VERSION_TABLE} SET version_num = '{version}', oldest_code = '{oldest_code}'")
 
 
+@pytest.mark.in_turn
 def test_a_worker_refuses_a_database_without_our_tables(empty):
     with process("worker", "app:outbox", url=empty.url) as worker:
         assert worker.wait(60) == 4

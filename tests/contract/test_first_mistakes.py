@@ -141,7 +141,7 @@ def test_no_transaction_was_named(hello) -> None:
         ),
         (
             Session,
-            "Session is a class and has no transaction; pass the object of it whose transaction the task belongs to",
+            "Session is a class and has no transaction; pass the instance whose transaction the task belongs to",
         ),
         (
             User(),
@@ -380,7 +380,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
     ("arguments", "code", "sentence"),
     [
         (["worker", "shop"], 4, r"outboxq: .*no (outboxq tables|SQLite file).*; run: outboxq upgrade.*"),
-        (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.*, nor where Python looks; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.* or on Python's path; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["status", "--url", DOWN], 69, "outboxq: the database cannot be used: connection failed: .* Connection refused .*"),
