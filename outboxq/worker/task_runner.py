@@ -71,7 +71,16 @@ class TaskRunner:
         A thread that dies drops nothing: the worker then gives back what it had.
         """
         try:
-            self._run(active)
+            self._on_failpoint(Failpoint.BEFORE_START)
+            if self._may_begin(active):
+                began = time.monotonic()
+                result = self._run_with_hooks(active, self._tasks.get(active.claim.task_name))
+                self._on_failpoint(Failpoint.AFTER_HANDLER)
+                self._leases.warn_if_late(active)
+                if isinstance(result, Outcome):
+                    self._completer.put(result, active)
+                    # Last: what a log handler raises must not cost the outcome.
+                    self._ends.tell(result, active.context, time.monotonic() - began)
         except Exception:
             self._drop_unless_handed_over(active)
             raise
@@ -82,19 +91,6 @@ class TaskRunner:
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
         if active.state is not ClaimState.HANDED_OVER:
             self._leases.drop(active.claim)
-
-    def _run(self, active: ActiveClaim) -> None:
-        self._on_failpoint(Failpoint.BEFORE_START)
-        if not self._may_begin(active):
-            return
-        began = time.monotonic()
-        result = self._run_with_hooks(active, self._tasks.get(active.claim.task_name))
-        self._on_failpoint(Failpoint.AFTER_HANDLER)
-        self._leases.warn_if_late(active)
-        if isinstance(result, Outcome):
-            self._completer.put(result, active)
-            # Last: what a log handler raises must not cost the outcome.
-            self._ends.tell(result, active.context, time.monotonic() - began)
 
     def _may_begin(self, active: ActiveClaim) -> bool:
         """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
