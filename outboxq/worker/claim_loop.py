@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
-from ..store import Store
+from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import TaskRegistry
 from .completer import Completer
@@ -65,6 +65,7 @@ class ClaimLoop(threading.Thread):
         """`on_finished` is called when `burst` or `max_tasks` ends the work."""
         super().__init__(name="outboxq-claimer", daemon=True)
         self._store = store
+        self._cursor = ClaimCursor()
         self._tasks = tasks
         self._worker_id = worker_id
         self._queues, self._topics = settings.queues, settings.topics
@@ -148,6 +149,7 @@ class ClaimLoop(threading.Thread):
             queues=self._queues,
             topics=self._topics,
             says_begin=True,
+            cursor=self._cursor,
         )
         self._on_failpoint(Failpoint.AFTER_CLAIM)
         if self._stopping.is_set():  # the threads may be gone already

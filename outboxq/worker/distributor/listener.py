@@ -20,8 +20,10 @@ import tenacity
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from ...database.dialects import Prepared, Row
+from ...database.dialects import Dialect, Row
+from ...database.statements import channel
 from ...database.statements.channel import PROOF
+from ...database.statements.grammar import Builder
 from .base import Health
 
 log = logging.getLogger("outboxq.distributor")
@@ -53,7 +55,7 @@ class Listener(threading.Thread):
     def __init__(
         self,
         connect: Callable[[], psycopg.Connection[Any]],
-        statements: Mapping[str, Prepared],
+        dialect: Dialect,
         *,
         connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None,
         on_notify: Callable[[str], None],
@@ -66,8 +68,7 @@ class Listener(threading.Thread):
         """The number of times that listening began. If it has changed, notifications in between were missed."""
         self._connect = connect
         self._connect_notifier = connect_notifier or connect
-        self._statements = statements
-        """The statements of `statements/channel.py`."""
+        self._dialect = dialect
         self._outbox: int | None = None
         """The oid of the outbox, which keeps it wherever it is moved."""
         self._channel = ""
@@ -147,14 +148,14 @@ class Listener(threading.Thread):
             other.autocommit, other.read_only = False, False  # whatever the role's defaults are
             self._find_channel(other)
             connection.execute(_listen_to(self._channel))
-            self._run(other, "prove", word=word)
+            self._run(other, channel.prove, word=word)
         if not self._receives(connection, word, self._answer_timeout / 2):
             connection.execute("SELECT 1")  # fails if the peer is silent: that is no pooler, and passes
             if not self._receives(connection, word, 0):
                 raise NotificationsBlocked
 
     def _find_channel(self, connection: psycopg.Connection[Any]) -> None:
-        found = self._run(connection, "channel")
+        found = self._run(connection, channel.find)
         if not found:
             raise TriggerMissing("this worker's database has no outbox")
         if not found[0]["fires"]:
@@ -166,13 +167,13 @@ class Listener(threading.Thread):
     def _receives(self, connection: psycopg.Connection[Any], word: str, seconds: float) -> bool:
         return any(notice.payload == word for notice in connection.notifies(timeout=seconds))
 
-    def _run(self, connection: psycopg.Connection[Any], name: str, **values: Any) -> list[Row]:
+    def _run(self, connection: psycopg.Connection[Any], builder: Builder, **values: Any) -> list[Row]:
         def execute(text: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
                 cursor.execute(text.encode(), parameters, prepare=False)
                 return cursor.fetchall() if cursor.description else []
 
-        return self._statements[name].run(execute, values)
+        return self._dialect.compiled[builder].run(execute, values)
 
     def _listen(self) -> None:
         connection = self._connection
@@ -188,7 +189,7 @@ class Listener(threading.Thread):
                 if not _IS_PROOF.fullmatch(notice.payload):
                     self._on_notify(notice.payload)
             with self._watchdog():
-                still = self._run(connection, "channel_now", outbox=self._outbox)
+                still = self._run(connection, channel.find_again, outbox=self._outbox)
             if still != [{"channel": self._channel}]:
                 raise TriggerMissing("the outbox was moved or dropped")
 

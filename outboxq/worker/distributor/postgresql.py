@@ -66,11 +66,12 @@ class PostgresDistributor:
         self._wakeup = Wakeup()
         self._listener = Listener(
             self._connect,
-            store.dialect.statements.sleeping,
+            store.dialect,
             connect_notifier=self._connect_notifier,
             on_notify=self._on_notify,
             on_change=self._wakeup.notify,
         )
+        self._sleeping.compile(queues)
         self._notifications = notifications
         # Connections are made like the engine's, but are not in its pool. A malformed URL is refused here, not in the thread.
         self._listened = store.bound_engine if listen_url is None else make_engine(listen_url)
