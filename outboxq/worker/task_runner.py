@@ -80,7 +80,7 @@ class TaskRunner:
                 if isinstance(result, Outcome):
                     self._completer.put(result, active)
                     # Last: what a log handler raises must not cost the outcome.
-                    self._ends.tell(result, active.context, time.monotonic() - began)
+                    self._ends.write(result, active.context, time.monotonic() - began)
         except Exception:
             self._drop_unless_handed_over(active)
             raise
@@ -162,7 +162,7 @@ class TaskRunner:
             self._on_failpoint(Failpoint.AFTER_COMMIT)
             self._completer.notify_unblocked([claim])
             self._call_after_handler(active, outcome)
-            self._ends.tell(outcome, active.context, time.monotonic() - began)
+            self._ends.write(outcome, active.context, time.monotonic() - began)
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
             return Settled.LEASE_LOST

@@ -284,7 +284,7 @@ class Worker:
             on_thread_failure=self._on_thread_failure,
             burst=burst,
         )
-        self._introduction.say(self.label, self.id, in_full=self.introduces_itself)
+        self._introduction.log_start(self.label, self.id, in_full=self.introduces_itself)
         self._distributor.start()
         self._pool.start()
         for thread in (self._completer, *self._services, self._claim_loop):
