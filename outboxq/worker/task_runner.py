@@ -25,6 +25,7 @@ from .leases import ActiveClaim, ClaimState, Leases
 
 log = logging.getLogger("outboxq.worker")
 
+_LOST_BEFORE = "task %s (%s): its lease was lost before it began"
 _RETRY_AFTER = timedelta(seconds=1)
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 
@@ -96,7 +97,7 @@ class TaskRunner:
         """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
         claim, context = active.claim, active.context
         if context.was_lost:
-            log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
+            log.warning(_LOST_BEFORE, claim.id, claim.task_name)
             return False
         if context.lost:  # the database has not answered for so long; it decides whether this counts
             self._completer.put(released(claim, "its lease ended before it began"), active)
@@ -109,7 +110,7 @@ class TaskRunner:
         try:
             if self._completer.begin(claim):
                 return True
-            log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
+            log.warning(_LOST_BEFORE, claim.id, claim.task_name)
         except Exception as error:  # noqa: BLE001
             what = f"task {claim.id} ({claim.task_name}): its start could not be recorded; it is given back"
             say(log, logging.ERROR, what, error)
@@ -205,7 +206,7 @@ class TaskRunner:
         """
         claim, context = active.claim, active.context
         if context.lost and not self._store.heartbeat([claim], using=unit.target):
-            raise LeaseLost(f"task {claim.id} ({claim.task_name}): its lease was lost before it began")
+            raise LeaseLost(_LOST_BEFORE % (claim.id, claim.task_name))
         context.deadline = math.inf
 
 

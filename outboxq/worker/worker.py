@@ -150,14 +150,14 @@ class Worker:
             on_failpoint=on_failpoint,
         )
         self._registration_thread = ServiceThread(
-            "presence", self._registration, fails, wake=self._unknown.found_new, on_stop=self._registration.end
+            "registration", self._registration, fails, wake=self._unknown.found_new, on_stop=self._registration.end
         )
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
             self._registration_thread,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
-            ServiceThread("known-again", self._known_tasks, fails),
+            ServiceThread("known-tasks", self._known_tasks, fails),
         ]
         self._introduction = Introduction(
             store=store, hears=self._distributor.means, task_names=sorted(names), **settings.scope
