@@ -63,7 +63,7 @@ class ClaimLoop(threading.Thread):
         burst: bool = False,
     ) -> None:
         """`on_finished` is called when `burst` or `max_tasks` ends the work."""
-        super().__init__(name="outboxq-claimer", daemon=True)
+        super().__init__(name="outboxq-claim-loop", daemon=True)
         self._store = store
         self._cursor = ClaimCursor()
         self._tasks = tasks

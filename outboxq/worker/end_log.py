@@ -37,7 +37,7 @@ class EndLog:
         self._tracebacks = tracebacks
         self._front_end = front_end or FrontEnd()
 
-    def tell(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
+    def write(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
         """Log how the attempt ended that ran for so long. `context.error` is what it raised."""
         kind = outcome.event_type
         level = _LEVELS.get(kind, logging.INFO)
