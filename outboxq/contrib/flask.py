@@ -236,9 +236,9 @@ class _FlaskStore(Store):
         with upgraded_by(_UPGRADE):
             super().ensure_file()
 
-    def _check_schema(self, target: Target) -> None:
+    def check_schema(self, target: Target) -> None:
         with upgraded_by(_UPGRADE):
-            super()._check_schema(target)
+            super().check_schema(target)
 
 
 class _StoreOutside(Store):

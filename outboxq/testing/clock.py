@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from ..errors import InvalidArgument
 from ..model import duration
-from ..store.base import aware
+from ..store.arguments import aware
 
 
 class Clock:

@@ -14,7 +14,7 @@ from uuid import UUID
 from ..errors import InvalidCall, PayloadError, UnknownTask
 from ..model import ExecutionEvent, TaskExecution, TaskStatus, duration
 from ..payload.parameters import dump_payload
-from ..store.base import aware
+from ..store.arguments import aware
 from ..task import Task, TaskRegistry
 
 _LISTED = 10

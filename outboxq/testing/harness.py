@@ -16,7 +16,7 @@ from ..model import Claim, duration
 from ..model.subscriptions import Emitted
 from ..outbox import Outbox
 from ..store import Store
-from ..store.base import aware
+from ..store.arguments import aware
 from ..task import Task
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed

@@ -23,7 +23,7 @@ from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
-from ..worker.leases import ActiveClaim, Leases
+from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
 from .transaction import TestTransaction
@@ -217,7 +217,7 @@ class _CollectingCompleter(Completer):
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
-            active.finishing = True
+            active.state = ClaimState.HANDED_OVER
         self._kept.append(outcome)
 
     def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - each is written before the next begins

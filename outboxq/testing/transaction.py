@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
+from ..database.statements import reading
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..integration.base import Integration
 from ..integration.sessions import SessionIntegration
@@ -65,7 +66,7 @@ class TestTransaction(ABC):
             with suppress(_Aborted), self._savepoint() as target:
                 yield
                 try:
-                    target.dialect.statements.now.run(target.execute, {"now": target.dialect.moment(None)})
+                    target.run(reading.now, {"now": target.dialect.moment(None)})
                 except Exception as error:
                     raise _Aborted from error
                 is_usable = True

@@ -211,7 +211,7 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(sqlite):
 
 def test_a_worker_of_an_outbox_without_a_database_is_refused(importable):
     assert sentence(outboxq("worker", "app:outbox", exit_code=2)) == (
-        "outboxq: app:outbox says no database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or give "
+        "outboxq: app:outbox has no database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or give "
         "--database-url"
     )
 

@@ -29,7 +29,7 @@ from outboxq import (
     UnsupportedDatabase,
 )
 from outboxq.cli import main
-from outboxq.store import base
+from outboxq.store import transactions
 from tests.waiting import until
 
 DOWN = "postgresql+psycopg://me@127.0.0.1:1/shop"
@@ -106,7 +106,7 @@ def test_the_address_that_hosts_hand_out_is_understood() -> None:
 
 def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """From code as SQLAlchemy tells it; a transaction of our own is tried again for half a minute first."""
-    monkeypatch.setattr(base, "_PATIENCE", 0)
+    monkeypatch.setattr(transactions, "_PATIENCE", 0)
     outbox = Outbox(DOWN)
     task = outbox.task(name="shop.hello")(lambda: None)
     host = create_engine(DOWN)

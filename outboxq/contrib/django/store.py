@@ -52,25 +52,25 @@ class DjangoStore(Store):
 
     def ensure_current_on_django(self) -> None:
         """Check the tables as `ensure_current` does, on Django's connection, which must be inside `atomic()`."""
-        self._check_schema(target_of(self.alias, schema=self.schema))
+        self.check_schema(target_of(self.alias, schema=self.schema))
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
         made = super().reserved(gone, hurried=hurried)
         made._migrated = self._migrated  # noqa: SLF001 - of the same class
         return made
 
-    def _reserve(self) -> Engine:
-        return super()._reserve() if self.alias is None else reserve(engine_of(self.alias))
+    def reserve_engine(self) -> Engine:
+        return super().reserve_engine() if self.alias is None else reserve(engine_of(self.alias))
 
-    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+    def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         target = target_of(using, schema=self.schema)
-        self._check_database(target)
+        self.check_database(target)
         self._check_tables(target, enqueues)
         return target
 
-    def _check_database(self, target: Target) -> None:
+    def check_database(self, target: Target) -> None:
         if self.alias is None or not isinstance(target, DjangoTarget):
-            super()._check_database(target)
+            super().check_database(target)
             return
         there = target.connection
         if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
@@ -79,9 +79,9 @@ class DjangoStore(Store):
                 f"business rows are: declare it on outboxes[{there.alias!r}]"
             )
 
-    def _check_schema(self, target: Target) -> None:
+    def check_schema(self, target: Target) -> None:
         with upgraded_by(self._migrate):
-            super()._check_schema(target)
+            super().check_schema(target)
 
     @property
     def _migrate(self) -> str:
