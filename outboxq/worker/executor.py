@@ -82,8 +82,10 @@ def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **da
 def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
     """Return a failure that any database can store, in place of an outcome that it refused."""
     why = str(getattr(refused, "orig", None) or refused).partition("\n")[0]
-    told = f"the database refused its outcome {outcome.event_type}: {why}".encode("ascii", "backslashreplace").decode()
-    error = sanitize(told, limit=_ERROR_BYTES)
+    description = f"the database refused its outcome {outcome.event_type}: {why}".encode(
+        "ascii", "backslashreplace"
+    ).decode()
+    error = sanitize(description, limit=_ERROR_BYTES)
     return Outcome(claim=outcome.claim, event_type=EventType.FAILED, error=error, data={"error": error})
 
 
@@ -111,32 +113,34 @@ def _cancelled(claim: Claim, asked: Cancel) -> Outcome:
 
 
 def _failed(claim: Claim, task: Task[..., Any], error: BaseException, *, elapsed: timedelta) -> Outcome:
-    told = _describe(error)
+    description = _describe(error)
     try:
         if isinstance(error, Retry):
-            return _retried(claim, task, error, told)
+            return _retried(claim, task, error, description)
         delay = task.retry.next_delay(
             attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
         )
     except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
-        return _dead(claim, {**told, "policy_error": sanitize(str(broken), limit=_ERROR_BYTES)})
+        return _dead(claim, {**description, "policy_error": sanitize(str(broken), limit=_ERROR_BYTES)})
     if delay is None:
-        return _dead(claim, told)
-    return Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error=told["error"], delay=delay, data=told)
+        return _dead(claim, description)
+    return Outcome(
+        claim=claim, event_type=EventType.RETRY_SCHEDULED, error=description["error"], delay=delay, data=description
+    )
 
 
-def _retried(claim: Claim, task: Task[..., Any], asked: Retry, told: dict[str, str]) -> Outcome:
+def _retried(claim: Claim, task: Task[..., Any], asked: Retry, description: dict[str, str]) -> Outcome:
     """Return the retry that the handler has asked for, or a failure if no attempt is left."""
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     if bound is not None and claim.attempt >= bound:
-        return _dead(claim, told)
+        return _dead(claim, description)
     return Outcome(
         claim=claim,
         event_type=EventType.RETRY_SCHEDULED,
-        error=told["error"],
+        error=description["error"],
         available_at=asked.at,
         delay=_waiting(asked.delay or timedelta(0)),
-        data=told,
+        data=description,
     )
 
 
@@ -145,8 +149,8 @@ def _waiting(asked: timedelta) -> timedelta:
     return min(max(asked, timedelta(0)), _LONGEST)
 
 
-def _dead(claim: Claim, told: dict[str, str]) -> Outcome:
-    return Outcome(claim=claim, event_type=EventType.FAILED, error=told["error"], data=told)
+def _dead(claim: Claim, description: dict[str, str]) -> Outcome:
+    return Outcome(claim=claim, event_type=EventType.FAILED, error=description["error"], data=description)
 
 
 def _describe(error: BaseException) -> dict[str, str]:
