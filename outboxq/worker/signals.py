@@ -1,6 +1,6 @@
 """Signals that tell a process to stop: politely by the first one, at once by the next.
 
-The rule. Each process counts only the signals that it receives itself, and never those that another process of ours has
+The rule. Each process counts only the signals that it receives itself, and never those that another process of outboxq has
 counted. The first signal asks for a polite stop. A further one asks for a stop at once if it comes more than a tenth of a
 second after the first; SIGQUIT always does. A supervisor that receives a signal sends its workers none: it writes what it has
 counted, "stop" or "at once", into the lifeline of each (`cli/lifeline.py`). A worker obeys that order, and does not count it.
