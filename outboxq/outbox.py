@@ -145,8 +145,8 @@ class Outbox:
                 limit.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once, in this database.
-            subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each such event that is
-                emitted, with the event's payload as its one argument.
+            subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each emitted event of such a topic; the
+                event's payload is its only argument.
             on_dead_letter: The fate of a partition key whose task has Failed. "release": the next task of the key runs. "hold":
                 the key waits until the dead letter is redriven or discarded.
             check_types: Refuse, at enqueueing, an argument that is not of its plain annotated type (`int`, `str | None`,

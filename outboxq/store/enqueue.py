@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from types import NoneType
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 from uuid import UUID
 
 from ..database.dialects import Begin
 from ..database.privileges import Feature
+from ..database.statements import enqueue as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, LONGEST, MAX_ATTEMPT, Handle, NewTask, OnConflict, OnDeadLetter
-from .base import aware
-from .idempotency import Idempotency
+from .arguments import aware
+from .idempotency import enqueue_keyed, enqueued
 from .rows import row
+from .transactions import Transactions
 
 _PLAIN = frozenset[Feature]()
 _KEYED = frozenset({Feature.IDEMPOTENCY})
@@ -26,58 +28,65 @@ MAX_NAME = 200
 """Characters in a name or a key: each becomes part of an index entry."""
 
 
-class Enqueue(Idempotency):
-    def enqueue(self, task: NewTask, *, using: object = None) -> Handle:
-        """Write one task: its execution, its `task_created` event and its outbox entry, together.
+class EnqueuesMany(Protocol):
+    """A store, of which `enqueue` uses `enqueue_many`: whoever overrides that sees every task."""
 
-        `using` takes a SQLAlchemy Session or Connection, a psycopg, sqlite3 or Django connection; the task is then committed
-        or rolled back with it. One statement on PostgreSQL. Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before
-        anything is written.
-        """
-        return self.enqueue_many([task], using=using)[0]
+    def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]: ...
 
-    def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
-        """Write many tasks, in their order, as one statement; see `enqueue`.
 
-        A task whose idempotency key has a task already is not written; its `on_conflict` says what happens instead. The key
-        is free again where its time is over (`unique_for`), where its task has ended (`unique_until_finished`) or was
-        pruned; as it was asked for when the key was taken, and replacing a task does not begin its time anew. Two tasks of
-        one call with the same key are dealt with as if they came one after the other. Raises DuplicateTask, where asked
-        for; nothing of the call is written then, and the caller's transaction goes on.
+def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Handle:
+    """Write one task: its execution, its `task_created` event and its outbox entry, together.
 
-        Who wants a key that another transaction has just taken waits for that to end. At READ COMMITTED, and on SQLite,
-        that is never an error. Above READ COMMITTED the database refuses, with a serialization failure, a key that somebody
-        took, took over or replaced the task of since the transaction began; the transaction is to be run again.
+    `using` takes a SQLAlchemy Session or Connection, a psycopg, sqlite3 or Django connection; the task is then committed
+    or rolled back with it. One statement on PostgreSQL. Raises InvalidArgument, InvalidTarget and SchemaOutOfDate before
+    anything is written.
+    """
+    return store.enqueue_many([task], using=using)[0]
 
-        Keys cost nothing while they are free. One that is taken costs a look at who has it, unless the task is to be skipped
-        and its key is for ever. Keys are locked in their order, so that two calls never wait for each other; calls of one
-        transaction should keep to an order too. On a caller's PostgreSQL connection, many tasks of which one may raise are
-        written under a savepoint.
-        """
-        for task in tasks:
-            check(task)
-        if not tasks:
-            return []
-        features = _features(tasks)
-        return self._run(
-            lambda target: self._enqueue(target, tasks, keyed=features is not _PLAIN, joined=using is not None),
-            using=using,
-            begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
-            done=lambda target: self._enqueued(target, tasks),
-            enqueues=features,
-        )
 
-    def _enqueue(self, target: Target, tasks: Sequence[NewTask], *, keyed: bool, joined: bool) -> list[Handle]:
-        if not keyed:
-            with target.atomic():
-                target.dialect.statements.enqueue.run(
-                    target.execute, self._values(target), [row(task) for task in tasks]
-                )
-            return [Handle(id=task.id) for task in tasks]
-        # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
-        may_raise = any(task.on_conflict is OnConflict.RAISE for task in tasks)
-        with target.atomic(savepoint=joined and may_raise and len(tasks) > 1):
-            return self._enqueue_keyed(target, tasks)
+def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
+    """Write many tasks, in their order, as one statement; see `enqueue`.
+
+    A task whose idempotency key has a task already is not written; its `on_conflict` says what happens instead. The key
+    is free again where its time is over (`unique_for`), where its task has ended (`unique_until_finished`) or was
+    pruned; as it was asked for when the key was taken, and replacing a task does not begin its time anew. Two tasks of
+    one call with the same key are dealt with as if they came one after the other. Raises DuplicateTask, where asked
+    for; nothing of the call is written then, and the caller's transaction goes on.
+
+    Who wants a key that another transaction has just taken waits for that to end. At READ COMMITTED, and on SQLite,
+    that is never an error. Above READ COMMITTED the database refuses, with a serialization failure, a key that somebody
+    took, took over or replaced the task of since the transaction began; the transaction is to be run again.
+
+    Keys cost nothing while they are free. One that is taken costs a look at who has it, unless the task is to be skipped
+    and its key is for ever. Keys are locked in their order, so that two calls never wait for each other; calls of one
+    transaction should keep to an order too. On a caller's PostgreSQL connection, many tasks of which one may raise are
+    written under a savepoint.
+    """
+    for task in tasks:
+        check(task)
+    if not tasks:
+        return []
+    features = _features(tasks)
+    return store.run(
+        lambda target: _enqueue(store, target, tasks, keyed=features is not _PLAIN, joined=using is not None),
+        using=using,
+        begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
+        done=lambda target: enqueued(store, target, tasks),
+        enqueues=features,
+    )
+
+
+def _enqueue(
+    store: Transactions, target: Target, tasks: Sequence[NewTask], *, keyed: bool, joined: bool
+) -> list[Handle]:
+    if not keyed:
+        with target.atomic():
+            target.run(statements.enqueue, store.values(target), [row(task) for task in tasks])
+        return [Handle(id=task.id) for task in tasks]
+    # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
+    may_raise = any(task.on_conflict is OnConflict.RAISE for task in tasks)
+    with target.atomic(savepoint=joined and may_raise and len(tasks) > 1):
+        return enqueue_keyed(store, target, tasks)
 
 
 def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:

@@ -56,7 +56,7 @@ def set_aside(g: Grammar) -> Transition:
     )
 
 
-def forget_entry() -> Statement:
+def forget_entry(_: Grammar) -> Statement:
     """Delete the entry :entry_id and nothing else, because its task cannot be failed either."""
     entry = task_outbox.c
     return (

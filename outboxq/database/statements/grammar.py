@@ -12,13 +12,15 @@ its ids.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, Table, Update, literal_column
+from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, Table, Text, Update, literal_column
 from sqlalchemy.types import TypeEngine
 
 Columns = Mapping[str, TypeEngine[Any]]
@@ -70,61 +72,70 @@ class Transition:
         return [key for key in columns if key != "id" and (self.joined_columns is None or key in self.joined_columns)]
 
 
-class Grammar(Protocol):
+class Grammar(ABC):
     """The spellings that differ between the two databases."""
 
-    def __hash__(self) -> int: ...
+    schema: str | None = None
+    """The schema of our tables; None: the connection's own finds them."""
+
+    @cached_property
+    def topics(self) -> FromClause:
+        """The topics that a worker takes, as one relation however often a statement asks."""
+        return self.rows("topics", {"topic": Text()})
 
     @property
+    @abstractmethod
     def now(self) -> ColumnElement[datetime]:
         """Return the time of the transition: the same in all of its steps."""
-        ...
 
-    def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]: ...
+    @abstractmethod
+    def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
+        """The instant that lies so many seconds after another."""
 
+    @abstractmethod
     def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return a condition: the tables allow the stored time; NULL if there is none."""
-        ...
 
+    @abstractmethod
     def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return a condition: the stored id has the form of ours."""
-        ...
 
+    @abstractmethod
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         """Return the exact number of microseconds between two times."""
-        ...
 
+    @abstractmethod
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return a condition: the column is one of these ids. It is looked up by index, whatever the planner estimates."""
-        ...
 
+    @abstractmethod
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
-        ...
 
+    @abstractmethod
     def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
         """Return a JSON object of one pair, whose value is not NULL: a third of the work of `json`.
 
         With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
         """
-        ...
 
+    @abstractmethod
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
         """Return the time under this name in a JSON object; NULL if there is none."""
-        ...
 
+    @abstractmethod
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         """Return the text under this name in a JSON object; NULL if there is none."""
-        ...
 
+    @abstractmethod
     def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
         """Return a condition: the text is JSON (or a JSON object). It never fails, and is NULL only if the text is."""
-        ...
 
+    @abstractmethod
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
         """Return a batch as a relation of bound parameters. Its `constant` columns hold one value each, which is sent once."""
-        ...
 
+    @abstractmethod
     def each(
         self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
     ) -> tuple[FromClause, Any]:
@@ -134,48 +145,85 @@ class Grammar(Protocol):
         `choose` is called with the outbox to select from, and returns the query with its conditions, correlated with `source`,
         and its order.
         """
-        ...
 
     @property
+    @abstractmethod
     def crowded(self) -> ColumnElement[bool]:
         """Return a condition: so many deleted entries are not cleaned up yet that a claim should begin after them."""
-        ...
 
+    @abstractmethod
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
         """Return a condition that takes the lock of this name until the transaction ends. False if another transaction
         has it.
         """
-        ...
 
+    @abstractmethod
     def position(self, given: FromClause) -> ColumnElement[int]:
         """Return the next position for each row of the batch, growing in the order of the batch."""
-        ...
 
+    @abstractmethod
     def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
-        ...
 
+    @abstractmethod
     def identified(self, rows: Select[Any]) -> Select[Any]:
         """Return `rows`, a query that reads no table, to be run once the transaction has its id.
 
         Readers of the log rely on it: a transaction has its id before it draws a `sequence_num`. A transition that writes
         something else before its events has its id anyway.
         """
-        ...
 
     @property
+    @abstractmethod
     def oldest_open(self) -> ColumnElement[int]:
         """Return the smallest id of the transactions open at this snapshot, or the id of the next transaction; see `tail`."""
-        ...
 
     @property
+    @abstractmethod
     def next_transaction(self) -> ColumnElement[int]:
         """Return the id that the next transaction will get. It is asked once, in a transaction that has no id itself."""
-        ...
 
+    @abstractmethod
     def insert(self, table: Table) -> Any:
         """Return the dialect's own INSERT, which has `on_conflict_do_nothing()`."""
-        ...
+
+    @abstractmethod
+    def take_from_one(self, found: FromClause) -> Statement:
+        """Delete up to :limit due entries of the pairs found, which are of one queue, best first."""
+
+    @abstractmethod
+    def take_from(self, found: FromClause) -> Statement:
+        """Delete up to :limit due entries of the (queue, priority) pairs found, best first."""
+
+    @abstractmethod
+    def find_column(self, table: str, name: str) -> Select[Any]:
+        """One row if the table exists in our schema and has this column. (Reading what does not exist would abort a PostgreSQL
+        transaction.)
+        """
+
+    @abstractmethod
+    def missing_parts(self) -> Select[Any]:
+        """The names of our indexes and triggers that are missing, invalid or switched off; the column `id`."""
+
+    @abstractmethod
+    def set_back(self) -> Select[Any]:
+        """One row, `id`, if the counter of positions stands below the largest position of a task."""
+
+    @abstractmethod
+    def set_forward(self) -> Transition:
+        """Have the counter of positions go on behind the largest, if it stands below."""
+
+    @abstractmethod
+    def is_standby(self) -> Select[Any]:
+        """One row if this server only follows another, and takes no writes."""
+
+    def oid(self, name: str) -> ColumnElement[Any]:
+        """The oid of our table or sequence of this name; NULL: there is none. For a database with oids."""
+        raise NotImplementedError(f"{type(self).__name__} has no oids")
+
+
+Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
+"""Builds one statement; it is compiled once for each dialect, and asked for by the builder itself."""
 
 
 def word(value: StrEnum) -> ColumnElement[str]:

@@ -50,7 +50,7 @@ def newest(g: Grammar) -> Select[Any]:
     )
 
 
-def oldest() -> Select[Any]:
+def oldest(_: Grammar) -> Select[Any]:
     """Select the next matching dead letters, oldest first, after (:after_failed_at, :after_id).
 
     They are not locked here. The lock that counts is the execution's, which comes before its dead letter's.

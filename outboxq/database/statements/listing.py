@@ -17,7 +17,7 @@ _status, _queue, _task_name = (bindparam(name, type_=Text, required=True) for na
 _first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
 
 
-def beginning() -> Select[Any]:
+def beginning(_: Grammar) -> Select[Any]:
     """Select the tasks whose ids are between :first and :last, oldest first: those whose id begins with the same digits."""
     execution = task_executions.c
     return (

@@ -68,7 +68,7 @@ def change(g: Grammar) -> Insert:
     return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
 
 
-def forget() -> Delete:
+def forget(_: Grammar) -> Delete:
     """Delete the row of a queue whose settings are the defaults."""
     return delete(queue_settings).where(
         _setting.queue == _queue,
@@ -79,7 +79,7 @@ def forget() -> Delete:
     )
 
 
-def settings() -> Select[Any]:
+def settings(_: Grammar) -> Select[Any]:
     """Select the settings of each queue."""
     return select(queue_settings).order_by(_setting.queue)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    ColumnElement,
     Delete,
     Double,
     FromClause,
@@ -27,10 +26,11 @@ from sqlalchemy import (
 )
 
 from ..column_types import Xid8
-from ..tables import sleeping_workers
-from .claim import worker_id
+from ..tables import sleeping_workers, task_outbox
+from .channel import channel_of
+from .claim import given_queues, worker_id
 from .grammar import Grammar
-from .waiting import may_claim, next_available_at
+from .waiting import Queues, all_queues, given, may_claim, next_moment
 
 ALL = literal_column("''", Text)
 """The queue of a worker that serves all queues; no queue has an empty name."""
@@ -39,12 +39,23 @@ _longest = bindparam("longest_seconds", type_=Double, required=True)
 _horizon = bindparam("horizon", type_=BigInteger, required=True)
 
 
-def announce(g: Grammar, plain: FromClause, with_keys: FromClause, rows: Select[Any]) -> Insert:
+def announce(g: Grammar) -> Insert:
+    """Ask to be notified of all queues."""
+    return _announce(g, all_queues(), select(ALL.label("queue")))
+
+
+def announce_given(g: Grammar) -> Insert:
+    """Ask to be notified of the queues given."""
+    queues = given(g)
+    return _announce(g, queues, select(queues[0].c.queue))
+
+
+def _announce(g: Grammar, queues: Queues, rows: Select[Any]) -> Insert:
     """Ask to be notified of these queues, until their next task is due or :longest_seconds have passed.
 
     `rows` are the queues as they are stored. Returns the seconds after which the request ends, for each queue.
     """
-    due = next_available_at(g, plain, with_keys).scalar_subquery()
+    due = next_moment(g, *queues).scalar_subquery()
     wakes_at = func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
     asked = rows.subquery("asked")
     new = g.insert(sleeping_workers).from_select(
@@ -58,12 +69,22 @@ def announce(g: Grammar, plain: FromClause, with_keys: FromClause, rows: Select[
     )
 
 
-def horizon() -> Select[Any]:
+def horizon(_: Grammar) -> Select[Any]:
     """Select a number below the id of every transaction that begins from now on, but not below that of any that has written."""
     return select(cast(cast(func.pg_current_xact_id(), Text), BigInteger).label("horizon"))
 
 
-def look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
+def look(g: Grammar) -> Select[Any]:
+    """Look at all queues, as of one snapshot."""
+    return _look(g, *all_queues())
+
+
+def look_given(g: Grammar) -> Select[Any]:
+    """Look at the queues given, as of one snapshot."""
+    return _look(g, *given(g))
+
+
+def _look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
     """Select, as of one snapshot: if all transactions before :horizon have ended, if a task is due, and when the next
     one is.
     """
@@ -71,15 +92,16 @@ def look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
     return select(
         (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
         may_claim(g, plain, with_keys).label("due"),
-        _seconds_until(g, next_available_at(g, plain, with_keys).scalar_subquery()),
+        _seconds_until(g, next_moment(g, plain, with_keys).scalar_subquery()),
     )
 
 
-def wake(g: Grammar, queues: FromClause, channel: ColumnElement[str]) -> Select[Any]:
+def wake(g: Grammar) -> Select[Any]:
     """Notify the workers that sleep on these queues. The trigger does so for inserts; this is for other ways to become claimable.
 
     Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
     """
+    queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
     notify = func.current_setting(literal_column("'outboxq.notify'"), literal_column("true"), type_=Text)
     sleeper = sleeping_workers.c
     sleeps = select(sleeper.queue).where(
@@ -101,7 +123,7 @@ def withdraw(g: Grammar) -> Update:
     return update(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id).values(wakes_at=g.now)
 
 
-def forget() -> Delete:
+def forget(_: Grammar) -> Delete:
     """Delete the requests of a worker that has ended."""
     return delete(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id)
 
