@@ -1002,7 +1002,7 @@ def _caught_by(mutant: Mutant) -> str:
             text = text.replace(old, new)
         target.write_text(text)
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
+            [sys.executable, "-m", "pytest", "--full", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
             cwd=copy,
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory},
             capture_output=True,

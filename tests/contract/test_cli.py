@@ -186,6 +186,7 @@ def test_upgrade_prints_the_script_and_changes_nothing(empty, directory):
 # -- worker -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 def test_a_worker_runs_tasks_until_it_is_told_to_stop(database):
     handle = database.add(database.store, task_name="tests.greet", args='{"name": "world"}')
     with process("worker", "app:outbox", url=database.url) as worker:
@@ -324,6 +325,7 @@ def pretend(database, version, *, oldest_code):
     database.run(f"UPDATE {VERSION_TABLE} SET version_num = '{version}', oldest_code = '{oldest_code}'")
 
 
+@pytest.mark.in_turn
 def test_a_worker_refuses_a_database_without_our_tables(empty):
     with process("worker", "app:outbox", url=empty.url) as worker:
         assert worker.wait(60) == 4

@@ -185,6 +185,7 @@ def differences(database: Empty) -> list[object]:
 # From the shell
 
 
+@pytest.mark.in_turn
 def test_the_alembic_command_upgrades_downgrades_and_upgrades_again(empty, alembic):
     done = python("-m", "alembic", "upgrade", "head", **{VARIABLE: empty.url})
     assert done.returncode == 0, done.stderr
@@ -460,6 +461,7 @@ def test_four_processes_upgrade_an_empty_database_at_once(empty, background, tmp
     assert migrations.current(empty.url) == REVISION
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "last", ["CREATE TABLE outboxq_alembic_version", "CREATE TABLE execution_events", "INSERT INTO"]
 )

@@ -13,6 +13,8 @@ from tests.contract.helpers import called
 from tests.releases import Producer, Release, make
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 NEWER_REFUSED = (
     " has the outboxq schema 0003, which admits releases that know 0002 or later; this release knows 0001; "
     "run: pip install --upgrade outboxq\n"

@@ -53,7 +53,7 @@ def channel_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
 
 
 def find(g: Grammar) -> Select[Any]:
-    """Return the oid of our outbox, its channel, and whether an insert fires the trigger; no row: there is no such table."""
+    """Select the outbox's oid and channel, and true if an insert fires the trigger; no row if there is no such table."""
     entries = g.oid(task_outbox.name)
     found = (
         cast(_class.c.oid, BigInteger).label("outbox"),
