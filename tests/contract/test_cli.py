@@ -315,7 +315,8 @@ def test_a_later_schema_that_admits_this_release_is_worked_on(database):
         outboxq(*command, url=database.url)
     said = outboxq("upgrade", database.url).stderr
     assert (
-        said == "the schema is 0002, of a later release, and admits this one, which knows 0001: nothing was changed\n"
+        said
+        == "the schema 0002 was made by a later release and works with this one, which knows 0001; nothing was changed\n"
     )
     pretend(database, "0001", oldest_code="0001")
 

@@ -68,7 +68,8 @@ def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases,
 
     said = today.upgrade(url)
     assert (
-        said == "the schema is 0002, of a later release, and admits this one, which knows 0001: nothing was changed\n"
+        said
+        == "the schema 0002 was made by a later release and works with this one, which knows 0001; nothing was changed\n"
     )
     tasks += [running.enqueue(), next_one.enqueue()]
     following.work(url)
