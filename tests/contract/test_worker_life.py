@@ -211,6 +211,7 @@ def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
 
 
+@pytest.mark.in_turn
 def test_stop_right_after_start_ends_it_however_soon(outbox):
     outbox.task(name="t")(lambda: None).using(outbox).enqueue_many([()] * 40)
     took = []
