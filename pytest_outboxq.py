@@ -1,6 +1,6 @@
 """The fixtures of outboxq for pytest; see `outboxq.testing`.
 
-Beside the package and not in it: pytest imports its plugins in every run, and this one costs nothing where it is not used.
+The module stands beside the package: pytest imports its plugins in every run, and the package would cost time in each.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def outboxq_app(pytestconfig: pytest.Config) -> Outbox:
-    """The application's Outbox: that of the ini option `outboxq_app`, or what a fixture of this name returns instead."""
+    """Return the application's Outbox, named by the ini option `outboxq_app`; override the fixture to return another."""
     return named(pytestconfig.getini("outboxq_app"))
 
 
 @pytest.fixture
 def outboxq_using() -> object:
-    """The test's own open transaction; None: Django's, and elsewhere the test commits. To be written anew where there is one."""
+    """Return the test's own open transaction; override the fixture if there is one.
+
+    None: Django's; without Django, the outbox commits to its own database.
+    """
     return None
 
 
 @pytest.fixture
 def outboxq_flask() -> object:
-    """The Flask application, where there is one: to be written anew, as `return app`."""
+    """Return the Flask application; override the fixture if there is one."""
     return None
 
 
 @pytest.fixture
 def outbox(outboxq_app: Outbox, outboxq_using: object, outboxq_flask: object) -> Iterator[Harness]:
-    """The application's outbox in the test's transaction: assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
+    """Return a Harness in the test's transaction: assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
     from outboxq.testing import Harness
 
     with Harness(outboxq_app, using=outboxq_using, flask=outboxq_flask) as harness:
@@ -47,14 +50,14 @@ def outbox(outboxq_app: Outbox, outboxq_using: object, outboxq_flask: object) ->
 
 
 def named(said: str) -> Outbox:
-    """The Outbox that `module:outbox` names. Raises UsageError."""
+    """Return the Outbox that `module:outbox` names. Raises UsageError if there is none."""
     import importlib
 
     from outboxq import Outbox
 
     if not said:
         raise pytest.UsageError(
-            "the fixture `outbox` is to know the application's Outbox: set outboxq_app = \"module:outbox\" in pytest's "
+            "the fixture `outbox` does not know the application's Outbox: set outboxq_app = \"module:outbox\" in pytest's "
             "configuration, or write a fixture outboxq_app that returns it"
         )
     module, _, name = said.partition(":")

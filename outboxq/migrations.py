@@ -21,10 +21,11 @@ from sqlalchemy.engine import URL
 
 from .database.column_types import Xid8
 from .database.dialects import Begin, Dialect, check_schema_name, dialect_for
-from .database.dialects.partitioning import PARTITION_NAME
+from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
+from .database.statements import reading
 from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
@@ -127,7 +128,7 @@ def partition(
         raise InvalidArgument(f"ahead must be a whole number of at least 1, not {ahead!r}")
     with _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
-        if (partitioning := dialect.partitioning) is None:
+        if not dialect.has_partitions:
             raise UnsupportedDatabase("only PostgreSQL divides tables into partitions; SQLite prunes row by row")
         execute = _execute(connection)
         connection.exec_driver_sql(LOCK)
@@ -135,8 +136,8 @@ def partition(
         if found is None:
             raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
         ensure_fit(found, oldest_code, partial(_place, connection, schema))
-        now = dialect.statements.now.run(execute, {})[0]["now"]
-        return partitioning.bring_up_to_date(execute, periods(Every(every), now, ahead), now, dry_run=dry_run)
+        now = dialect.compiled[reading.now].run(execute, {})[0]["now"]
+        return Partitioning(dialect).bring_up_to_date(execute, periods(Every(every), now, ahead), now, dry_run=dry_run)
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
@@ -193,9 +194,9 @@ def _migrating(
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
     """Return the revision of the tables and the oldest code that they admit; None twice: they are not there."""
     execute = _execute(connection)
-    if not dialect.statements.version_table.run(execute, {}):
+    if not dialect.compiled[reading.has_version_table].run(execute, {}):
         return None, None
-    found = dialect.statements.version.run(execute, {})
+    found = dialect.compiled[reading.version].run(execute, {})
     return (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
 
 

@@ -33,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         "a command that looks makes the SQLite file",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (("        self.ensure_file()\n        with self._naming_rights()", "        with self._naming_rights()"),),
         ("tests/contract/test_cli_database.py",),
     ),
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "a claim that fails at one row fails for all",
         "outboxq/store/claiming.py",
-        ((" or not self._set_aside(worker_id)", ""), ("not self._perhaps_the_row(error)", "True")),
+        ((" or not set_aside(self, cursor.search, worker_id)", ""), ("not perhaps_the_row(self, error)", "True")),
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "an entry is deleted because the disk is full",
         "outboxq/store/aside.py",
-        (("if not self._perhaps_the_row(refused):", "if refused is None:"),),
+        (("if not perhaps_the_row(store, refused):", "if refused is None:"),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "IN (… LIMIT) instead of a list evaluated once",
-        "outboxq/database/dialects/postgresql.py",
+        "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
                 '        .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))\n',
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "a deferred transaction instead of BEGIN IMMEDIATE",
         "outboxq/database/dialects/sqlite.py",
-        (('Begin.WRITE: "BEGIN IMMEDIATE"', 'Begin.WRITE: "BEGIN DEFERRED"'),),
+        (('dict.fromkeys(Begin, "BEGIN IMMEDIATE")', 'dict.fromkeys(Begin, "BEGIN DEFERRED")'),),
         ("tests/dialects/test_claim_locks.py", "tests/contract/test_host_engine.py"),
     ),
     Mutant(
@@ -146,8 +146,8 @@ MUTANTS = (
         "outboxq/store/enqueue.py",
         (
             (
-                "            using=using,\n            begin=Begin.INSERT if features",
-                "            begin=Begin.INSERT if features",
+                "        using=using,\n        begin=Begin.INSERT if features",
+                "        begin=Begin.INSERT if features",
             ),
         ),
         ("tests/contract/test_enqueue.py",),
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         "the time bound is a bare volatile function, so no index condition",
-        "outboxq/database/dialects/postgresql.py",
+        "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
                 "        return select(self.clock.c.now).scalar_subquery()\n",
@@ -301,7 +301,7 @@ MUTANTS = (
     ),
     Mutant(
         "rights on tables that are not there yet are taken for granted",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (
             (
                 "            self._check_rights(target, enqueues)\n        if not self._current:",
@@ -450,7 +450,7 @@ MUTANTS = (
     ),
     Mutant(
         "a handler waits for its own transaction on SQLite",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (("if (locked := unit.database) is not None and locked == self._database():", "if False:"),),
         ("tests/contract/test_own_transactions.py",),
     ),
@@ -488,8 +488,8 @@ MUTANTS = (
         "outboxq/worker/claim_loop.py",
         (
             (
-                '            self._give_back([held], "another task like it runs in this process", delay=delay)\n',
-                "            self._pool.submit(held)\n",
+                '            self._give_back([active], "another task like it runs in this process", delay=delay)\n',
+                "            self._pool.submit(active)\n",
             ),
         ),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
@@ -797,7 +797,7 @@ MUTANTS = (
     ),
     Mutant(
         "a connection to a standby is kept",
-        "outboxq/store/base.py",
+        "outboxq/store/transactions.py",
         (
             (
                 "                        if self.dialect.is_of_standby(error, raw):\n",
@@ -827,7 +827,7 @@ MUTANTS = (
     Mutant(
         "the beginning of several ids is taken for the first of them",
         "outboxq/store/finding.py",
-        (("        if len(rows) > 1:\n", "        if len(rows) > _NAMED + 1:\n"),),
+        (("    if len(rows) > 1:\n", "    if len(rows) > _NAMED + 1:\n"),),
         ("tests/contract/test_task_ids.py",),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line of outboxq."""
 
 from __future__ import annotations
 

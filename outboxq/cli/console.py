@@ -1,4 +1,4 @@
-"""How the commands find the database, and how they speak."""
+"""The console: options of the commands that use a database, messages with their exit codes, and tables."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from ..database.dialects import damaged, dialect_for, is_damaged
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..store import Store
+from .groups import DATABASE_PARAMETERS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,13 +28,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LONGEST = timedelta(days=36500)
-"""What is subtracted from a date must leave one."""
+"""Longest span of time: a date minus it is still a date."""
 
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_FILE = 66
-"""Of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
+"""Exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
 EXIT_UNREACHABLE = 69
 EXIT_PERMISSION = 77
 
@@ -44,14 +45,14 @@ take_key_back = click.option(
 
 
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add `--url`, `--schema`, `--app`, and APP as the last argument; they reach the command as `store`."""
+    """Add `--url`, `--schema`, `--app`, and APP as the last argument. The command gets the Store as `store`."""
     from .database import app_argument
 
     return database_options_after_ids(app_argument(command))
 
 
 def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the same but APP as an argument: for a command that takes any number of arguments."""
+    """Add the same without the argument APP, for a command that takes any number of arguments."""
     from . import database
 
     @database.url_option
@@ -59,7 +60,7 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     @database.app_option
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        values = {name: kwargs.pop(name, None) for name in database.OPTIONS}
+        values = {name: kwargs.pop(name, None) for name in DATABASE_PARAMETERS}
         found = database.given(click.get_current_context(), values)
         with speaking_plainly(upgrade=found.upgrade):
             store = kwargs["store"] = database.open_store(found)
@@ -73,10 +74,8 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def on_store(command: click.Command, store: Callable[[], Store]) -> click.Command:
-    """The same command of `database_options` where the database is known: without what says which one it is."""
-    from .database import OPTIONS
-
-    run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # what it wraps
+    """Return a command of `database_options` for a known database, without the parameters that choose one."""
+    run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
 
     def callback(**kwargs: Any) -> Any:
         with speaking_plainly():
@@ -86,15 +85,16 @@ def on_store(command: click.Command, store: Callable[[], Store]) -> click.Comman
 
     known = copy(command)
     known.callback = callback
-    known.params = [one for one in command.params if one.name not in OPTIONS]
+    known.params = [one for one in command.params if one.name not in DATABASE_PARAMETERS]
     return known
 
 
 @contextmanager
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
-    """Print our errors as one sentence on stderr, each kind with its exit code; anything else keeps its traceback.
+    """Print errors of outboxq and of the database as one sentence on stderr, and exit with the code of their kind.
 
-    `upgrade` is the command that makes the tables, as it must be typed here; None: that of the group which the command is in.
+    Any other exception keeps its traceback. `upgrade` is the command that creates the tables, as it is typed here; None: the
+    command `upgrade` of the present group.
     """
     try:
         yield
@@ -114,7 +114,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
             fail(damaged(error), EXIT_UNREACHABLE)
         if dialect_for("postgresql").is_denied(error):
             fail(
-                f"the database does not permit it: {error.orig}; outboxq grants --help says what a role needs",
+                f"the database does not permit it: {error.orig}; outboxq grants prints what a role needs",
                 EXIT_PERMISSION,
             )
         connecting = error.statement is None
@@ -124,7 +124,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
 
 
 def _upgrade_of_the_group() -> str | None:
-    """Return how the command `upgrade` is called that stands beside the present one; None: there is none."""
+    """Return the command `upgrade` of the present group as it is typed; None if the group has none."""
     context = click.get_current_context(silent=True)
     while context is not None and (context := context.parent) is not None:
         group = context.command
@@ -134,19 +134,20 @@ def _upgrade_of_the_group() -> str | None:
 
 
 def fail(sentence: str, code: int) -> NoReturn:
+    """Print the sentence on stderr, and exit with the code."""
     click.echo(f"outboxq: {_plain(' '.join(sentence.split()))}", err=True)
     sys.exit(code)
 
 
 def say(sentence: str) -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     click.echo(_plain(sentence))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> None:
-    """Lines for people on a terminal, tab-separated values in a pipe.
+    """Print a table: aligned on a terminal, tab-separated in a pipe.
 
-    `spare` names the columns that a narrow terminal is not shown, the first one first.
+    `spare` names the columns that a narrow terminal leaves out, the first one first.
     """
     if sys.stdout.isatty():
         screen().print(drawn(head, rows, spare=spare), crop=False)
@@ -156,21 +157,21 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Seque
 
 
 def screen() -> Console:
-    """The terminal; what it is given is shown as it is, whatever the text looks like."""
+    """Return the terminal; it shows text as it is, without markup."""
     from rich.console import Console
 
     return Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False)
 
 
 def drawn(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> Table:
-    """A table for `screen`, as in `table`."""
+    """Return a table for `screen`, as `table` prints it."""
     from .tables import fitted
 
     return fitted(head, rows, width=screen().width, spare=spare, plain=_plain)
 
 
 def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
-    """90d, 7d12h, 30m, 45s, 500ms: a span of time as a click callback."""
+    """Read a span of time as a click callback: 90d, 7d12h, 30m, 45s, 500ms."""
     if value is None:
         return None
     parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", value)
@@ -187,6 +188,6 @@ def span(_context: click.Context, _parameter: click.Parameter, value: str | None
 
 
 def _plain(cell: Any) -> str:
-    """Text from a database must not speak to the terminal: control characters are shown, not sent."""
+    """Return the text with control characters written out, so that data cannot control the terminal."""
     text = "" if cell is None else str(cell)
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -1,4 +1,4 @@
-"""The database of a command: said by its address, or by the application whose database it is."""
+"""The database of a command, named by its URL or by the application that uses it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,6 @@ DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 SCHEMA = "OUTBOXQ_SCHEMA"
 APP = "OUTBOXQ_APP"
 
-OPTIONS = frozenset({"url", "schema", "app", "app_argument"})
-"""The names of the parameters that say where the tables are. A framework whose settings say it leaves them out."""
-
 url_option = click.option(
     "--url",
     envvar=DATABASE_URL,
@@ -50,7 +47,7 @@ app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
 def where_options(command: F) -> F:
-    """Add `--url`, `--schema`, `--app`, and APP as the last argument: what `given` wants."""
+    """Add `--url`, `--schema`, `--app`, and APP as the last argument: the parameters that `given` reads."""
     for option in (app_argument, app_option, schema_option, url_option):
         command = option(command)
     return command
@@ -58,23 +55,23 @@ def where_options(command: F) -> F:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """The database as a command was told of it, after the words of its caller have beaten the environment."""
+    """The database as the command line and the environment name it; the command line takes precedence."""
 
     url: str | None = None
     schema: str | None = None
     app: str | None = None
     from_environment: bool = False
-    """The address comes from the environment."""
+    """True if the URL comes from the environment."""
     schema_from_environment: bool = False
 
     @property
     def has_own_schema(self) -> bool:
-        """The caller has named one."""
+        """True if the command line names a schema."""
         return self.schema is not None and not self.schema_from_environment
 
     @property
     def upgrade(self) -> str:
-        """The command that makes the tables there, as it must be typed; it shows no password."""
+        """The command that creates the tables there, as it must be typed; it shows no password."""
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))
@@ -88,10 +85,10 @@ class Given:
 
 
 def shown(url: str | URL) -> str:
-    """Return the address as it is typed in a shell; one with a password is not repeated."""
+    """Return the URL as it is typed in a shell; a URL with a password is not repeated."""
     try:
         parsed = parse_url(url)
-    except ConfigurationError:  # which whoever uses it says
+    except ConfigurationError:  # the use of the URL reports it
         return "…"
     if parsed.password is not None or any("password" in name.lower() for name in parsed.query):
         return "… (the same address)"
@@ -99,10 +96,9 @@ def shown(url: str | URL) -> str:
 
 
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
-    """Return what `values`, the parameters of `OPTIONS`, say. An argument or option beats the environment, silently.
+    """Return the database that `values`, the parameters of `where_options`, name. The command line beats the environment.
 
-    `app`: APP where it stands in another argument. Ends the command where nothing says which database, or two applications
-    are given.
+    `app` is APP if another argument holds it. Exits if no database is named, or two applications are.
     """
     said = {name: is_said(context, name) for name in ("url", "schema", "app")}
     argument = app if app is not None else values.get("app_argument")
@@ -114,8 +110,8 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
         chosen = None
     if url is None and chosen is None:
         fail(
-            f"which database? Give the application that uses it (module:outbox, e.g. shop:outbox), --url, or one of the "
-            f"environment variables {APP} and {DATABASE_URL}",
+            f"no database is named; give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set "
+            f"{APP} or {DATABASE_URL}",
             EXIT_USAGE,
         )
     return Given(
@@ -128,22 +124,22 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
 
 
 def application(context: click.Context, argument: str | None, option: str | None) -> str:
-    """Return the APP of a command that works for one, given as its argument or as `app_option`; ends the command without."""
+    """Return the APP of a command, given as its argument or as `app_option`. Exits if there is none."""
     chosen = _one_of(context, argument, option)
     if chosen is None:
-        fail(f"which application? Give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
+        fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
     return chosen
 
 
 def open_store(found: Given) -> Store:
-    """Return the store of this database. Raises ConfigurationError for an address that leads to none of ours."""
+    """Return the Store of this database. Raises ConfigurationError for a URL that outboxq cannot use."""
     if found.app is None:
         return Store(make_engine(found.url or ""), schema=found.schema)
     return open_outbox(found).store
 
 
 def open_outbox(found: Given) -> Outbox:
-    """Return the outbox of APP, on its own database or on the address that is given for one without."""
+    """Return the outbox of APP, on its own database or, if it has none, on the given URL."""
     assert found.app is not None, "only an application has an outbox"
     outbox = load(found.app)
     if found.url is not None and not outbox.is_bound:
@@ -151,29 +147,29 @@ def open_outbox(found: Given) -> Outbox:
     try:
         engine = outbox.store.bound_engine
     except ConfigurationError as error:
-        fail(f"{found.app} says no database: {error}", EXIT_USAGE)
+        fail(f"{found.app} has no database: {error}", EXIT_USAGE)
     if found.url is not None and not leads_to(engine.url, parse_url(found.url)):
         fail(
-            f"{found.app} and {DATABASE_URL if found.from_environment else '--url'} are two databases; give one of them",
+            f"{found.app} and {DATABASE_URL if found.from_environment else '--url'} name two databases; give one of them",
             EXIT_USAGE,
         )
     if found.has_own_schema and found.schema != outbox.schema:
-        fail(f"--schema goes with --url: {found.app} knows its own", EXIT_USAGE)
+        fail(f"--schema goes with --url; leave it out, since {found.app} knows its own", EXIT_USAGE)
     return outbox
 
 
 def place_of(engine: Engine, schema: str | None) -> str:
-    """Return how a sentence calls the database of this engine."""
+    """Return the name of this engine's database for a message."""
     return dialect_for(engine.dialect.name, schema=schema).place(engine.url, lambda: None)
 
 
 def leads_to(one: URL, other: URL) -> bool:
-    """Return whether both are addresses of the same database, for the same role."""
+    """Return whether both URLs name the same database and role."""
     return address(one) == address(other)
 
 
 def address(url: URL) -> tuple[object, ...]:
-    """Return what tells the database of this address from others."""
+    """Return the parts of a URL that identify its database and role."""
     asked = frozenset((name, value) for name, value in url.query.items() if name in {"host", "port", "service"})
     return url.get_backend_name(), url.host, url.port, url.database, url.username, asked
 
@@ -185,5 +181,5 @@ def _one_of(context: click.Context, argument: str | None, option: str | None) ->
 
 
 def is_said(context: click.Context, name: str) -> bool:
-    """Return whether this option was typed: it may also come from the environment."""
+    """Return whether this option comes from the command line, and not from the environment."""
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE

@@ -1,4 +1,4 @@
-"""`outboxq demo`: the shop at work, with everything going wrong that may, and the proof that nothing got lost."""
+"""`outboxq demo`: a shop at work, with failures on purpose, and checks that nothing was lost."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from . import shop
 from .console import EXIT_USAGE, fail, speaking_plainly
 from .database import Given, is_said
 
-PATIENCE = 28.0
-"""Seconds after which the demo gives up."""
+TIME_LIMIT = 28.0
+"""Seconds after which the demo stops waiting for its tasks."""
 
-LAST_WORDS = 10.0
-"""Seconds for a worker to stop when it is told to."""
+STOP_TIMEOUT = 10.0
+"""Seconds that a worker gets to stop."""
 
 
 @dataclass
 class Day:
-    """What happened in the shop."""
+    """The record of one run of the shop."""
 
     placed: list[int] = field(default_factory=list)
     rolled_back: list[int] = field(default_factory=list)
     tasks: list[UUID] = field(default_factory=list)
     undone_tasks: list[UUID] = field(default_factory=list)
-    """Those of the orders rolled back: none of them may exist."""
+    """Tasks of the orders that were rolled back: none of them may exist."""
     killed: int | None = None
     exit_codes: list[int] = field(default_factory=list)
     seconds: float = 0.0
@@ -96,7 +96,7 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
         for _ in _place_orders(orders, day):
             show(_counts(), day)
             _kill_the_packer(running, day)
-        while _unfinished() and time.monotonic() - began < PATIENCE:
+        while _unfinished() and time.monotonic() - began < TIME_LIMIT:
             show(_counts(), day)
             _kill_the_packer(running, day)
             time.sleep(0.1)
@@ -109,7 +109,7 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
 
 
 def _place_orders(orders: int, day: Day) -> Iterator[int]:
-    """Every fifth customer thinks better of it at the last moment: that transaction is rolled back, tasks and all."""
+    """Place orders. Every fifth customer cancels at the last moment: the transaction is rolled back with its tasks."""
     chance = random.Random(7)  # noqa: S311 - the same day every time
     for number in range(1, orders + 1):
         with Session(shop.engine()) as session:
@@ -127,7 +127,7 @@ def _place_orders(orders: int, day: Day) -> Iterator[int]:
 
 
 def _kill_the_packer(running: Sequence[subprocess.Popen[bytes]], day: Day) -> None:
-    """The worker that packs the heavy parcel loses its power: no signal handler, no good-bye."""
+    """Kill the worker that packs the heavy parcel with SIGKILL, as a loss of power would."""
     if day.killed is not None:
         return
     with shop.engine().connect() as connection:
@@ -151,7 +151,7 @@ def _start_worker(database: str, cleanup: ExitStack) -> subprocess.Popen[bytes]:
 
 def _ended(worker: subprocess.Popen[bytes]) -> int:
     try:
-        return worker.wait(LAST_WORDS)
+        return worker.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         worker.kill()
         return worker.wait()
@@ -178,7 +178,7 @@ Show = Callable[[Statistics, Day], None]
 
 @contextmanager
 def _screen() -> Iterator[Show]:
-    """A live table on a terminal, else a line each second."""
+    """Yield a function that shows the counts: in a live table on a terminal, else in a line each second."""
     if not sys.stdout.isatty():
         yield _lines()
         return

@@ -1,4 +1,4 @@
-"""The details of a task's event, for people: all that it says besides its type."""
+"""The details of a task's event as text: its data besides the type."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from ..model import ExecutionEvent
 
 _NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""The details that are told with their names; the error has a column of its own."""
+"""Details that are written with their names. The error has a column of its own."""
 
 
 def details(event: ExecutionEvent) -> str:
-    """Return the attempt, how long it waits, and what else there is to know: "attempt 2, due in 9.6 s, reason: …"."""
+    """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reason: …"."""
     data = event.event_data
     parts = [f"attempt {data['attempt']}"] if data.get("attempt") is not None else []
-    with suppress(KeyError, TypeError, ValueError):  # no due time, or one that outboxq has not written
+    with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
         wait = datetime.fromisoformat(data["available_at"]) - event.created_at
         if wait > timedelta(0):
             parts.append(f"due in {_span(wait)}")
@@ -26,7 +26,7 @@ def details(event: ExecutionEvent) -> str:
 
 
 def _span(span: timedelta) -> str:
-    """Seconds to a tenth below a minute, else as timedelta writes it, to the second."""
+    """Write a span: below a minute in tenths of a second, else as timedelta does, to the second."""
     return (
         f"{span.total_seconds():.1f} s"
         if span < timedelta(minutes=1)

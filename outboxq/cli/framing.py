@@ -1,6 +1,7 @@
-"""The commands of `outboxq` as commands of a framework, whose settings say the database: `manage.py outboxq …`, `flask outboxq …`.
+"""The commands of `outboxq` as commands of a framework: `manage.py outboxq …`, `flask outboxq …`.
 
-They are found when they are asked for: a command that `outboxq` gets is there as well, and a process that runs none imports none.
+The framework's settings choose the database. A command is looked up in `outboxq` when it is used: so every new command is there
+too, and a process that runs no command imports none.
 """
 
 from __future__ import annotations
@@ -14,35 +15,32 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..integration.front_end import FrontEnd
-from .groups import Group, sentence_of
+from .groups import DATABASE_PARAMETERS, Group, sentence_of
 
 if TYPE_CHECKING:
     from ..store import Store
 
-WHERE = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
-"""The names of the parameters that say where the tables are, which the framework's settings say."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The program that the commands are typed in, and the database that they work on."""
+    """The program in which the commands are typed, and the database that they use."""
 
     program: str
     """The words before a command, e.g. ``flask outboxq``."""
     store: Callable[..., Store]
-    """Called while a command runs, with the values of `options` by their names."""
+    """A function that returns the Store; called when a command runs, with the values of `options` by name."""
     options: Sequence[click.Option] = ()
-    """The options that every command has besides its own."""
+    """Additional options of every command."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
-    """Called as `store` is: the words that a command printed by another one has to be given too, ``("--database", "other")``."""
+    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``; called as `store`."""
     own: Callable[[], Mapping[str, click.Command]] = dict
-    """Commands that the framework has in the place of ours."""
+    """A function that returns the framework's own commands, by the names of those that they replace."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """The names of commands that make no sense there, each with what to run instead."""
+    """Names of the commands that are left out, each with what to run instead."""
 
 
 class FramedGroup(Group):
-    """A group with the commands of another one, in a frame. Groups among them are framed too."""
+    """A group with the commands of another group in a frame, inner groups included."""
 
     def __init__(
         self, source: Callable[[], click.Group], frame: Frame, *, is_root: bool = True, **attributes: Any
@@ -71,7 +69,7 @@ class FramedGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raise UsageError for a command that is elsewhere, with what to run instead."""
+        """Return the command. Raises UsageError for one that is left out, with what to run instead."""
         if args and (instead := self._elsewhere().get(args[0])) is not None:
             ctx.fail(f"{self._frame.program} has no command {args[0]!r}; {instead}")
         return super().resolve_command(ctx, args)
@@ -84,19 +82,19 @@ class FramedGroup(Group):
 
 
 def framed(command: click.Command, frame: Frame) -> click.Command:
-    """The same command on the frame's database: `database_options` is replaced by the frame's own options."""
+    """Return the command for the frame's database, with the frame's options in place of `database_options`."""
     from .console import on_store
     from .typed import typed_as
 
     def callback(**given: Any) -> Any:
         chosen = {str(one.name): given.pop(str(one.name)) for one in frame.options if one.expose_value}
         run = on_store(command, lambda: frame.store(**chosen)).callback
-        assert run is not None, "every command of ours does something"
+        assert run is not None, "every command of outboxq has a callback"
         again = shlex.join(frame.again(**chosen))
         with typed_as(FrontEnd(program=frame.program, worker=f"{frame.program} worker", options=again)):
             return run(**given)
 
     known = copy(on_store(command, frame.store))
     known.callback = callback
-    known.params = [*(one for one in known.params if one.name not in WHERE), *frame.options]
+    known.params = [*(one for one in known.params if one.name not in DATABASE_PARAMETERS), *frame.options]
     return known

@@ -1,4 +1,4 @@
-"""Groups of commands: what their lists say is said in whole sentences, and need not import what does it."""
+"""Groups of commands whose lists show whole sentences, without an import of the commands."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from click.shell_completion import CompletionItem
 
 
 class Group(click.Group):
-    """A group whose list of commands has the whole first sentence of each help text."""
+    """A group whose list of commands shows the whole first sentence of each help text."""
 
     def sentence(self, name: str) -> str:
-        """Return what the list says of this command."""
+        """Return the sentence that the list has for this command."""
         return sentence_of(self.commands[name])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -28,9 +28,13 @@ class Group(click.Group):
         return command is None or command.hidden
 
 
+DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
+"""Names of the parameters that choose the database. A framework's commands leave them out: its settings choose it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The place of a command, and the sentence that the list has for it."""
+    """The module and the name of a command, with its sentence in the list."""
 
     module: str
     name: str
@@ -38,7 +42,7 @@ class Place:
 
 
 class LateGroup(Group):
-    """A group that imports a command when it is used: importing all of them takes twenty times as long as the help."""
+    """A group that imports a command when it is used: importing all of them takes 20 times as long as the help."""
 
     def __init__(self, name: str | None = None, *, places: Mapping[str, Place], **options: object) -> None:
         super().__init__(name, commands=_Commands(places), **options)  # type: ignore[arg-type]  # click's own options
@@ -48,7 +52,7 @@ class LateGroup(Group):
         return self.places[name].sentence
 
     def is_hidden(self, ctx: click.Context, name: str) -> bool:  # noqa: ARG002
-        """Return False: each place has its sentence for the list, which imports no command."""
+        """Return False without importing the command, since every place has a sentence."""
         return False
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -58,7 +62,7 @@ class LateGroup(Group):
 
 
 class _Commands(MutableMapping[str, click.Command]):
-    """The commands by name, imported when asked for."""
+    """The commands by name, imported at their first use."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
@@ -84,5 +88,5 @@ class _Commands(MutableMapping[str, click.Command]):
 
 
 def sentence_of(command: click.Command) -> str:
-    """Return the first sentence of a command's help, as long as it is."""
+    """Return the whole first sentence of a command's help."""
     return command.get_short_help_str(limit=1_000_000)

@@ -1,7 +1,7 @@
-"""The lifeline between a supervisor and one worker process: it carries orders to stop, and its end is one.
+"""The lifeline between a supervisor and one worker process: a socket that carries orders to stop. Its end is an order, too.
 
-The supervisor gives its orders here and not by signals, for its worker may have heard the same signal from whoever has told
-the supervisor. The rule is in `outboxq/worker/signals.py`.
+The supervisor gives its orders here and not by signals, since the sender of its own signal may have signalled the worker as
+well. The rule is in `outboxq/worker/signals.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..worker.worker import Worker
 log = logging.getLogger("outboxq.worker")
 
 _LISTENING = b"l"
-"""The one word that a worker process says."""
+"""The one message of a worker process: from now on it reads orders."""
 
 
 class Order(Enum):
@@ -34,7 +34,7 @@ class Order(Enum):
 
 
 class Lifeline:
-    """The supervisor's end. It closes with the supervisor, however that ends."""
+    """The supervisor's end of the lifeline. It closes with the supervisor, however that ends."""
 
     def __init__(self) -> None:
         self._supervisor_end, self._worker_end = socket.socketpair()
@@ -43,7 +43,7 @@ class Lifeline:
 
     @property
     def descriptor(self) -> int:
-        """The other end, for the process to inherit."""
+        """The file descriptor of the other end, for the worker process to inherit."""
         return self._worker_end.fileno()
 
     def close_worker_end(self) -> None:
@@ -55,21 +55,21 @@ class Lifeline:
         self._supervisor_end.close()
 
     def send(self, order: Order) -> bool:
-        """Give an order. Returns whether the process listens; a signal must tell one that does not listen yet.
+        """Give an order. Returns whether the process listens. One that does not listen yet needs a signal.
 
-        Both may reach a process that has just begun to listen. It has no task then, so that does no harm.
+        A process that has just begun to listen may get both. It has no task then, so that does no harm.
         """
         with suppress(OSError):  # the process has ended
             self._supervisor_end.send(order.value)
-        with suppress(OSError):  # it has said nothing yet, or has ended
+        with suppress(OSError):  # it does not listen yet, or has ended
             self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
         return self._is_listening
 
 
 class Orders:
-    """The worker process's end: carries out the orders while the block runs.
+    """The worker process's end of the lifeline: carries out the orders while the block runs.
 
-    `interrupt` must end what the main thread does while there is no worker yet. `descriptor` None: nobody gives orders.
+    `interrupt` must end what the main thread does while there is no worker yet. `descriptor` None: there is no supervisor.
     """
 
     def __init__(self, descriptor: int | None, *, interrupt: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class Orders:
             self._is_closed = True
 
     def attach(self, worker: Worker) -> None:
-        """Let this worker have the orders from now on, and the one that came before."""
+        """Pass orders to this worker from now on, and the one that came before."""
         with self._lock:
             self._worker = worker
             if self._stop_requested:
@@ -108,10 +108,10 @@ class Orders:
             self._obey(Order.STOP)
 
     def _obey(self, order: Order) -> None:
-        with self._lock:  # no worker may be made between the look for it and the interruption
+        with self._lock:  # no worker may be attached between the check for it and the interruption
             self._stop_requested = True
             if self._is_closed or (self._worker is not None and self._worker.has_stopped):
-                return  # whoever asks once more must not change the exit code of a clean stop
+                return  # a second request must not change the exit code of a clean stop
             if self._worker is None:
                 self._interrupt()
             elif order is Order.AT_ONCE:
@@ -121,7 +121,7 @@ class Orders:
 
 
 def _read(descriptor: int) -> bytes:
-    """Wait for the next word. Returns none once the other end is closed."""
+    """Wait for the next order. Returns no bytes once the other end is closed."""
     try:
         return os.read(descriptor, 1)
     except ConnectionResetError:  # closed before it had read that we listen

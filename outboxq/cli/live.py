@@ -1,4 +1,4 @@
-"""The line at the foot of the terminal that says what a worker does, rewritten each second."""
+"""The line at the foot of the terminal that shows a worker's throughput, rewritten each second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLEAR = "\r\x1b[2K"
 
 
 class Counts(Protocol):
-    """What is shown of a worker."""
+    """The counts of a worker that the line shows."""
 
     @property
     def handled(self) -> int: ...
@@ -26,13 +26,13 @@ class Counts(Protocol):
 
 
 class LiveHandler(logging.StreamHandler[TextIO]):
-    """Writes log records to stderr as any handler does, but above a line that stays."""
+    """Writes log records to stderr, above a line that stays at the foot of the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return f"{_CLEAR}{super().format(record)}"
 
     def show(self, line: str) -> None:
-        """Rewrite the line; an empty one takes it away."""
+        """Rewrite the line. An empty one removes it."""
         self.acquire()
         try:
             line = line[: _columns(self.stream) - 1]  # one that wraps is not cleared whole
@@ -47,7 +47,7 @@ class LiveHandler(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def show_live_line(worker: Counts, handler: LiveHandler) -> Iterator[None]:
-    """Keep the line up to date meanwhile, unless the application took the handler away to log by itself."""
+    """Keep the line up to date inside the block, unless the application has removed the handler to log by itself."""
     if handler not in logging.getLogger().handlers:
         yield
         return

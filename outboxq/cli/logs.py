@@ -1,4 +1,4 @@
-"""How a process of ours logs on stderr: as text, or one JSON object a line."""
+"""Logging of outboxq's processes on stderr: as text, or as one JSON object a line."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class LogFormat(StrEnum):
 def configure(
     level: str, format: LogFormat, handler: logging.Handler | None = None, *, tracebacks: bool | None = None
 ) -> None:
-    """Log to `handler`, by default stderr; an application that has set up logging before keeps what it has.
+    """Log to `handler`, by default stderr. An application that has configured logging before keeps its configuration.
 
-    `tracebacks`: of tasks that failed; None: at the level DEBUG. All other tracebacks are printed.
+    `tracebacks`: print those of failed tasks; None: only at the level DEBUG. All other tracebacks are always printed.
     """
     handler = handler or logging.StreamHandler()
     shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks
@@ -31,20 +31,20 @@ def configure(
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null in place of each standard stream that was closed (`2>&-`).
+    """Open /dev/null in place of each standard stream that is closed (`2>&-`).
 
-    Else the next socket gets that number, and what we print goes to the database. Where that has happened already, because a
-    framework loaded the application before us, the number stays whose it is.
+    Otherwise the next socket gets its number, and printed text goes to the database. If a framework has loaded the application
+    before and the number is in use already, it stays as it is.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         file: int | str = number
         try:
             os.fstat(number)
-            if getattr(sys, name) is None:  # closed when Python started, so that somebody else has opened it since
+            if getattr(sys, name) is None:  # closed when Python started, and opened by something else since
                 file = os.devnull
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, number)  # inherited, as a standard stream is
+            os.dup2(opened, number)  # inheritable, like a standard stream
             if opened != number:
                 os.close(opened)
         if getattr(sys, name) is None:
@@ -52,17 +52,17 @@ def open_closed_streams() -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A line, and a traceback where there is one to be printed."""
+    """A formatter of text lines, with tracebacks that are to be printed."""
 
     def __init__(self, *, tracebacks: bool = False) -> None:
-        """`tracebacks`: also those of tasks that failed."""
+        """Format records; `tracebacks` also prints those of failed tasks."""
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
         self._tracebacks = tracebacks
 
     def format(self, record: logging.LogRecord) -> str:
         if record.exc_info and _is_of_task(record):
             record = copy(record)
-            record.exc_text = None  # of another formatter
+            record.exc_text = None  # left by another formatter
             if not self._tracebacks:
                 record.exc_info = None
         return super().format(record)
@@ -72,14 +72,14 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """The record's own fields, then those it was given with `extra=`, which never replace them.
+    """A formatter of JSON lines: the record's own fields, then those of `extra=`, which never replace them.
 
-    `exception` is an object of `type`, `message` and `traceback`; of a task that failed the message is one line, and the
-    traceback is there where it is to be printed.
+    `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
+    is included only if it is to be printed.
     """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
-        """`tracebacks`: also those of tasks that failed."""
+        """Format records; `tracebacks` also prints those of failed tasks."""
         super().__init__()
         self._tracebacks = tracebacks
 
@@ -98,7 +98,7 @@ class JsonFormatter(logging.Formatter):
             kind = type(error)
             line["exception"] = {
                 "type": f"{kind.__module__}.{kind.__qualname__}",
-                "message": _told(error),
+                "message": _message(error),
                 "traceback": self.formatException(record.exc_info),
             }
         extra = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
@@ -106,11 +106,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def _is_of_task(record: logging.LogRecord) -> bool:
-    """Return whether it tells of an attempt that failed (`outboxq/worker/end_log.py`)."""
+    """Return whether the record reports a failed attempt (`outboxq/worker/end_log.py`)."""
     return record.name == "outboxq.worker" and isinstance(getattr(record, "exception", None), dict)
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not cost the record
@@ -118,7 +118,7 @@ def _told(error: BaseException) -> str:
 
 
 def _printable(text: str) -> str:
-    """Lines and tabs stay; any other character that is not to be seen is written out, so that none speaks to the terminal."""
+    """Return the text with invisible characters, except line ends and tabs, written out: none may control the terminal."""
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 

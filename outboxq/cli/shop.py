@@ -1,4 +1,4 @@
-"""The demo's small shop: an application as a user would write it. Its workers run `outboxq worker outboxq.cli.shop:outbox`."""
+"""The demo's small shop, written like a user's application. Its workers run `outboxq worker outboxq.cli.shop:outbox`."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ packers = Table(
 )
 
 LEASE = 3
-"""Seconds. Short, for the visitor waits until the dead worker's tasks are taken over, whichever they are."""
+"""Lease in seconds. It is short, since the demo waits until the dead worker's tasks are taken over."""
 SHORTLY = RetryPolicy(max_attempts=3, wait=timedelta(milliseconds=300))
 
 
 @outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def send_receipt(ctx: TaskContext, number: int) -> str:
-    """The mail server is down now and then: the first attempt for every seventh order fails."""
+    """Send a receipt. The first attempt for every seventh order fails, as if the mail server were down."""
     if number % FLAKY_EVERY == 0 and ctx.attempt == 1:
         raise ConnectionError("the mail server hung up")
     with engine().begin() as connection:
         found = connection.execute(select(orders.c.number).where(orders.c.number == number)).first()
         if found is None:
             raise LookupError(f"there is no order {number}")
-        # May run twice, as any task; the receipt is written once.
+        # A task may run twice; the receipt is written once.
         if connection.execute(select(receipts.c.number).where(receipts.c.number == number)).first() is None:
             connection.execute(insert(receipts).values(number=number))
     return f"receipt for order {number}"
@@ -62,14 +62,14 @@ def send_receipt(ctx: TaskContext, number: int) -> str:
 
 @outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def charge_card(number: int) -> None:
-    """One customer's card is always declined: that task ends as the dead letter."""
+    """Charge the card. One customer's card is always declined: that task ends as a dead letter."""
     if number == DECLINED:
         raise PermissionError("card declined")
 
 
 @outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def pack_parcel(ctx: TaskContext, number: int) -> None:
-    """One parcel is heavy: its worker is killed while packing, and whoever takes the task over is stronger."""
+    """Pack a parcel. One is heavy: its worker is killed while packing, and the next worker succeeds."""
     if number != HEAVY or ctx.recovery_attempts:
         return
     with engine().begin() as connection:
@@ -79,7 +79,7 @@ def pack_parcel(ctx: TaskContext, number: int) -> None:
 
 
 def place_order(session: Session, number: int) -> list[Handle]:
-    """The order and its three tasks, in the caller's transaction."""
+    """Write the order and enqueue its three tasks, in the caller's transaction."""
     session.execute(insert(orders).values(number=number))
     return [
         send_receipt.using(session).enqueue(number),
@@ -90,7 +90,7 @@ def place_order(session: Session, number: int) -> list[Handle]:
 
 @cache
 def engine() -> Engine:
-    """The shop's own engine, to the database in which its outbox lives too."""
+    """Return the shop's own engine, for the database of its outbox."""
     if outbox.store.engine is None:
         raise ConfigurationError("the demo's shop is not bound to a database")
     url = outbox.store.engine.url
@@ -98,7 +98,7 @@ def engine() -> Engine:
 
 
 def close() -> None:
-    """Give back the connections to a database that the shop leaves."""
+    """Close the connections to the shop's database."""
     if outbox.store.engine is not None:
         engine().dispose()
         outbox.store.engine.dispose()

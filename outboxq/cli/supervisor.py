@@ -1,4 +1,4 @@
-"""Keeps worker processes running: starts them, replaces those that die, and passes on what it is told."""
+"""The supervisor of worker processes: starts them, replaces those that die, and forwards orders to stop."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .lifeline import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""In the environment of a process for which another one has said where it works and on what. The underscore: no user sets it."""
+"""The environment variable of a process that need not log where it works, since another one does. Not for users."""
 
 SETTLED_AFTER = 10.0
-"""Seconds after which a process has started well: when it dies now, it is replaced at once."""
+"""Seconds after which a process counts as started: if it dies later, it is replaced at once."""
 
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 REMIND_EVERY = 60.0
-"""Seconds between two lines about processes that cannot start any more."""
+"""Seconds between two log lines about processes that cannot start any more."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
-"""The exit codes of a process that will not start until somebody has changed something."""
+"""The exit codes of a process that cannot start until somebody changes its configuration or the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """What a process has in its environment beside what we have in ours, and how it is called in the log."""
+    """The environment variables of a process beside the supervisor's own, and its name in the log."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -48,9 +48,9 @@ class Environment:
 class Supervisor:
     """Runs `command` in a number of processes until it is told to stop, or until they are done.
 
-    `command` takes the descriptor of the process's lifeline. A process that does not listen there is told by signals.
-    `environments`: what each has beside our own; so many processes of each. `burst`: a process that ends with 0 is done.
-    `recycles`: it is replaced at once. `reloads`: whatever else ends waits for `reload()`.
+    `command` takes the descriptor of the process's lifeline. A process that does not listen there gets signals.
+    `environments`: `processes` start in each of them. `burst`: a process that ends with exit code 0 is done. `recycles`: such a
+    process is replaced at once. `reloads`: a process that ends otherwise is started again by `reload()`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Supervisor:
             _WorkerProcess(number, environment, introduces_all=number % processes == 1 % processes)
             for number, environment in enumerate(each, 1)
         ]
-        # What happens is put here by the threads that wait for it, and done in `run`, one thing after another.
+        # Threads that wait for something put here what is to be done about it; `run` does it, one thing after another.
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._signals: list[int] = []
         self._fatal_exit_code: int | None = None
@@ -85,8 +85,8 @@ class Supervisor:
     def run(self) -> int:
         """Work until all processes have ended for good. Must be called in the main thread.
 
-        Returns the highest exit code of those that were told to stop, where a signal's victim counts as 1, and of those that
-        could not start any more; or the code with which a process ended that can never start.
+        Returns the exit code of a process that can never start, if there was one. Otherwise the highest exit code of the
+        processes that were told to stop, where one that a signal killed counts as 1, and of those that could not start any more.
         """
         try:
             with self._forwarding_signals():
@@ -96,7 +96,7 @@ class Supervisor:
                         self._events.get(timeout=self._until_next_start())()
                     self._start_due()
         finally:
-            for child in self._children:  # should we fail, our processes stop
+            for child in self._children:  # if the supervisor fails, its processes stop
                 child.close_lifeline()
         refused = [child.refused for child in self._children]
         return max(*self._exit_codes, *refused) if self._fatal_exit_code is None else self._fatal_exit_code
@@ -107,7 +107,7 @@ class Supervisor:
 
     @contextmanager
     def _forwarding_signals(self) -> Iterator[None]:
-        """Make events of signals. Python's own handlers may wait for as long as `run` does; the numbers in this pipe do not."""
+        """Turn signals into events. Python calls signal handlers only when `run` wakes up; the pipe of signal numbers is read at once."""
         numbers, heard = unignored_stop_signals(), SignalCounter()
         arriving, leaving = os.pipe()
         os.set_blocking(leaving, False)
@@ -142,7 +142,7 @@ class Supervisor:
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
     def _send_to_all(self, order: Order, number: int) -> None:
-        """Give this order to all that run, or that signal; no other is started any more."""
+        """Give all running processes this order, or that signal if they do not listen. No process is started any more."""
         for child in self._children:
             child.due = None
             child.send(order, number)
@@ -152,7 +152,7 @@ class Supervisor:
         return bool(self._signals) or self._fatal_exit_code is not None
 
     def _until_next_start(self) -> float | None:
-        """Seconds; None: nothing is to be started by itself."""
+        """Return the seconds until the next start. None: none is due."""
         due = min((child.due for child in self._children if child.due is not None), default=math.inf)
         return None if due == math.inf else max(0.0, due - time.monotonic())
 
@@ -167,7 +167,7 @@ class Supervisor:
         child.started = time.monotonic()
         try:
             child.lifeline = Lifeline()
-            # In a session of its own: a terminal's Ctrl-C reaches it through us, and so once.
+            # In a session of its own: a terminal's Ctrl-C then reaches it once, through the supervisor.
             process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command(child.lifeline.descriptor),
                 env={**os.environ, **child.environment.variables, **self._introduction(child)},
@@ -190,9 +190,9 @@ class Supervisor:
         threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
 
     def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
-        """Return the environment that has all processes of a database but one leave out where they work and on what.
+        """Return the environment by which all processes of a database but one do not log where they work and on what.
 
-        After a reload one of them says it again, since it may have changed.
+        After a reload that one logs it again, since it may have changed.
         """
         introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
         return {} if introduces_all else {INTRODUCED: "1"}
@@ -225,13 +225,17 @@ class Supervisor:
             self._replace(child, code, how)
 
     def _exit_code_of(self, code: int) -> int:
-        """A polite stop's signal kills none but a process that has not begun to work, and so leaves nothing undone."""
+        """Return the exit code that counts for the supervisor's own. The signal of a polite stop kills only a process that has not
+        begun to work, so nothing is left undone.
+        """
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
-        """Wrong usage, a wrong schema and a lacking right stay wrong: who meets them first is to hear it at once. A successor meets what somebody
-        has changed under a fleet that works, and may well change again. A database may come back, unless none of the processes
-        has ever seen it.
+        """Return whether a process that ended with this code will never start, so that all are to stop.
+
+        Wrong usage, a wrong schema and a lacking right at the first start stay wrong. At a later start somebody has changed
+        something under processes that work, and may change it again. A database that cannot be reached may come back, unless
+        none of the processes has ever reached it.
         """
         first = child.starts == 1
         if code == EXIT_FILE:
@@ -242,7 +246,7 @@ class Supervisor:
         return first and code in _REFUSED and (self._reloads or child.lived <= SETTLED_AFTER)
 
     def _try_later(self, child: _WorkerProcess, code: int, how: str) -> None:
-        """Keep the others running and start this one again later; in a burst, never."""
+        """Start this process again later, while the others go on. In a burst, never."""
         is_news = not child.refused
         child.refused = code
         child.failures += 1
@@ -277,13 +281,13 @@ class Supervisor:
         for child in self._children:
             if child.process is None:
                 child.due = time.monotonic()
-            elif not child.reloading:  # one that does not listen would take a second signal for an order to end at once
+            elif not child.reloading:  # one that does not listen takes a second signal for an order to stop at once
                 child.reloading = True
                 child.send(Order.STOP, signal.SIGTERM)
 
 
 def pause_after(failures: int) -> float:
-    """Seconds before a process is started that failed so often in a row; spread out, for many may have failed together."""
+    """Return the seconds before a process starts that failed so often in a row. They vary, since many may have failed together."""
     if failures == 0:
         return 0.0
     return min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
@@ -312,29 +316,29 @@ def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(eq=False)
 class _WorkerProcess:
-    """One of the processes, and its successors."""
+    """One of the worker processes, and its successors."""
 
     number: int
     environment: Environment
     introduces_all: bool
-    """It speaks for all of its environment."""
+    """It logs for all processes of its environment where they work."""
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """When it is to be started; None: it runs, or has ended for good."""
+    """When it is to be started (`time.monotonic()`). None: it runs, or has ended for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0
     failures: int = 0
-    """How often in a row it died young."""
+    """How often in a row it died soon after its start."""
     refused: int = 0
-    """The exit code with which it could not start any more; 0: as far as is known, it can."""
+    """The exit code with which it could not start any more. 0: it can, as far as is known."""
     refusal: float = 0.0
-    """Seconds that the longest such start took. Who is told to stop after twice as long has started."""
+    """Seconds that the longest such start took. A process that lives for twice as long has started."""
     reloading: bool = False
 
     def send(self, order: Order, number: int) -> None:
-        """Give this order to the process, if there is one: by that signal as long as it does not listen."""
+        """Give the process this order, if it runs: by that signal as long as it does not listen."""
         if self.process is not None and self.lifeline is not None and not self.lifeline.send(order):
             self.process.send_signal(number)
 

@@ -1,4 +1,4 @@
-"""A table that fits a terminal: ids whole, times short, and columns left out where there is no room for them."""
+"""Tables that fit a terminal: whole ids, short times, and columns left out if there is no room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _LEAST = 12
-"""Characters that a column of text keeps; what is longer than that goes over several lines where there is no room."""
+"""Minimum width of a column of text, in characters. Longer text wraps if there is no room."""
 _GAP = 2
 
 
@@ -23,10 +23,10 @@ def fitted(
     spare: Sequence[str] = (),
     plain: Callable[[object], str],
 ) -> Table:
-    """Return a table for a terminal of this width; `plain` makes text of a cell.
+    """Return a table for a terminal of this width; `plain` turns a cell into text.
 
-    Times are in UTC, to the second, and the column's name says so. `spare` names the columns that may be left out, the first one
-    first. An id is neither cut nor wrapped, whatever the width: it is there to be copied.
+    Times are in UTC, to the second; the column's head says UTC. `spare` names the columns that may be left out, the first one
+    first. An id is never cut or wrapped, so that it can be copied.
     """
     from rich.table import Table
 

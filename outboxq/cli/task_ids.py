@@ -1,4 +1,4 @@
-"""The id of a task as it is typed: whole, or so much of its beginning that no other task has it."""
+"""Task ids on the command line: whole, or the beginning of one, if that is unique."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..store.finding import digits_of
 
 
 class TaskId(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """The hex digits of an id or of its beginning, for `Store.find`."""
+    """A click type: the hex digits of an id or of its beginning, for `Store.find`."""
 
     name = "id"
 

@@ -1,4 +1,4 @@
-"""How commands are typed where this one was: what one prints of another can be typed as it stands."""
+"""The form in which commands are typed beside the present one, so that a printed command can be typed as it stands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _known: ContextVar[FrontEnd | None] = ContextVar("outboxq_front_end", default=No
 
 @contextmanager
 def typed_as(front_end: FrontEnd) -> Iterator[None]:
-    """Within this, commands are typed so: for a program whose command line click does not see, such as manage.py."""
+    """Use this front end in the block: for a program whose command line click does not see, such as manage.py."""
     token = _known.set(front_end)
     try:
         yield

@@ -42,7 +42,7 @@ def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql:
     with speaking_plainly(upgrade=found.upgrade):
         if found.app is not None:
             if sql or found.has_own_schema or revision != "head":
-                fail("--sql, --schema and --revision go with a database's URL; APP knows its own", EXIT_USAGE)
+                fail("--sql, --schema and --revision go with a database's URL; leave them out with APP", EXIT_USAGE)
             _upgrade_app(found)
             return
         if sql:
@@ -62,7 +62,7 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
     if where["app"] is not None and is_said(context, "app"):
         fail("an application and a URL are given; give one of them", EXIT_USAGE)
     if where["url"] not in (None, place) and is_said(context, "url"):
-        fail("two addresses are given, with --url and without; give one of them", EXIT_USAGE)
+        fail("two URLs are given, one of them with --url; give one of them", EXIT_USAGE)
     return Given(url=place, schema=where["schema"], schema_from_environment=not is_said(context, "schema"))
 
 
@@ -75,7 +75,7 @@ def _upgrade_app(found: Given) -> None:
 
 
 def upgraded(outbox: Outbox) -> str:
-    """Upgrade the tables of this outbox, write down what its tasks subscribe to, and return a sentence about both."""
+    """Upgrade the tables of this outbox, store the subscriptions of its tasks, and return a sentence about both."""
     outbox.upgrade()
     outbox.sync_subscriptions()
     count = len(outbox.subscriptions)
@@ -84,6 +84,6 @@ def upgraded(outbox: Outbox) -> str:
 
 
 def reached(engine: Engine, schema: str | None) -> str:
-    """Return a sentence that names the database and the revision that its tables have now."""
+    """Return a sentence that names the database and the present revision of its tables."""
     revision = migrations.current(engine, schema=schema)
     return left_alone(revision) if is_newer(revision) else f"the schema of {place_of(engine, schema)} is now {revision}"

@@ -1,4 +1,4 @@
-"""`outboxq worker`: runs the tasks of an application, in this process or in several."""
+"""`outboxq worker`: run the tasks of an application, in this process or in several."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 EPILOG = """\b
 Exit codes:
-   0  a clean stop: every task that ran has ended
-   1  tasks had to be given back, or a thread of the worker died, or its SQLite file is gone
-   2  wrong usage: an option, APP, or how the outbox is set up
-   4  the database has no outboxq tables, or those of a release that this one cannot work with, or its file is not there
-  66  its SQLite file was replaced beside the old log: do not start before that is deleted
+   0  the worker stopped cleanly: every task that ran has ended
+   1  running tasks were given back, a thread of the worker died, or the SQLite file is gone
+   2  the usage is wrong: an option, APP, or the configuration of the outbox
+   4  the database has no outboxq tables, has those of a release that does not fit this one, or its file does not exist
+  66  the SQLite file was replaced beside the old log: delete that log before you start again
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a right
 """
@@ -57,7 +57,7 @@ Exit codes:
 log = logging.getLogger("outboxq.worker")
 
 _EXIT_TIMEOUT = 5.0
-"""Seconds that a process may take to end once its work is over."""
+"""Seconds after the work for which signals are ignored: the process needs them to end."""
 
 
 class Rerunnable(click.Command):
@@ -74,7 +74,7 @@ def none_if_empty(
     return value or None
 
 
-# An option that is named as one of `Outbox.worker()` is passed on to it.
+# Options with the name of one in `WorkerOptions` are passed on to `Outbox.worker()`.
 @click.command(cls=Rerunnable, epilog=EPILOG)
 @app_argument
 @app_option
@@ -84,8 +84,8 @@ def none_if_empty(
     multiple=True,
     envvar="OUTBOXQ_DATABASE_URLS",
     show_envvar=True,
-    help="Work on this database, not on APP's own; may be given again: --processes of each. Better given by the environment, "
-    "with blanks between them.",
+    help="Work on this database instead of APP's own. May be repeated: --processes then start for each database. Use the "
+    "environment variable for URLs with passwords, and separate several by spaces.",
 )
 @click.option(
     "-q",
@@ -93,14 +93,14 @@ def none_if_empty(
     "queues",
     multiple=True,
     callback=none_if_empty,
-    help="A queue to work on; may be given again. Default: all.",
+    help="Work on this queue only. May be repeated. Default: all queues.",
 )
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     callback=none_if_empty,
-    help="Only tasks that handle events of this topic, or pattern such as order.*; may be given again. Default: all tasks.",
+    help="Run only tasks that handle events of this topic, or of a pattern such as order.*. May be repeated. Default: all tasks.",
 )
 @click.option(
     "-c",
@@ -108,59 +108,76 @@ def none_if_empty(
     default=DEFAULTS.concurrency,
     show_default=True,
     type=click.IntRange(1),
-    help="Handler threads.",
+    help="Number of handler threads.",
 )
-@click.option("--prefetch", type=click.IntRange(0), help="How many tasks to claim beyond those that run.")
-@click.option("--poll", callback=span, help="How often to look for tasks where no notification comes, e.g. 500ms.")
 @click.option(
-    "--notifications/--no-notifications", default=DEFAULTS.notifications, help="Be told of new tasks, or only poll."
+    "--prefetch",
+    type=click.IntRange(0),
+    help="Number of tasks to claim ahead of those that run. Default: what the handlers do in 50 ms.",
+)
+@click.option(
+    "--poll",
+    callback=span,
+    help="Longest time between two looks for tasks, such as 500ms. Default: 30s on PostgreSQL with "
+    "notifications, else 500ms.",
+)
+@click.option(
+    "--notifications/--no-notifications",
+    default=DEFAULTS.notifications,
+    help="Wait for notifications of new tasks, or only poll.",
 )
 @click.option(
     "--listen-url",
     envvar="OUTBOXQ_LISTEN_URL",
     show_envvar=True,
-    help="Where to be told of them, if the database is behind a pooler; better given by the environment.",
+    help="Listen for notifications at this database URL, which leads past a connection pooler. Use the "
+    "environment variable for a URL with a password.",
 )
 @click.option(
     "--drain-timeout",
     default=f"{DEFAULTS.drain_timeout.total_seconds():g}s",
     show_default=True,
     callback=span,
-    help="How long running tasks may take to finish.",
+    help="Time that running tasks have to finish when the worker stops.",
 )
-@click.option("--burst", is_flag=True, help="Stop when there is nothing left to do.")
+@click.option("--burst", is_flag=True, help="Stop when no task is left to run.")
 @click.option(
-    "--max-tasks", type=click.IntRange(1), help="Stop after so many; with --processes a new process takes over."
+    "--max-tasks",
+    type=click.IntRange(1),
+    help="Stop after this many tasks. With --processes, a new process takes over.",
 )
 @click.option(
     "--relaxed-durability",
     is_flag=True,
-    help="Ends of tasks need not be on disk at once: after a crash of the server, or of SQLite's machine, the last run again.",
+    help="Do not wait until outcomes are on disk. After a crash of the database server (SQLite: of the machine), the most "
+    "recent tasks run again.",
 )
-@click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Worker processes.")
-@click.option("--reload", is_flag=True, help="Start anew when a Python file below the working directory changes.")
+@click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Number of worker processes.")
+@click.option(
+    "--reload", is_flag=True, help="Restart the worker when a Python file below the working directory changes."
+)
 @click.option(
     "--log-level",
     default="INFO",
     show_default=True,
     type=click.Choice(LEVELS, case_sensitive=False),
-    help="Of the log on stderr.",
+    help="Lowest level of messages to log on stderr.",
 )
 @click.option(
     "--log-format",
     default=LogFormat.TEXT,
     show_default="text",
     type=click.Choice(LogFormat, case_sensitive=False),
-    help="JSON: one object a line.",
+    help="Format of the log. JSON: one object per line.",
 )
 @click.option(
     "--log-tracebacks/--no-log-tracebacks",
     default=None,
-    help="Print the traceback of each attempt that failed; it may hold data. Default: only at the level DEBUG. "
-    "--no-: the records do not have it for error trackers either.",
+    help="Print the traceback of each failed attempt. Tracebacks may hold personal data. Default: only at the level DEBUG. "
+    "--no-log-tracebacks also keeps them from error trackers.",
 )
-@click.option("--live/--no-live", default=None, help="A line that says what goes on. Default: on a terminal.")
-@click.option("--lifeline", type=int, hidden=True, help="The socket to the process that started this one.")
+@click.option("--live/--no-live", default=None, help="Show a line with the current throughput. Default: on a terminal.")
+@click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor.")
 @click.pass_context
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
@@ -170,7 +187,7 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     app = application(context, app_argument, app)
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({address(url) for url in urls}) < len(urls):
-        raise click.UsageError("--database-url is given the same database twice")
+        raise click.UsageError("--database-url names the same database twice; name each once")
     own = _parsed(os.environ[DATABASE_URL]) if urls and options["lifeline"] is not None else next(iter(urls), None)
     databases = [_environment(url) for url in urls]
     upgrade = Given(app=app).upgrade if own is None else f"outboxq upgrade --url {shown(own)}"
@@ -192,10 +209,9 @@ def serve(
     lifeline: int | None,
     **options: Any,
 ) -> NoReturn:
-    """Run what `find` finds, with the options of `worker`; `command` starts another such process on that lifeline.
+    """Run the outbox that `find` returns, with the options of `worker`. `command` returns the command of a process on that lifeline.
 
-    `databases`: of which there are so many processes each. `upgrade`: the command that makes their tables; see
-    `speaking_plainly`.
+    `databases`: each gets that many processes. `upgrade`: the command that makes their tables; see `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
@@ -205,13 +221,13 @@ def serve(
             "`outboxq worker` once for each process and each database"
         )
     if reload and (several or burst):
-        raise click.UsageError("--reload goes with neither --processes nor --burst, and with one database")
+        raise click.UsageError("--reload cannot be combined with --processes, --burst or several databases")
     if burst and several and options["max_tasks"] is not None:
-        raise click.UsageError("--burst with --max-tasks goes with one process: several would leave work behind")
+        raise click.UsageError("--burst with --max-tasks works with one process only: several would leave tasks behind")
     if len(databases) > 1 and options["listen_url"] is not None:
-        raise click.UsageError("--listen-url goes with one database: there is one such address for each")
+        raise click.UsageError("--listen-url works with one database only: each has an address of its own")
     if live and log_format is LogFormat.JSON:
-        raise click.UsageError("--live is for people: it does not go with --log-format json")
+        raise click.UsageError("--live cannot be combined with --log-format json")
     if live is None:
         live = log_format is LogFormat.TEXT and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     live = live and not several
@@ -234,8 +250,8 @@ def serve(
 
 
 def leave_uncollected() -> None:
-    """What is loaded by now stays. Else Python's collector looks through all of it again and again while tasks come and go,
-    which took a third of a busy worker's CPU. It stays so: the process is about to end, where a last look would take its time.
+    """Exempt all objects that exist now from garbage collection. They live until the process ends, yet Python would look through
+    them again and again while tasks come and go, which took a third of a busy worker's CPU.
     """
     gc.collect()
     gc.freeze()
@@ -249,7 +265,7 @@ def _parsed(url: str) -> URL:
 
 
 def _environment(url: URL) -> Environment:
-    """What a process has that is to work on this database."""
+    """Return the environment of a process that works on this database."""
     return Environment(variables={DATABASE_URL: _written(url)}, name=url.set(query={}).render_as_string())
 
 
@@ -258,12 +274,12 @@ def _written(url: URL) -> str:
 
 
 def _find(app: str, url: URL | None) -> Outbox:
-    """APP, on this database if one is given. An engine that it has made for it from its environment is left as it is."""
+    """Return the outbox of APP, bound to this database if one is given. An engine that APP has made for that database stays."""
     if url is None:
         outbox = _with_front_end(load(app), FrontEnd(app=None if os.environ.get(APP) == app else app))
         if not outbox.is_bound:
             fail(
-                f"{app} says no database: give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url",
+                f"{app} has no database: give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url",
                 EXIT_USAGE,
             )
         return outbox
@@ -277,7 +293,7 @@ def _find(app: str, url: URL | None) -> Outbox:
 
 
 def _with_front_end(outbox: Outbox, front_end: FrontEnd) -> Outbox:
-    """Have it know how its commands are typed, unless a framework knows better."""
+    """Tell the outbox how its commands are typed, unless a framework knows better."""
     if outbox.integration.front_end == FrontEnd():
         outbox.integration.front_end = front_end
     return outbox
@@ -312,7 +328,7 @@ def _run(
         try:
             outbox = find()
             if not outbox.is_bound:
-                fail("this outbox says no database; give Outbox() a URL or an Engine", EXIT_USAGE)
+                fail("this outbox has no database; give Outbox() a URL or an Engine", EXIT_USAGE)
             running = outbox.worker(**options)
             running.introduces_itself = lifeline is None or INTRODUCED not in os.environ
             orders.attach(running)
@@ -332,20 +348,20 @@ def _run(
 
 
 def _interrupt() -> None:
-    """Make the main thread hear one of the signals that it does not ignore: whatever it waits for, it then stops."""
+    """Send the main thread a signal that it does not ignore, so that it stops, whatever it waits for."""
     for number in unignored_stop_signals()[:1]:
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextmanager
 def _stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
-    """Hear signals around work that has signal handlers of its own.
+    """Handle stop signals before and after work that has signal handlers of its own.
 
-    Before: a signal is a clean stop, for nothing was begun.
-    After: it is not heard. Whoever asks once more for a stop that is done must not change the exit code of a clean one.
-    One handler serves both, so that there is no moment without; and it stays, for a process takes a while to end.
+    A signal before the work is a clean stop, for nothing was begun. A signal after it is ignored: a second request to stop must
+    not change the exit code of a clean stop. One handler serves both, so that there is no moment without one. It stays in place,
+    for a process takes a while to end.
 
-    Yields a function that ends the process if a signal has come that did not: Python swallows an exception inside of a weak
+    Yields a function that exits if a signal came and did not end the process: Python swallows an exception inside a weak
     reference's callback, and while modules are imported there are many of those.
     """
     heard = unignored_stop_signals()
@@ -353,7 +369,7 @@ def _stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]
 
     def hear(number: int, _frame: FrameType | None) -> None:
         nonlocal stop_requested
-        if time.monotonic() > ended + _EXIT_TIMEOUT:  # whoever called the command goes on after it
+        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command goes on after it
             restore()
             signal.raise_signal(number)
         elif not is_over():

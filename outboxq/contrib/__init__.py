@@ -1,1 +1,1 @@
-"""Where outboxq meets frameworks. Each module is imported by those who use that framework, and by nobody else."""
+"""Integrations with frameworks. outboxq itself imports none of these modules; a program imports that of its framework."""

@@ -1,6 +1,6 @@
-"""Flask: tasks are declared on an `Outboxq()`, and each application that is made of it has its own database.
+"""The Flask extension: tasks are declared on an `Outboxq()`, and each application has its own database.
 
-With Flask-SQLAlchemy, `task.enqueue()` writes in the transaction of `db.session`; a task runs in an application context.
+With Flask-SQLAlchemy, `task.enqueue()` writes in the transaction of `db.session`. Tasks run in an application context.
 """
 
 from __future__ import annotations
@@ -42,24 +42,27 @@ DEFAULTS = {
 
 
 class Outboxq(Outbox):
-    """An Outbox that is, in each Flask application, in that application's database.
+    """An Outbox that uses the database of the current Flask application.
 
-    Made before any application, as `db = SQLAlchemy()` is: tasks are declared on it. Within an application context it is the
-    application's outbox; elsewhere it is what any Outbox is, so that its tasks can be enqueued with `using(session)`.
+    It is made before any application, as `db = SQLAlchemy()` is, and tasks are declared on it. Within an application context it
+    is the application's outbox. Elsewhere it is like any Outbox, so its tasks can be enqueued with `using(session)`.
     """
 
     def __init__(
         self, app: Flask | None = None, *, session: scoped_session[Any] | None = None, schema: str | None = None
     ) -> None:
-        """`session` is the application's scoped_session, where it has one without Flask-SQLAlchemy.
+        """Make an outbox, and initialise `app` if it is given; see `init_app`.
 
-        `schema` is the PostgreSQL schema of our tables. `app` is initialised at once; see `init_app`.
+        `session` is the scoped_session of an application without Flask-SQLAlchemy. `schema` is the PostgreSQL schema of outboxq's
+        tables. Raises ConfigurationError for another kind of session.
         """
         if session is not None and not isinstance(session, scoped_session):
-            raise ConfigurationError("session= takes a scoped_session; a handler is given one of its own from there")
+            raise ConfigurationError(
+                "session= takes a scoped_session, from which each handler gets a session of its own"
+            )
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
-        self._nowhere = _Nowhere(None, schema=schema)
+        self._store_outside = _StoreOutside(None, schema=schema)
         super().__init__(schema=schema, integration=FlaskIntegration(self))
         if app is not None:
             self.init_app(app)
@@ -67,17 +70,17 @@ class Outboxq(Outbox):
     def init_app(self, app: Flask) -> None:
         """Give the application its outbox, as `app.extensions["outboxq"]`, and the commands `flask outboxq …`.
 
-        With Flask-SQLAlchemy after `db.init_app(app)`. Reads `app.config`:
+        Call it after `db.init_app(app)` of Flask-SQLAlchemy. It reads `app.config`:
 
-        * `OUTBOXQ_DATABASE_URL`: where there is no Flask-SQLAlchemy. Else the outbox is where `db` is,
-        * `OUTBOXQ_BIND_KEY`: in one of `SQLALCHEMY_BINDS`; None: in the default database,
-        * `OUTBOXQ_CONFIGURE_SQLITE` (True): whether `configure_sqlite` is done to Flask-SQLAlchemy's engine,
-        * `OUTBOXQ_TASKS`: modules with tasks, imported by the worker and by `flask outboxq upgrade`.
+        * `OUTBOXQ_DATABASE_URL`: the database's URL; None: the database of Flask-SQLAlchemy,
+        * `OUTBOXQ_BIND_KEY`: one of `SQLALCHEMY_BINDS`; None: Flask-SQLAlchemy's default database,
+        * `OUTBOXQ_CONFIGURE_SQLITE` (True): call `configure_sqlite` on Flask-SQLAlchemy's engine,
+        * `OUTBOXQ_TASKS`: modules with tasks, which the worker and `flask outboxq upgrade` import.
 
-        Raises ConfigurationError where that makes no database, or two.
+        Raises ConfigurationError if these name no database, or two.
         """
         if "outboxq" in app.extensions:
-            raise ConfigurationError("this application has an outbox already; one Outboxq holds all of its tasks")
+            raise ConfigurationError("this application has an outbox already; declare all of its tasks on one Outboxq")
         for key, default in DEFAULTS.items():
             app.config.setdefault(key, default)
         self._applications[app] = self._made_for(app)
@@ -88,34 +91,40 @@ class Outboxq(Outbox):
 
     @property
     def store(self) -> Store:
-        """Of the application whose context this is."""
+        """The Store of the current application."""
         application = self.application
         if application is not None and application.store is not None:
             return application.store
-        return super().store if super().is_bound else self._nowhere
+        return super().store if super().is_bound else self._store_outside
 
     @property
     def is_bound(self) -> bool:
+        """True if the current application has a database, or this outbox itself."""
         application = self.application
         return (application is not None and application.store is not None) or super().is_bound
 
     @property
     def application(self) -> Application | None:
-        """What is known of the application whose context this is. None: outside of any, or of one without an outbox."""
+        """The current application; None outside of any, or in one without an outbox."""
         return self._applications.get(app_ctx.app) if has_app_context() else None
 
     def load_tasks(self) -> None:
-        """Import the modules that `OUTBOXQ_TASKS` names, in the application's context."""
+        """Import the modules in `OUTBOXQ_TASKS` of the current application."""
         modules = app_ctx.app.config["OUTBOXQ_TASKS"] if self.application is not None else ()
         for module in [modules] if isinstance(modules, str) else modules:
             importlib.import_module(module)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """A worker for the tasks of the application whose context this is; its threads open contexts of their own."""
+        """Make a worker for the current application's tasks; its threads push application contexts of their own.
+
+        Raises ConfigurationError outside of an application context.
+        """
         from ..worker.worker import Worker
 
         if self.application is None:
-            raise ConfigurationError(f"a worker runs an application's tasks; {_PUSH}")
+            raise ConfigurationError(
+                f"a worker runs the tasks of one Flask application, and there is no current one; {_PUSH}"
+            )
         self.load_tasks()
         integration = FlaskIntegration(self, app_ctx.app)
         return Worker(self.store, self.tasks, integration=integration, **options)
@@ -129,7 +138,7 @@ class Outboxq(Outbox):
         if url is not None and key is not None:
             raise ConfigurationError("OUTBOXQ_DATABASE_URL and OUTBOXQ_BIND_KEY name two databases; set one of them")
         if self._session is not None:
-            scope_of(self._session)  # or it is refused here
+            scope_of(self._session)  # refuses a session that handlers could not use
         if url is not None:
             return Application(store=_FlaskStore(make_engine(url), schema=self.schema), session=self._session)
         if db is None or self._session is not None:
@@ -137,7 +146,7 @@ class Outboxq(Outbox):
                 raise ConfigurationError("OUTBOXQ_BIND_KEY is a bind of Flask-SQLAlchemy: call db.init_app(app) first")
             if not super().is_bound:
                 raise ConfigurationError(
-                    "this application says no database for its outbox: call db.init_app(app) of Flask-SQLAlchemy first, or "
+                    "this application has no database for its outbox; call db.init_app(app) of Flask-SQLAlchemy first, or "
                     "set OUTBOXQ_DATABASE_URL in its config"
                 )
             return Application(session=self._session)
@@ -155,26 +164,26 @@ class Outboxq(Outbox):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Application:
-    """What an Outboxq knows of one Flask application."""
+    """A Flask application as its Outboxq knows it."""
 
     store: Store | None = None
-    """None: the one that the Outboxq has of its own."""
+    """The application's Store; None: the one of the Outboxq itself."""
     session: scoped_session[Any] | None = None
-    """Its own. None: it has none that we know, or `db` knows."""
+    """The scoped_session given to the Outboxq; None: the application has none, or `db` has it."""
     db: Any = None
-    """Flask-SQLAlchemy, where its `session` is the application's."""
+    """Flask-SQLAlchemy's extension, if its `session` is the application's."""
     engine: Engine | None = None
-    """Flask-SQLAlchemy's, for the database that our tables are in."""
+    """Flask-SQLAlchemy's engine for the database of outboxq's tables."""
 
     @property
     def scope(self) -> Scope | None:
-        """Its sessions. Asked of `db` each time: tests put another `db.session` there."""
+        """The application's sessions. `db` is asked each time, since tests replace `db.session`."""
         session = self.session if self.db is None else self.db.session
         return None if session is None else scope_of(session)
 
 
 class FlaskIntegration(Integration):
-    """The application whose context this is; for a worker, whose threads have none, the one it was made in."""
+    """The integration with the current application; for a worker, whose threads have none, with the one it was made in."""
 
     front_end = FrontEnd(program="flask outboxq", worker="flask outboxq worker")
 
@@ -186,16 +195,16 @@ class FlaskIntegration(Integration):
     def transaction(self) -> Iterator[object]:
         application = self._outbox.application
         if application is None:
-            raise InvalidTarget(f"it is not known which application this is of; {_PUSH}, or {_SAY}")
+            raise InvalidTarget(f"there is no current Flask application; {_PUSH}, or {_SAY}")
         if application.scope is None:
             raise InvalidTarget(
-                f"this application has no session that its outbox knows of; {_SAY}. (With Flask-SQLAlchemy it is db.session, "
-                "unless OUTBOXQ_DATABASE_URL is set; else give Outboxq(session=…) a scoped_session.)"
+                f"the outbox of this application knows no session; {_SAY}. (With Flask-SQLAlchemy it is db.session, unless "
+                "OUTBOXQ_DATABASE_URL is set; without, give Outboxq(session=…) a scoped_session.)"
             )
         session = application.scope.session()
         if application.engine is None:
             yield session
-        else:  # of several databases
+        else:  # db.session writes to several databases
             yield session.connection(bind_arguments={"bind": application.engine})
 
     @contextmanager
@@ -221,27 +230,29 @@ class FlaskIntegration(Integration):
 
 
 class _FlaskStore(Store):
-    """An application's own."""
+    """The Store of one application."""
 
     def ensure_file(self) -> None:
         with upgraded_by(_UPGRADE):
             super().ensure_file()
 
-    def _check_schema(self, target: Target) -> None:
+    def check_schema(self, target: Target) -> None:
         with upgraded_by(_UPGRADE):
-            super()._check_schema(target)
+            super().check_schema(target)
 
 
-class _Nowhere(Store):
-    """Outside of any application context."""
+class _StoreOutside(Store):
+    """The Store outside of any application context."""
 
     @property
     def bound_engine(self) -> Engine:
-        raise ConfigurationError(f"this outbox is in the database of a Flask application; {_PUSH}")
+        raise ConfigurationError(
+            f"this outbox uses the database of the current Flask application, and there is none; {_PUSH}"
+        )
 
 
 _UPGRADE = "flask outboxq upgrade"
 _PUSH = "push an application's context: with app.app_context():"
 _SAY = (
-    "write using(session) with the session or connection whose transaction it is, or using(outbox) for one of its own"
+    "write using(session) with the session or connection whose transaction it is, or using(outbox) for a separate one"
 )

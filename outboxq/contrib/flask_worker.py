@@ -10,7 +10,7 @@ from flask import current_app
 from flask.cli import with_appcontext
 
 from ..cli.console import EXIT_USAGE, fail, speaking_plainly
-from ..cli.framing import WHERE
+from ..cli.groups import DATABASE_PARAMETERS
 from ..cli.upgrade import upgraded
 from ..cli.worker import EPILOG, Rerunnable, serve
 from ..cli.worker import worker as worker_of_app
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from .flask import Outboxq
 
 
-@click.command(cls=Rerunnable, epilog=EPILOG, params=[one for one in worker_of_app.params if one.name not in WHERE])
+@click.command(
+    cls=Rerunnable, epilog=EPILOG, params=[one for one in worker_of_app.params if one.name not in DATABASE_PARAMETERS]
+)
 @click.pass_context
 @with_appcontext
 def worker(ctx: click.Context, /, **options: Any) -> None:

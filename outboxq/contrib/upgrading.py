@@ -1,4 +1,4 @@
-"""The command that makes the tables, as a framework's users type it."""
+"""The command that creates the tables, as a framework's users type it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import SchemaOutOfDate
 
 @contextmanager
 def upgraded_by(command: str) -> Iterator[None]:
-    """Have SchemaOutOfDate name this command, where an upgrade of the tables helps."""
+    """Make a SchemaOutOfDate name this command if an upgrade of the tables helps."""
     try:
         yield
     except SchemaOutOfDate as error:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, TwoPhaseTransaction
@@ -18,15 +19,17 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
-from .dialects import Begin, Dialect, dialect_for
+from .dialects import Begin, Dialect, Prepared, Row, dialect_for
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .refusals import refusal
 from .sqlite_connection import begins_by_itself, file_of
+from .statements.grammar import Builder
 from .tables import task_executions
 
 Rows = list[tuple[Any, ...]]
 
 _DATABASE = "outboxq.database"
+_NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 _OUR_WRITE = task_executions.update()
 
 
@@ -49,6 +52,16 @@ class Target(ABC):
     @abstractmethod
     def database(self) -> str | None:
         """The database's name, or its file: to be told apart from another's. None: not known."""
+
+    def run(
+        self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Sequence[Sequence[Any]] | None = None
+    ) -> list[Row]:
+        """Run the statement that this builder builds, on the batch `rows` where it takes one; it is compiled once a dialect."""
+        compiled = self.dialect.compiled[builder]
+        if rows is None:
+            return compiled.run(self.execute, values)
+        assert not isinstance(compiled, Prepared)  # a batch is for a transition
+        return compiled.run(self.execute, values, rows)
 
     def ensure_readable(self) -> None:
         """Raise UnsupportedDatabase or InvalidTarget where text would not come back as it was given. Costs no round trip."""

@@ -17,11 +17,13 @@ from sqlalchemy.exc import IntegrityError
 
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
+from ..database.statements import aside
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload.parameters import sanitize
-from .claims import Claims
+from .claims import finish
 from .failure_log import say
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -42,115 +44,131 @@ class _Tried(Exception):
     """Rolls back a claim that succeeded."""
 
 
-class Aside(Claims):
-    _searches_again_at = -math.inf
+class Search:
+    """When entries that no claim can take may be searched for again (a monotonic moment)."""
 
-    def _usable(self, claims: list[Claim], using: object) -> list[Claim]:
-        """Fail those of the claims whose values no worker can use, and return the others."""
-        broken = [(claim, why) for claim in claims if (why := _complaint(claim)) is not None]
-        if not broken:
-            return claims
-        outcomes = []
-        for claim, why in broken:
-            error = sanitize(f"UnusableRow: its {why}; outboxq did not write that")
-            log.error("task %s is failed: %s", claim.id, error)
-            outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))
-        try:
-            self.finish(outcomes, using=using)
-        except Exception as error:
-            if using is not None:
-                raise
-            what = "tasks that no worker can use could not be failed; they come again when their leases have ended"
-            say(log, logging.ERROR, what, error)
-        bad = {claim.id for claim, _ in broken}
-        return [claim for claim in claims if claim.id not in bad]
+    def __init__(self) -> None:
+        self.again_at = -math.inf
 
-    def _set_aside(self, worker_id: UUID) -> int:
-        """Fail the tasks of those due entries that no claim can take; returns how many.
 
-        Entries are tried in claims that are rolled back, half as many each time. An error that need not be the row's own (a
-        CHECK, a trigger or a listener of somebody's) counts only where the claim of another entry succeeds: else every task
-        would be failed for what an administrator has to mend.
-        """
-        if time.monotonic() < self._searches_again_at:
-            return 0
-        after, began = 0, time.monotonic()
-        while entries := self._due_entries(after):
-            failed, claimable = self._broken_among(entries, worker_id)
-            broken = failed if claimable else [one for one in failed if self.dialect.is_bad_value(one.error)]
-            for one in broken:
-                self._end_entry(one)
-            if broken:
-                return len(broken)
-            if len(failed) == len(entries) and len({type(one.error) for one in failed}) == 1:
-                self._searches_again_at = time.monotonic() + _PAUSE * (time.monotonic() - began)
-                return 0  # it is not the rows
-            after = entries[-1]
+def usable(store: Transactions, claims: list[Claim], using: object) -> list[Claim]:
+    """Fail those of the claims whose values no worker can use, and return the others."""
+    broken = [(claim, why) for claim in claims if (why := _complaint(claim)) is not None]
+    if not broken:
+        return claims
+    outcomes = []
+    for claim, why in broken:
+        error = sanitize(f"UnusableRow: its {why}; outboxq did not write that")
+        log.error("task %s is failed: %s", claim.id, error)
+        outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))
+    try:
+        finish(store, outcomes, using=using)
+    except Exception as error:
+        if using is not None:
+            raise
+        what = "tasks that no worker can use could not be failed; they come again when their leases have ended"
+        say(log, logging.ERROR, what, error)
+    bad = {claim.id for claim, _ in broken}
+    return [claim for claim in claims if claim.id not in bad]
+
+
+def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
+    """Fail the tasks of those due entries that no claim can take; returns how many.
+
+    Entries are tried in claims that are rolled back, half as many each time. An error that need not be the row's own (a
+    CHECK, a trigger or a listener of somebody's) counts only where the claim of another entry succeeds: else every task
+    would be failed for what an administrator has to mend.
+    """
+    if time.monotonic() < search.again_at:
         return 0
+    after, began = 0, time.monotonic()
+    while entries := _due_entries(store, after):
+        failed, claimable = _broken_among(store, entries, worker_id)
+        broken = failed if claimable else [one for one in failed if store.dialect.is_bad_value(one.error)]
+        for one in broken:
+            _end_entry(store, one)
+        if broken:
+            return len(broken)
+        if len(failed) == len(entries) and len({type(one.error) for one in failed}) == 1:
+            search.again_at = time.monotonic() + _PAUSE * (time.monotonic() - began)
+            return 0  # it is not the rows
+        after = entries[-1]
+    return 0
 
-    def _perhaps_the_row(self, error: Exception) -> bool:
-        """Return whether a row may be at fault. Whether one is, only the claim of another can show, or `is_bad_value`."""
-        own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
-        return own or self.dialect.is_bad_value(error)
 
-    def _due_entries(self, after: int) -> list[int]:
-        def work(target: Target) -> list[int]:
-            values = self._values(target, after=after, limit=_AT_ONCE)
-            return [row["entry_id"] for row in target.dialect.statements.due_entries.run(target.execute, values)]
+def perhaps_the_row(store: Transactions, error: Exception) -> bool:
+    """Return whether a row may be at fault. Whether one is, only the claim of another can show, or `is_bad_value`."""
+    own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
+    return own or store.dialect.is_bad_value(error)
 
-        return self._run(work, begin=Begin.READ)
 
-    def _broken_among(self, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
-        """Return those that cannot be claimed, and whether any other can: one that is passed over proves nothing.
+def _due_entries(store: Transactions, after: int) -> list[int]:
+    def work(target: Target) -> list[int]:
+        values = store.values(target, after=after, limit=_AT_ONCE)
+        return [row["entry_id"] for row in target.run(aside.due_entries, values)]
 
-        Raises what says nothing of the entries.
-        """
-        try:
-            return [], self._claims_any(entries, worker_id)
-        except Exception as error:
-            if not self._perhaps_the_row(error):
-                raise
-            if len(entries) == 1:
-                return [Broken(entries[0], error)], False
-        half = len(entries) // 2
-        first, one = self._broken_among(entries[:half], worker_id)
-        second, other = self._broken_among(entries[half:], worker_id)
-        return first + second, one or other
+    return store.run(work, begin=Begin.READ)
 
-    def _claims_any(self, entries: Sequence[int], worker_id: UUID) -> bool:
-        """Claim the entries and take that back; returns whether there was one to be had."""
-        taken: list[Row] = []
-        with suppress(_Tried), self._transaction(Begin.WRITE) as target:
-            values = self._values(target, worker_id=worker_id)
-            taken = target.dialect.statements.claim_entries.run(target.execute, values, [(entry,) for entry in entries])
-            raise _Tried
-        return any(row["lease_token"] is not None for row in taken)
 
-    def _end_entry(self, broken: Broken) -> None:
-        entry, error = broken
-        cause = str(getattr(error, "orig", None) or error).splitlines()
-        said = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
+def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
+    """Return those that cannot be claimed, and whether any other can: one that is passed over proves nothing.
 
-        def end(target: Target) -> list[object]:
-            values = self._values(target, entry_id=entry, error=said)
-            with target.atomic():
-                return [row["id"] for row in target.dialect.statements.set_aside.run(target.execute, values)]
+    Raises what says nothing of the entries.
+    """
+    try:
+        return [], _claims_any(store, entries, worker_id)
+    except Exception as error:
+        if not perhaps_the_row(store, error):
+            raise
+        if len(entries) == 1:
+            return [Broken(entries[0], error)], False
+    half = len(entries) // 2
+    first, one = _broken_among(store, entries[:half], worker_id)
+    second, other = _broken_among(store, entries[half:], worker_id)
+    return first + second, one or other
 
-        def forget(target: Target) -> list[object]:
-            values = {"entry_id": entry}
-            return [row["id"] for row in target.dialect.statements.forget_entry.run(target.execute, values)]
 
-        try:
-            ended = self._run(end)
-        except Exception as refused:
-            if not self._perhaps_the_row(refused):
-                raise  # the database takes no writes now: the entry stays
-            log.exception(
-                "outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry
-            )
-            self._run(forget)
-        else:
-            log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), said)
+def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) -> bool:
+    """Claim the entries and take that back; returns whether there was one to be had."""
+    taken: list[Row] = []
+    with suppress(_Tried), store.transaction(Begin.WRITE) as target:
+        values = store.values(target, worker_id=worker_id)
+        taken = target.run(aside.claim_entries, values, [(entry,) for entry in entries])
+        raise _Tried
+    return any(row["lease_token"] is not None for row in taken)
+
+
+def _end_entry(store: Transactions, broken: Broken) -> None:
+    entry, error = broken
+    cause = str(getattr(error, "orig", None) or error).splitlines()
+    said = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
+
+    def end(target: Target) -> list[object]:
+        values = store.values(target, entry_id=entry, error=said)
+        with target.atomic():
+            return [row["id"] for row in target.run(aside.set_aside, values)]
+
+    def forget(target: Target) -> list[object]:
+        values = {"entry_id": entry}
+        return [row["id"] for row in target.run(aside.forget_entry, values)]
+
+    try:
+        ended = store.run(end)
+    except Exception as refused:
+        if not perhaps_the_row(store, refused):
+            raise  # the database takes no writes now: the entry stays
+        log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
+        store.run(forget)
+    else:
+        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), said)
+
+
+def started(taken: Sequence[Row]) -> list[Row]:
+    """Those that run now; the others were stale, or expired."""
+    stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
+    if stale:
+        log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))
+    return [row for row in taken if row["lease_token"] is not None]
 
 
 def _complaint(claim: Claim) -> str | None:

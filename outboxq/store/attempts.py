@@ -9,7 +9,8 @@ from uuid import UUID
 
 from ..errors import TaskNotFound
 from ..model import EventType, ExecutionEvent
-from .reading import Reading
+from .reading import history
+from .transactions import Transactions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,13 +33,12 @@ class Attempt:
     traceback: str | None = None
 
 
-class Attempts(Reading):
-    def attempts(self, task_id: UUID, *, using: object = None) -> list[Attempt]:
-        """Each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
-        events = self.history(task_id, using=using)
-        if not events:
-            raise TaskNotFound(f"there is no task {task_id}")
-        return _attempts(events)
+def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
+    """Each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
+    events = history(store, task_id, using=using)
+    if not events:
+        raise TaskNotFound(f"there is no task {task_id}")
+    return _attempts(events)
 
 
 def _attempts(events: Iterable[ExecutionEvent]) -> list[Attempt]:

@@ -6,40 +6,33 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import claim, keyed, limits, waiting
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration
-from .aside import Aside
-from .base import identifier, positive, queue_names
+from .arguments import identifier, positive, queue_names
+from .aside import perhaps_the_row, set_aside, started, usable
+from .claim_cursor import ClaimCursor
 from .failure_log import say
-from .keys import Keys, started
-from .passed import Passed
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
-Found = tuple[list[Row], bool]
-"""What was claimed, and whether there may be others."""
+Part = Callable[[Target, int], tuple[list[Row], bool]]
+"""Claims up to so many tasks of one kind; returns them, and whether there may be others that it does not claim."""
 
 
-class Part(Protocol):
-    def __call__(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found: ...
-
-
-class Claiming(Aside, Keys):
-    _others_first = False
-    """Tasks without a key took all of the last claim, and there may be others."""
-    _may_be_more = False
-    """The last claim took all that it asked for: where a claim looks before it writes, this look is spared."""
-    _turn = 0
-    """Counts the claims of others, so that each kind is the first by turns."""
+class Claiming(Transactions):
+    """A store's transactions, and the cursor of those who claim by hand."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._passed = Passed()
+        self._cursor = ClaimCursor()
 
     def claim_ready_task(
         self,
@@ -50,6 +43,7 @@ class Claiming(Aside, Keys):
         topics: Sequence[str] | None = None,
         lease: timedelta | float | None = None,
         says_begin: bool = False,
+        cursor: ClaimCursor | None = None,
         using: object = None,
     ) -> list[Claim]:
         """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
@@ -63,6 +57,8 @@ class Claiming(Aside, Keys):
         `says_begin`: whoever claims calls `begin` before the handler of a suspect, a task that was recovered twice in a row; one
         that had not begun when its worker died is not counted as recovered.
 
+        `cursor` has the hints of the claimer's last claims; None: the store's own, for who claims by hand.
+
         An empty list means that nothing was to be had. Never waits for another worker's claim. Raises InvalidArgument.
         """
         positive(limit)
@@ -70,139 +66,142 @@ class Claiming(Aside, Keys):
         seconds = None if lease is None else duration(lease, "lease").total_seconds()
         if seconds is not None and seconds <= 0:
             raise InvalidArgument("the lease must be longer than nothing")
+        cursor = self._cursor if cursor is None else cursor
         options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
-        scoped = queues is not None
-        names = queue_names(queues) or []
-        queue = names[0] if len(names) == 1 else None
-        start = self._passed.start(queue)
-
-        def part(target: Target, claim: Part, room: int) -> Found:
-            values = self._values(target, **options) | self._scope(target, queues, topics)
-            return claim(target, room, values | {"queue": queue, "start": start}, scoped=scoped)
-
+        call = _Call(self, cursor, limit, queues=queues, topics=topics, options=options)
         while True:
             try:
-                rows = self._claimed(limit, part, queues, topics, hinted=bool(start), using=using)
+                rows = call.claim(using)
                 break
             except Exception as error:
                 # One row may be what fails all; without it there are the others to be had.
-                if using is not None or not self._perhaps_the_row(error) or not self._set_aside(worker_id):
+                if (
+                    using is not None
+                    or not perhaps_the_row(self, error)
+                    or not set_aside(self, cursor.search, worker_id)
+                ):
                     raise
-        self._may_be_more = 1 < len(rows) == limit  # of one, it says little
-        with suppress(
-            TypeError
-        ):  # a priority that is no number: the claim has been committed, so its tasks are run all the same
+        cursor.may_be_more = 1 < len(rows) == limit  # of one, it says little
+        # A priority that is no number cannot be compared. The claim has been committed, so its tasks are run all the same.
+        with suppress(TypeError):
             rows.sort(key=_order)
-        claims = [_claim(row, worker_id) for row in rows]
-        return self._usable(claims, using)
+        return usable(self, [_claim_of(row, worker_id) for row in rows], using)
 
-    def _claimed(
+
+class _Call:
+    """One call of `claim_ready_task`: tasks without a key are one part of it, those with one or of limited queues the other."""
+
+    def __init__(
         self,
+        store: Transactions,
+        cursor: ClaimCursor,
         limit: int,
-        part: Callable[[Target, Part, int], Found],
+        *,
         queues: Sequence[str] | None,
         topics: Sequence[str] | None,
-        *,
-        hinted: bool,
-        using: object,
-    ) -> list[Row]:
-        looks = using is None and self.dialect.reads_before_writing and not self._may_be_more
-        if looks and not self._any_due(queues, topics):
-            return []
-        if using is None and self.dialect.one_statement:
-            return self._claim_in_parts(limit, part, hinted=hinted)
-        return self._run(
-            lambda target: self._claim(limit, lambda claim, room, _: part(target, claim, room)),
-            using=using,
-            begin=Begin.ASYNCHRONOUS,
-        )
+        options: dict[str, Any],
+    ) -> None:
+        self._store, self._cursor, self._limit = store, cursor, limit
+        self._queues, self._topics, self._options = queues, topics, options
+        names = queue_names(queues) or []
+        self._queue = names[0] if len(names) == 1 else None
+        self._start = cursor.passed.start(self._queue)
 
-    def _claim_in_parts(self, limit: int, part: Callable[[Target, Part, int], Found], *, hinted: bool) -> list[Row]:
-        """Each in a transaction of its own: most claims are one statement then. (One by a hint may need a second.)
+    def claim(self, using: object) -> list[Row]:
+        """Claim in the caller's transaction; else in one of our own, or on PostgreSQL in one for each part.
 
-        Not flushed, for a task must not wait for that: a server that crashes may take the claim back, which fences its worker
-        (the next holder of the same token is another one), and the task is claimed again. What is flushed later, such as its
-        completion, is never kept without it.
+        Most claims are one statement then. (One by a hint may need a second.) Not flushed, for a task must not wait for that: a
+        server that crashes may take the claim back, which fences its worker (the next holder of the same token is another
+        one), and the task is claimed again. What is flushed later, such as its completion, is never kept without it.
         """
-        claimed: list[Row] = []
+        dialect = None if using is not None else self._store.dialect
+        if (
+            dialect is not None
+            and dialect.reads_before_writing
+            and not self._cursor.may_be_more
+            and not self._any_due()
+        ):
+            return []
+        if dialect is not None and dialect.one_statement:
+            return self._parts(None)
+        return self._store.run(self._parts, using=using, begin=Begin.ASYNCHRONOUS)
 
-        def run(claim: Part, room: int, begin: Begin) -> Found:
-            try:
-                begin = Begin.ASYNCHRONOUS if hinted else begin
-                rows, more = self._run(lambda target: part(target, claim, room), begin=begin)
-            except Exception as error:
-                if not claimed:
-                    raise
-                say(
-                    log, logging.WARNING, "the second part of a claim failed; what the first part claimed is run", error
-                )
-                return [], False
-            claimed.extend(rows)
-            return rows, more
-
-        return self._claim(limit, run)
-
-    def _claim(self, limit: int, run: Callable[[Part, int, Begin], Found]) -> list[Row]:
-        """Who had to stand back for the others last time goes first."""
-        others_first, self._others_first = self._others_first, False
-        found = list(run(self._others, limit, Begin.ASYNCHRONOUS)[0]) if others_first else []
-        if len(found) == limit:
-            return found
-        plain, besides = run(self._plain, limit - len(found), Begin.SINGLE_ASYNCHRONOUS)
-        found += plain
-        if not others_first and besides:
-            if len(found) == limit:
-                self._others_first = True
+    def _parts(self, target: Target | None) -> list[Row]:
+        """Run the parts in this transaction; None: each in one of its own. Who had to stand back last time goes first."""
+        cursor, found = self._cursor, list[Row]()
+        others_first, cursor.others_first = cursor.others_first, False
+        if others_first:
+            self._part(self._others, target, found, Begin.ASYNCHRONOUS)
+            if len(found) == self._limit:
+                return found
+        begin = Begin.ASYNCHRONOUS if self._start else Begin.SINGLE_ASYNCHRONOUS
+        besides = self._part(self._plain, target, found, begin)
+        if besides and not others_first:
+            if len(found) == self._limit:
+                cursor.others_first = True
             else:
-                found += run(self._others, limit - len(found), Begin.ASYNCHRONOUS)[0]
+                self._part(self._others, target, found, Begin.ASYNCHRONOUS)
         return found
 
-    def _plain(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found:
+    def _part(self, part: Part, target: Target | None, found: list[Row], begin: Begin) -> bool:
+        """Add to `found` what this part claims; returns whether there may be others."""
+        room = self._limit - len(found)
+        if target is not None:
+            rows, others = part(target, room)
+        else:
+            try:
+                rows, others = self._store.run(lambda own: part(own, room), begin=begin)
+            except Exception as error:
+                if not found:
+                    raise
+                what = "the second part of a claim failed; what the first part claimed is run"
+                say(log, logging.WARNING, what, error)
+                return False
+        found += rows
+        return others
+
+    def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Tasks without a key, of queues without limits; and whether there may be others."""
-        statements = target.dialect.statements
-        plan = statements.claim_from_all
-        if scoped:
-            plan = statements.claim_from_one if values["one_queue"] else statements.claim_from_given
-        found: list[Row] = []
-        queue, start = values["queue"], values["start"]
+        values, start, found = self._values(target), self._start, list[Row]()
+        take = claim.from_all
+        if self._queues is not None:
+            take = claim.from_given if self._queue is None else claim.from_one
         while True:
             with target.atomic():
-                taken = plan.run(target.execute, {**values, **start, "limit": limit - len(found)})
+                taken = target.run(take, {**values, **start, "limit": limit - len(found)})
             found += started(taken)
-            self._passed.note(queue, taken, enough=len(found) == limit)
+            self._cursor.passed.note(self._queue, taken, enough=len(found) == limit)
             if start and len(found) < limit:
                 start = {}  # there may be some before it
             elif found or not taken:
                 return found, not taken or bool(taken[0]["besides"])
 
-    def _others(self, target: Target, limit: int, values: dict[str, Any], *, scoped: bool) -> Found:
+    def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
-        statements = target.dialect.statements
-        rows = (statements.besides_given if scoped else statements.besides).run(target.execute, values)
-        limited = [(row["queue"], row["fair"]) for row in rows if row["limited"]]
-        keyed = {
-            fair: [row["queue"] for row in rows if not row["limited"] and row["fair"] is fair] for fair in (True, False)
-        }
-        parts: list[tuple[Any, Any]] = [(self._limited, one) for one in limited]
-        parts += [(self._keyed_fairly, keyed[True])] if keyed[True] else []
-        parts += [(self._keyed_oldest, keyed[False])] if keyed[False] else []
-        self._turn += 1
+        values, keys, cursor = self._values(target), self._cursor.keys, self._cursor
+        rows = target.run(keyed.besides if self._queues is None else keyed.besides_given, values)
+        kinds: list[Callable[[int], list[Row]]] = [
+            partial(self._limited, target, values, row["queue"], fair=row["fair"]) for row in rows if row["limited"]
+        ]
+        for fair, claim_keys in ((True, keys.claim_in_turns), (False, keys.claim_oldest)):
+            if queues := [row["queue"] for row in rows if not row["limited"] and row["fair"] is fair]:
+                kinds.append(partial(claim_keys, target, values, queues))
+        cursor.turn += 1
         found: list[Row] = []
-        for position in range(len(parts)):
-            claim, of = parts[(self._turn + position) % len(parts)]
+        for position in range(len(kinds)):
             if len(found) < limit:
-                found += claim(target, limit - len(found), values, of)
+                found += kinds[(cursor.turn + position) % len(kinds)](limit - len(found))
         return found, False
 
-    def _limited(self, target: Target, limit: int, values: dict[str, Any], of: tuple[str, bool]) -> list[Row]:
+    def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
         """What one queue's limits allow, counted under the lock of its settings."""
-        statements, (queue, fair) = target.dialect.statements, of
-        with_keys = self._keyed_fairly if fair else self._keyed_oldest
-        locked = statements.lock_limits.run(target.execute, values | {"queue": queue})
+        keys = self._cursor.keys
+        with_keys = partial(keys.claim_in_turns if fair else keys.claim_oldest, target, values, [queue])
+        locked = target.run(limits.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
             return []
         settings = locked[0]
-        running = statements.count_running.run(target.execute, {"queue": queue})[0]["tasks"]
+        running = target.run(limits.running, {"queue": queue})[0]["tasks"]
         bucket = Bucket(settings)
         room = min(limit, bucket.room)
         if settings["concurrency_limit"] is not None:
@@ -210,30 +209,30 @@ class Claiming(Aside, Keys):
         if room < 1:
             return []
         # Half of them with a key, if there are so many, and whatever that leaves.
-        found = with_keys(target, (room + self._turn % 2) // 2, values, [queue])
-        found += self._of_limited_queue(target, room - len(found), values, queue)
-        found += with_keys(target, room - len(found), values, [queue])
+        found = with_keys((room + self._cursor.turn % 2) // 2)
+        found += self._of_limited_queue(target, values, queue, room - len(found))
+        found += with_keys(room - len(found))
         if bucket.is_limited and found:
-            full_at = bucket.after(len(found))
-            statements.spend_starts.run(target.execute, {"queue": queue, "full_at": full_at})
+            target.run(limits.spend, {"queue": queue, "full_at": bucket.after(len(found))})
         for row in found:
             row["limited"] = True
         return found
 
-    def _of_limited_queue(self, target: Target, limit: int, values: dict[str, Any], queue: str) -> list[Row]:
+    def _of_limited_queue(self, target: Target, values: dict[str, Any], queue: str, limit: int) -> list[Row]:
         if limit < 1:
             return []
-        values = values | {"limit": limit} | self._named(target, [queue])
         with target.atomic():
-            return started(target.dialect.statements.claim_from_limited.run(target.execute, values))
+            given = values | {"limit": limit} | self._store.queue_values(target, [queue])
+            return started(target.run(claim.from_limited, given))
 
-    def _any_due(self, queues: Sequence[str] | None, topics: Sequence[str] | None) -> bool:
-        def work(target: Target) -> bool:
-            statements, values = target.dialect.statements, self._values(target)
-            query = statements.any_due if queues is None else statements.any_due_given
-            return bool(query.run(target.execute, values | self._scope(target, queues, topics)))
+    def _any_due(self) -> bool:
+        any_due = waiting.any_due if self._queues is None else waiting.any_due_given
+        return self._store.run(lambda target: bool(target.run(any_due, self._values(target))), begin=Begin.READ)
 
-        return self._run(work, begin=Begin.READ)
+    def _values(self, target: Target) -> dict[str, Any]:
+        """The parameters of every statement of this call, by the clock of now."""
+        scope = self._store.scope(target, self._queues, self._topics)
+        return self._store.values(target, **self._options) | scope
 
 
 class Bucket:
@@ -266,7 +265,7 @@ def _order(row: Row) -> tuple[int, datetime, int]:
     return -row["priority"], row["available_at"], row["entry_id"]
 
 
-def _claim(row: Row, worker_id: UUID) -> Claim:
+def _claim_of(row: Row, worker_id: UUID) -> Claim:
     """`Claim(worker_id=worker_id, **row)`; that sets a frozen field at a time, which takes as long as reading them did."""
     del row["available_at"], row["entry_id"], row["expires_at"], row["besides"], row["crowded"]
     row["worker_id"] = worker_id

@@ -6,15 +6,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 from uuid import UUID
 
-from ..database.dialects import Begin, Plan
+from ..database.dialects import Begin
+from ..database.statements import ends, reading
+from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..payload.parameters import sanitize
-from .base import Transactions
 from .event_data import event_data
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -37,145 +40,158 @@ class Beat:
     cancel_requested: bool
 
 
-class Claims(Transactions):
-    def compile_ends(self) -> None:
-        """Compile what a worker with its first claims in hand will run, while nothing waits for it."""
-        for plan in (self.dialect.statements.heartbeat, self.dialect.statements.end):
-            plan.compile()
+class Finishes(Protocol):
+    """A store, of which these verbs use `finish`: whoever overrides that sees every end."""
 
-    def complete(self, claim: Claim, result: str | None = None, *, using: object = None) -> None:
-        """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
-        self._finish_one(Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
+    def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]: ...
 
-    def fail(self, claim: Claim, error: str, *, using: object = None) -> None:
-        """End the claim: Failed, a dead letter; `error` is one line. Raises LeaseLost."""
-        data = {"error": error}
-        self._finish_one(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
 
-    def release(self, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None) -> None:
-        """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
-        data = {"reason": reason} if reason else {}
-        self._finish_one(
-            Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data), using
-        )
+def compile_ends(store: Transactions) -> None:
+    """Compile what a worker with its first claims in hand will run, while nothing waits for it."""
+    store.dialect.warm(ends.heartbeat, ends.end)
 
-    def finish(
-        self, outcomes: Sequence[Outcome], *, durable: bool = True, waits: bool = True, using: object = None
-    ) -> frozenset[UUID]:
-        """End many claims of one worker, each in its own way, as one statement.
 
-        Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
-        PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
-        last moments back; those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
-        `waits` False: a row that somebody else keeps locked for longer than two seconds raises at once, and is not waited for
-        again (`is_locked_out` knows the error).
-        """
-        if not outcomes:
-            return frozenset()
-        _check(outcomes)
+def complete(store: Finishes, claim: Claim, result: str | None = None, *, using: object = None) -> None:
+    """End the claim: Completed, with the encoded result. Raises LeaseLost if it is not the worker's any more."""
+    _finish_one(store, Outcome(claim=claim, event_type=EventType.COMPLETED, result=result), using)
 
-        def done(target: Target) -> frozenset[UUID] | None:
-            lost = frozenset(outcome.claim.id for outcome in outcomes if not self._has_ended(target, outcome))
-            return lost if len(lost) < len(outcomes) else None
 
-        # The end of a task that makes way for another is told in the same transaction.
-        alone = not any(outcome.claim.makes_way for outcome in outcomes)
-        return self._run(
-            lambda target: self._end(target, target.dialect.statements.end, outcomes),
-            using=using,
-            begin=_BEGIN[durable, alone],
-            done=done,
-            gives_up=None if waits else self.is_locked_out,
-        )
+def fail(store: Finishes, claim: Claim, error: str, *, using: object = None) -> None:
+    """End the claim: Failed, a dead letter; `error` is one line. Raises LeaseLost."""
+    data = {"error": error}
+    _finish_one(store, Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data), using)
 
-    def finish_unlocked(
-        self, outcomes: Sequence[Outcome], *, durable: bool = True
-    ) -> tuple[frozenset[UUID], frozenset[UUID]]:
-        """End those of the claims whose lease and task nobody else has locked, as `finish` does.
 
-        Returns the ids of those that were lost, and of those that are locked: they have not ended yet.
-        """
-        if not outcomes:
-            return frozenset(), frozenset()
-        _check(outcomes)
+def release(
+    store: Finishes, claim: Claim, *, delay: timedelta | float = 0, reason: str = "", using: object = None
+) -> None:
+    """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
+    data = {"reason": reason} if reason else {}
+    _finish_one(
+        store, Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data), using
+    )
 
-        def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
-            statements = target.dialect.statements
-            left = self._end(target, statements.end_unlocked, outcomes)
-            if not left:
-                return left, left
-            values = self._values(target, worker_id=outcomes[0].claim.worker_id)
-            rest = [outcome for outcome in outcomes if outcome.claim.id in left]
-            rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
-            locked = frozenset(row["id"] for row in statements.held.run(target.execute, values, rows))
-            # An earlier try may have ended them, if its COMMIT was not answered.
-            ended = {outcome.claim.id for outcome in rest if self._has_ended(target, outcome)}
-            return left - locked - ended, locked
 
-        return self._run(work, begin=_BEGIN[durable, False])
+def finish(
+    store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True, waits: bool = True, using: object = None
+) -> frozenset[UUID]:
+    """End many claims of one worker, each in its own way, as one statement.
 
-    def begin(self, claim: Claim) -> bool:
-        """Write down that the claim's handler begins now; returns whether the claim still holds.
+    Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
+    PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
+    last moments back; those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
+    `waits` False: a row that somebody else keeps locked for longer than two seconds raises at once, and is not waited for
+    again (`is_locked_out` knows the error).
+    """
+    if not outcomes:
+        return frozenset()
+    _check(outcomes)
 
-        For claims made with `says_begin`. A crash of the server may take that back.
-        """
-        values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-        begun = self._run(
-            lambda target: target.dialect.statements.begin.run(target.execute, values), begin=Begin.SINGLE_ASYNCHRONOUS
-        )
-        return bool(begun)
+    def done(target: Target) -> frozenset[UUID] | None:
+        lost = frozenset(outcome.claim.id for outcome in outcomes if not _has_ended(target, outcome))
+        return lost if len(lost) < len(outcomes) else None
 
-    def heartbeat(self, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
-        """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
+    # The end of a task that makes way for another is told in the same transaction.
+    alone = not any(outcome.claim.makes_way for outcome in outcomes)
+    return store.run(
+        lambda target: _end(store, target, ends.end, outcomes),
+        using=using,
+        begin=_BEGIN[durable, alone],
+        done=done,
+        gives_up=None if waits else store.is_locked_out,
+    )
 
-        Never waits for a row that somebody else has locked: see `Beat.lease_expires_at`.
-        """
-        if not claims:
-            return {}
-        if len({claim.worker_id for claim in claims}) > 1:
-            raise InvalidArgument("heartbeat() takes the claims of one worker")
-        rows = [(claim.id, claim.lease_token, claim.lease_seconds) for claim in claims]
 
-        def work(target: Target) -> dict[UUID, Beat]:
-            values = self._values(target, worker_id=claims[0].worker_id)
-            with target.atomic():
-                beaten = target.dialect.statements.heartbeat.run(target.execute, values, rows)
-            return {
-                row["id"]: Beat(
-                    id=row["id"],
-                    lease_expires_at=row["lease_expires_at"],
-                    cancel_requested=row["cancel_requested_at"] is not None,
-                )
-                for row in beaten
-            }
+def finish_unlocked(
+    store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True
+) -> tuple[frozenset[UUID], frozenset[UUID]]:
+    """End those of the claims whose lease and task nobody else has locked, as `finish` does.
 
-        return self._run(
-            work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS
-        )  # at worst the lease ends as if it had not been beaten
+    Returns the ids of those that were lost, and of those that are locked: they have not ended yet.
+    """
+    if not outcomes:
+        return frozenset(), frozenset()
+    _check(outcomes)
 
-    def _finish_one(self, outcome: Outcome, using: object) -> None:
-        if self.finish([outcome], using=using):
-            raise LeaseLost(
-                f"task {outcome.claim.id} is no longer held under lease token {outcome.claim.lease_token} by worker "
-                f"{outcome.claim.worker_id}; nothing was written"
-            )
+    def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
+        left = _end(store, target, ends.end_unlocked, outcomes)
+        if not left:
+            return left, left
+        values = store.values(target, worker_id=outcomes[0].claim.worker_id)
+        rest = [outcome for outcome in outcomes if outcome.claim.id in left]
+        rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
+        locked = frozenset(row["id"] for row in target.run(ends.held, values, rows))
+        # An earlier try may have ended them, if its COMMIT was not answered.
+        ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
+        return left - locked - ended, locked
 
-    def _end(self, target: Target, plan: Plan, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
-        """Run this plan for them; returns the ids of those that it did not end."""
-        values = self._values(target, worker_id=outcomes[0].claim.worker_id)
-        rows = [_row(outcome) for outcome in outcomes]
+    return store.run(work, begin=_BEGIN[durable, False])
+
+
+def begin(store: Transactions, claim: Claim) -> bool:
+    """Write down that the claim's handler begins now; returns whether the claim still holds.
+
+    For claims made with `says_begin`. A crash of the server may take that back.
+    """
+    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
+    begun = store.run(lambda target: target.run(ends.begin, values), begin=Begin.SINGLE_ASYNCHRONOUS)
+    return bool(begun)
+
+
+def heartbeat(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
+    """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
+
+    Never waits for a row that somebody else has locked: see `Beat.lease_expires_at`.
+    """
+    if not claims:
+        return {}
+    if len({claim.worker_id for claim in claims}) > 1:
+        raise InvalidArgument("heartbeat() takes the claims of one worker")
+    rows = [(claim.id, claim.lease_token, claim.lease_seconds) for claim in claims]
+
+    def work(target: Target) -> dict[UUID, Beat]:
+        values = store.values(target, worker_id=claims[0].worker_id)
         with target.atomic():
-            ended = plan.run(target.execute, values, rows)
-        self._wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
-        if len(ended) == len(outcomes):
-            return frozenset()
-        return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
+            beaten = target.run(ends.heartbeat, values, rows)
+        return {
+            row["id"]: Beat(
+                id=row["id"],
+                lease_expires_at=row["lease_expires_at"],
+                cancel_requested=row["cancel_requested_at"] is not None,
+            )
+            for row in beaten
+        }
 
-    def _has_ended(self, target: Target, outcome: Outcome) -> bool:
-        claim = outcome.claim
-        values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-        ended = target.dialect.statements.ended_by.run(target.execute, values)
-        return [row["event_type"] for row in ended] == [outcome.event_type]
+    return store.run(
+        work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS
+    )  # at worst the lease ends as if it had not been beaten
+
+
+def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
+    if store.finish([outcome], using=using):
+        raise LeaseLost(
+            f"task {outcome.claim.id} is no longer held under lease token {outcome.claim.lease_token} by worker "
+            f"{outcome.claim.worker_id}; nothing was written"
+        )
+
+
+def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
+    """End them by this statement; returns the ids of those that it did not end."""
+    values = store.values(target, worker_id=outcomes[0].claim.worker_id)
+    rows = [_row(outcome) for outcome in outcomes]
+    with target.atomic():
+        ended = target.run(end, values, rows)
+    store.wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
+    if len(ended) == len(outcomes):
+        return frozenset()
+    return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
+
+
+def _has_ended(target: Target, outcome: Outcome) -> bool:
+    claim = outcome.claim
+    values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
+    ended = target.run(reading.ended_by, values)
+    return [row["event_type"] for row in ended] == [outcome.event_type]
 
 
 def _check(outcomes: Sequence[Outcome]) -> None:

@@ -10,13 +10,16 @@ from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import by_hand, letters, reading
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
 from ..model.uuid7 import uuid7
-from .base import aware, identifier, positive, storable
+from .arguments import aware, identifier, positive, storable
 from .event_data import event_data
-from .operations import Operations, freed, marked, was_done
+from .operations import freed, marked, was_done
+from .regaining import regain_keys
+from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -68,111 +71,116 @@ class Wanted(TypedDict, total=False):
     """Failed before; aware."""
 
 
-class DeadLetters(Operations):
-    def dead_letters(
-        self,
-        *,
-        limit: int = 100,
-        after: tuple[datetime, UUID] | None = None,
-        using: object = None,
-        **wanted: Unpack[Wanted],
-    ) -> list[DeadLetter]:
-        """Up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
+def dead_letters(
+    store: Transactions,
+    *,
+    limit: int = 100,
+    after: tuple[datetime, UUID] | None = None,
+    using: object = None,
+    **wanted: Unpack[Wanted],
+) -> list[DeadLetter]:
+    """Up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
 
-        Raises InvalidArgument.
-        """
-        failed_at, last = _LAST if after is None else after
-        values = _filters(wanted) | {
-            "limit": positive(limit),
-            "after_failed_at": aware(failed_at, "after"),
-            "after_id": identifier(last),
-        }
-        rows = self._run(
-            lambda target: target.dialect.statements.letters_newest.run(target.execute, values),
+    Raises InvalidArgument.
+    """
+    failed_at, last = _LAST if after is None else after
+    values = _filters(wanted) | {
+        "limit": positive(limit),
+        "after_failed_at": aware(failed_at, "after"),
+        "after_id": identifier(last),
+    }
+    rows = store.run(
+        lambda target: target.run(letters.newest, values),
+        using=using,
+        begin=Begin.READ,
+    )
+    return [DeadLetter(**row) for row in rows]
+
+
+def redrive_all(
+    store: Transactions, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
+) -> int:
+    """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
+
+    Letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Letters
+    that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
+    caller's), and a letter that somebody else deals with meanwhile is theirs and not counted.
+    """
+    return _move_all(store, EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
+
+
+def discard_all(
+    store: Transactions, *, reason: str = "", limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
+) -> int:
+    """Discard the dead letters that match, in the same way; returns how many."""
+    data = event_data({"reason": reason} if reason else {})
+    return _move_all(
+        store, EventType.DISCARDED, TaskStatus.CANCELLED, None, data, limit=limit, using=using, wanted=wanted
+    )
+
+
+def _move_all(
+    store: Transactions,
+    event_type: EventType,
+    status: TaskStatus,
+    attempt: int | None,
+    data: str | None,
+    *,
+    limit: int | None,
+    using: object,
+    wanted: Wanted,
+) -> int:
+    left = None if limit is None else positive(limit)
+    values = _filters(wanted)
+    began = store.run(
+        lambda target: target.run(reading.now, store.values(target))[0]["now"],
+        using=using,
+        begin=Begin.READ,
+    )
+    left_out: set[UUID] = set()
+    values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
+    (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
+    while left is None or moved < left:
+        values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
+        found = store.run(
+            lambda target: target.run(letters.oldest, values),
             using=using,
             begin=Begin.READ,
         )
-        return [DeadLetter(**row) for row in rows]
-
-    def redrive_all(self, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]) -> int:
-        """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
-
-        Letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Letters
-        that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
-        caller's), and a letter that somebody else deals with meanwhile is theirs and not counted.
-        """
-        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
-
-    def discard_all(
-        self, *, reason: str = "", limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
-    ) -> int:
-        """Discard the dead letters that match, in the same way; returns how many."""
-        data = event_data({"reason": reason} if reason else {})
-        return self._move_all(
-            EventType.DISCARDED, TaskStatus.CANCELLED, None, data, limit=limit, using=using, wanted=wanted
+        if not found:
+            break
+        request = str(uuid7())
+        rows = [
+            marked((task_id, event_type, status, attempt, None, data), request)
+            for task_id in sorted(row["id"] for row in found)
+        ]
+        moved += store.run(_moving(store, rows, left_out), using=using, done=_counting(rows, request))
+        values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
+    if left_out:
+        log.warning(
+            "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
+            len(left_out),
+            ", ".join(map(str, sorted(left_out)[:_NAMED])) + (", …" if len(left_out) > _NAMED else ""),
         )
+    return moved
 
-    def _move_all(
-        self,
-        event_type: EventType,
-        status: TaskStatus,
-        attempt: int | None,
-        data: str | None,
-        *,
-        limit: int | None,
-        using: object,
-        wanted: Wanted,
-    ) -> int:
-        left = None if limit is None else positive(limit)
-        values = _filters(wanted)
-        began = self._run(
-            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
-            using=using,
-            begin=Begin.READ,
-        )
-        left_out: set[UUID] = set()
-        values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
-        (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
-        while left is None or moved < left:
-            values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
-            found = self._run(
-                lambda target: target.dialect.statements.letters_oldest.run(target.execute, values),
-                using=using,
-                begin=Begin.READ,
-            )
-            if not found:
-                break
-            request = str(uuid7())
-            rows = [
-                marked((task_id, event_type, status, attempt, None, data), request)
-                for task_id in sorted(row["id"] for row in found)
-            ]
-            moved += self._run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
-            values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
-        if left_out:
-            log.warning(
-                "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
-                len(left_out),
-                ", ".join(map(str, sorted(left_out)[:_NAMED])) + (", …" if len(left_out) > _NAMED else ""),
-            )
-        return moved
 
-    def _moving(self, rows: list[tuple[Any, ...]], left_out: set[UUID]) -> Callable[[Target], int]:
-        """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
-        runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
-        given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
+def _moving(store: Transactions, rows: list[tuple[Any, ...]], left_out: set[UUID]) -> Callable[[Target], int]:
+    """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
+    runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
+    given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
 
-        def work(target: Target) -> int:
-            values = self._values(target, from_ready=False, from_running=False, from_failed=True)
-            with target.atomic():
-                refused = self._regain_keys(target, runs_again) if runs_again else {}
-                allowed = [row for row in given if row[0] not in refused]
-                moved = target.dialect.statements.by_hand.run(target.execute, values, allowed) if allowed else []
-            self._wake(target, freed(moved))
-            left_out.update(refused)
-            return len(moved)
+    def work(target: Target) -> int:
+        values = store.values(target, from_ready=False, from_running=False, from_failed=True)
+        with target.atomic():
+            refused = regain_keys(store, target, runs_again) if runs_again else {}
+            allowed = [row for row in given if row[0] not in refused]
+            moved = target.run(by_hand.by_hand, values, allowed) if allowed else []
+        store.wake(target, freed(moved))
+        left_out.update(refused)
+        return len(moved)
 
-        return work
+    return work
 
 
 def _counting(rows: list[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:

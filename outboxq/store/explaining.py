@@ -11,13 +11,15 @@ from uuid import UUID
 
 from ..database.column_types import UnreadableInstant
 from ..database.dialects import Begin, Row
+from ..database.statements import explaining, limits, reading
 from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
-from .base import Transactions, identifier
+from .arguments import identifier
 from .reading import event_of, execution_of
 from .registry import LiveWorker, live_workers, worker
+from .transactions import Transactions
 from .unknown import releases_as_unknown
 
 _OVERDUE = 0.6
@@ -85,30 +87,28 @@ class Explanation:
     """The commands that help, where one does."""
 
 
-class Explaining(Transactions):
-    def explain(self, task_id: UUID, *, using: object = None) -> Explanation:
-        """Why the task does not run, or what it does; of several reasons, the one to be dealt with first.
+def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
+    """Why the task does not run, or what it does; of several reasons, the one to be dealt with first.
 
-        All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
-        """
-        values = {"task_id": identifier(task_id)}
+    All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    """
+    values = {"task_id": identifier(task_id)}
 
-        def work(target: Target) -> Explanation:
-            statements = target.dialect.statements
-            now = statements.now.run(target.execute, self._values(target))[0]["now"]
-            found = statements.get.run(target.execute, values)
-            if not found:
-                raise TaskNotFound(f"there is no task {task_id}")
-            task = execution_of(found[0])
-            if task.status is TaskStatus.READY:
-                return _waiting(target, task, now)
-            if task.status is TaskStatus.RUNNING:
-                return _running(target, task, now)
-            history = statements.history.run(target.execute, values)
-            moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
-            return _ended(task, moves[-1] if moves else None)
+    def work(target: Target) -> Explanation:
+        now = target.run(reading.now, store.values(target))[0]["now"]
+        found = target.run(reading.get, values)
+        if not found:
+            raise TaskNotFound(f"there is no task {task_id}")
+        task = execution_of(found[0])
+        if task.status is TaskStatus.READY:
+            return _waiting(target, task, now)
+        if task.status is TaskStatus.RUNNING:
+            return _running(target, task, now)
+        history = target.run(reading.history, values)
+        moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
+        return _ended(task, moves[-1] if moves else None)
 
-        return self._run(work, using=using, begin=Begin.SNAPSHOT)
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
@@ -166,11 +166,10 @@ def is_overdue(silent: timedelta, task: TaskExecution) -> bool:
 
 def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     values = {"now": now, "task_id": task.id, "queue": task.queue, "partition_key": task.partition_key}
-    statements = target.dialect.statements.explaining
-    entry = statements["entry"].run(target.execute, values)
+    entry = target.run(explaining.entry, values)
     if not entry:
         return _inconsistent("it is Ready, but not in the outbox")
-    found = statements["settings"].run(target.execute, values)
+    found = target.run(explaining.settings, values)
     settings: Row = found[0] if found else {}
     due = entry[0]["available_at"]
     return replace(_hindrance(target, task, {**values, **entry[0], "entry_id": entry[0]["id"]}, settings), due_at=due)
@@ -230,8 +229,8 @@ def closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanatio
 
 def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> Explanation | None:
     """Its key is another's, or another is before it."""
-    statements, key = target.dialect.statements.explaining, f"its partition key {task.partition_key!r}"
-    for holder in statements["holder"].run(target.execute, values):
+    key = f"its partition key {task.partition_key!r}"
+    for holder in target.run(explaining.holder, values):
         other = holder["task_execution_id"]
         if holder["held"]:
             said = f"{key} is held by the dead letter {other}; redrive or discard that"
@@ -240,7 +239,7 @@ def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> E
             )
         said = f"task {other} of {key} is running, and one of a key runs at a time"
         return Explanation(reason=Reason.KEY_RUNNING, sentence=said, waits_for=other, cures=_of_other(other))
-    for head in statements["head"].run(target.execute, values):
+    for head in target.run(explaining.head, values):
         if (other := head["task_execution_id"]) != task.id:
             said = f"task {other} of {key} comes first; that is due at {_at(head['available_at'])}"
             return Explanation(reason=Reason.KEY_WAITING, sentence=said, waits_for=other, cures=_of_other(other))
@@ -252,7 +251,7 @@ def limited(
 ) -> Explanation | None:
     queue = values["queue"]
     if (most := settings.get("concurrency_limit")) is not None:
-        running = target.dialect.statements.count_running.run(target.execute, values)[0]["tasks"]
+        running = target.run(limits.running, values)[0]["tasks"]
         if running >= most:
             said = f"its queue may run {most} at a time, and runs {running}"
             cures = (_cure("lift the limit", "queue", "limit", queue, "--concurrency", "none"),)
@@ -291,7 +290,7 @@ def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], worker
     if (silent := values["now"] - seen_at) > _PRESENCE_DUE:
         said = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
         return Explanation(reason=Reason.DUE, sentence=said, cures=(_another_worker(task.queue),))
-    before = target.dialect.statements.explaining["ahead"].run(target.execute, values)[0]["tasks"]
+    before = target.run(explaining.ahead, values)[0]["tasks"]
     many = f"more than {MOST}" if before > MOST else str(before)
     place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
     said = f"it is due and free{place}"

@@ -10,14 +10,17 @@ from uuid import UUID
 
 from ..database.dialects import Begin, Row
 from ..database.privileges import Feature
+from ..database.statements import fanout
 from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter
+from ..model.options import bad_name, check_options, is_name
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
-from ..model.uuid7 import FAMILY, uuid7
+from ..model.uuid7 import FAMILY
 from .enqueue import check
-from .idempotency import Idempotency
+from .idempotency import enqueue_keyed
+from .transactions import Transactions
 
 _EMITS = frozenset({Feature.EMIT})
 _EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
@@ -25,95 +28,99 @@ MOST_SUBSCRIBERS = FAMILY
 """Their tasks' ids are counted up from the event's."""
 
 
-class Fanout(Idempotency):
-    def emit(self, event: NewEvent, *, using: object = None) -> Emitted:
-        """Write a task for each task that subscribes to the event's topic, all of them or none, as one statement.
+def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
+    """Write a task for each task that subscribes to the event's topic, all of them or none, as one statement.
 
-        Who subscribes is read from `task_subscriptions`. Nobody: `event_unrouted` is recorded.
+    Who subscribes is read from `task_subscriptions`. Nobody: `event_unrouted` is recorded.
 
-        With an idempotency key each subscriber has one task for it, as if it had been enqueued with that key: the second of
-        two emits waits for the first to commit or roll back, and creates nothing but for those who subscribed since. See
-        `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED.
-        `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
-        before anything is written.
-        """
-        _check(event)
-        return self._run(
-            lambda target: self._emit(target, event),
-            using=using,
-            done=lambda target: self._emitted(target, event),
-            enqueues=_EMITS if event.idempotency_key is None else _EMITS_KEYED,
-        )
+    With an idempotency key each subscriber has one task for it, as if it had been enqueued with that key: the second of
+    two emits waits for the first to commit or roll back, and creates nothing but for those who subscribed since. See
+    `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED.
+    `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
+    before anything is written.
+    """
+    _check(event)
+    return store.run(
+        lambda target: _emit(store, target, event),
+        using=using,
+        done=lambda target: _emitted(store, target, event),
+        enqueues=_EMITS if event.idempotency_key is None else _EMITS_KEYED,
+    )
 
-    def subscribe(
-        self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
-    ) -> None:
-        """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
 
-        Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
-        start. Raises InvalidArgument.
-        """
-        wanted = _keyed(subscriptions)
-        for one in wanted.values():
-            check_subscription(one)
-        names = sorted({one.task_name for one in wanted.values()}.union(tasks))
+def subscribe(
+    store: Transactions, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
+) -> None:
+    """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
 
-        def work(target: Target) -> None:
-            # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
-            # their order: two workers that start with different releases of the code wait for each other one way only.
-            statements, values = target.dialect.statements, self._values(target)
-            with target.atomic():
-                given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
-                stored = _keyed(_records(statements.lock_subscriptions.run(target.execute, given)))
-                if gone := stored.keys() - wanted.keys():
-                    statements.unsubscribe.run(target.execute, values, sorted(gone))
-                if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
-                    statements.subscribe.run(target.execute, values, changed)
+    Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
+    start. Raises InvalidArgument.
+    """
+    wanted = _keyed(subscriptions)
+    for one in wanted.values():
+        check_subscription(one)
+    names = sorted({one.task_name for one in wanted.values()}.union(tasks))
 
-        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
-        if _keyed(one for one in self.subscriptions(using=using) if one.task_name in names) != wanted:
-            self._run(work, using=using)
-
-    def unsubscribe(self, task_name: str, *, using: object = None) -> None:
-        """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
-        self.subscribe([], tasks=[task_name], using=using)
-
-    def subscriptions(self, *, using: object = None) -> list[Subscription]:
-        """All of them, by topic and task."""
-        return self._run(
-            lambda target: _records(target.dialect.statements.subscriptions.run(target.execute, {})),
-            using=using,
-            begin=Begin.READ,
-        )
-
-    def _emit(self, target: Target, event: NewEvent) -> Emitted:
-        statements, values = target.dialect.statements, self._values(target, **_values(event))
-        plan = statements.emit if event.idempotency_key is None else statements.emit_keyed
+    def work(target: Target) -> None:
+        # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
+        # their order: two workers that start with different releases of the code wait for each other one way only.
+        values = store.values(target)
         with target.atomic():
-            rows = plan.run(target.execute, values)
-            if len(rows) > MOST_SUBSCRIBERS:
-                raise InvalidArgument(
-                    f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
-                    "was written; give groups of them topics of their own, or unsubscribe() tasks that are gone"
-                )
-            rows.sort(key=lambda row: row["id"])
-            handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
-            # Whose key had a task already: it may be free again by now, and else its task is to be named.
-            if refused := [_task(event, row) for row in rows if row["position"] is None]:
-                found = self._enqueue_keyed(target, refused)
-                handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
-        return Emitted(pipeline_execution_id=event.id, handles=handles)
+            given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
+            stored = _keyed(_records(target.run(fanout.lock_subscriptions, given)))
+            if gone := stored.keys() - wanted.keys():
+                target.run(fanout.unsubscribe, values, sorted(gone))
+            if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
+                target.run(fanout.subscribe, values, changed)
 
-    def _emitted(self, target: Target, event: NewEvent) -> Emitted | None:
-        """What an earlier try wrote, all of it together; None if it wrote nothing."""
-        statements, values = target.dialect.statements, self._values(target, **_values(event))
-        handles = {row["task_name"]: Handle(id=row["id"]) for row in statements.emitted.run(target.execute, values)}
-        if not handles and not statements.unrouted.run(target.execute, values):
-            return None
-        if handles and event.idempotency_key is not None:
-            held = statements.held_for_event.run(target.execute, values)
-            handles = {row["task_name"]: Handle(id=row["id"], created=False) for row in held} | handles
-        return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())))
+    # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+    if _keyed(one for one in _stored(store, using) if one.task_name in names) != wanted:
+        store.run(work, using=using)
+
+
+def unsubscribe(store: Transactions, task_name: str, *, using: object = None) -> None:
+    """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
+    subscribe(store, [], tasks=[task_name], using=using)
+
+
+def subscriptions(store: Transactions, *, using: object = None) -> list[Subscription]:
+    """All of them, by topic and task."""
+    return _stored(store, using)
+
+
+def _stored(store: Transactions, using: object) -> list[Subscription]:
+    return store.run(lambda target: _records(target.run(fanout.subscriptions)), using=using, begin=Begin.READ)
+
+
+def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
+    values = store.values(target, **_values(event))
+    emit = fanout.emit if event.idempotency_key is None else fanout.emit_keyed
+    with target.atomic():
+        rows = target.run(emit, values)
+        if len(rows) > MOST_SUBSCRIBERS:
+            raise InvalidArgument(
+                f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
+                "was written; give groups of them topics of their own, or unsubscribe() tasks that are gone"
+            )
+        rows.sort(key=lambda row: row["id"])
+        handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
+        # Whose key had a task already: it may be free again by now, and else its task is to be named.
+        if refused := [_task(event, row) for row in rows if row["position"] is None]:
+            found = enqueue_keyed(store, target, refused)
+            handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
+    return Emitted(pipeline_execution_id=event.id, handles=handles)
+
+
+def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
+    """What an earlier try wrote, all of it together; None if it wrote nothing."""
+    values = store.values(target, **_values(event))
+    handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(fanout.emitted, values)}
+    if not handles and not target.run(fanout.unrouted, values):
+        return None
+    if handles and event.idempotency_key is not None:
+        held = target.run(fanout.held_for_event, values)
+        handles = {row["task_name"]: Handle(id=row["id"], created=False) for row in held} | handles
+    return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())))
 
 
 def check_subscription(subscription: Subscription) -> None:
@@ -122,20 +129,10 @@ def check_subscription(subscription: Subscription) -> None:
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if not str(subscription.parameter).isidentifier():
         raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
-    if type(subscription.on_dead_letter) is not OnDeadLetter:
-        raise InvalidArgument(f"on_dead_letter of {name} must be an OnDeadLetter")
-    task = NewTask(
-        id=uuid7(),
-        task_name=subscription.task_name,
-        args="{}",
-        topic=subscription.topic,
-        queue=subscription.queue,
-        priority=subscription.priority,
-        max_attempts=subscription.max_attempts,
-        lease=subscription.lease,
-        timeout=subscription.timeout,
-    )
-    check(task, name)
+    for key in ("task_name", "topic"):
+        if not is_name(getattr(subscription, key)):
+            raise bad_name(key, name)
+    check_options(subscription, name)
 
 
 def _check(event: NewEvent) -> None:

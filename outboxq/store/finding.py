@@ -6,45 +6,45 @@ import re
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import listing
 from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
-from .base import Transactions
+from .transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
 """How many of the tasks that may be meant are named."""
 
 
-class Finding(Transactions):
-    def find(self, beginning: str, *, using: object = None) -> UUID:
-        """Return the id of the one task whose id begins so: at least six hex digits, with or without dashes; case does not matter.
+def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
+    """Return the id of the one task whose id begins so: at least six hex digits, with or without dashes; case does not matter.
 
-        A whole id is returned as it is; nobody asks whether there is such a task. Ids begin with their time, so those of tasks
-        that were enqueued within the same minute have their first eight digits in common. Raises TaskNotFound;
-        AmbiguousTask, which names up to five of those that begin so; InvalidArgument for what is no beginning of an id.
-        """
-        digits = digits_of(beginning)
-        if len(digits) == _ALL:
-            return UUID(digits)
-        values = {
-            "first": UUID(digits.ljust(_ALL, "0")),
-            "last": UUID(digits.ljust(_ALL, "f")),
-            "limit": _NAMED + 1,
-        }
-        rows = self._run(
-            lambda target: target.dialect.statements.beginning.run(target.execute, values),
-            using=using,
-            begin=Begin.READ,
+    A whole id is returned as it is; nobody asks whether there is such a task. Ids begin with their time, so those of tasks
+    that were enqueued within the same minute have their first eight digits in common. Raises TaskNotFound;
+    AmbiguousTask, which names up to five of those that begin so; InvalidArgument for what is no beginning of an id.
+    """
+    digits = digits_of(beginning)
+    if len(digits) == _ALL:
+        return UUID(digits)
+    values = {
+        "first": UUID(digits.ljust(_ALL, "0")),
+        "last": UUID(digits.ljust(_ALL, "f")),
+        "limit": _NAMED + 1,
+    }
+    rows = store.run(
+        lambda target: target.run(listing.beginning, values),
+        using=using,
+        begin=Begin.READ,
+    )
+    if not rows:
+        raise TaskNotFound(f"there is no task whose id begins with {digits}")
+    if len(rows) > 1:
+        named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
+        many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
+        raise AmbiguousTask(
+            f"{many} tasks have an id that begins with {digits}; write more of it: {named}",
+            [row["id"] for row in rows[:_NAMED]],
         )
-        if not rows:
-            raise TaskNotFound(f"there is no task whose id begins with {digits}")
-        if len(rows) > 1:
-            named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
-            many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
-            raise AmbiguousTask(
-                f"{many} tasks have an id that begins with {digits}; write more of it: {named}",
-                [row["id"] for row in rows[:_NAMED]],
-            )
-        return rows[0]["id"]  # type: ignore[no-any-return]
+    return rows[0]["id"]  # type: ignore[no-any-return]
 
 
 def digits_of(text: str) -> str:

@@ -10,11 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Row
+from ..database.statements import idempotency, reading
 from ..database.target import Target
 from ..errors import DuplicateTask
 from ..model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
-from .base import Transactions
 from .rows import keyed_row
+from .transactions import Transactions
 
 _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
@@ -45,129 +46,132 @@ class Holder:
         return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
 
 
-class Idempotency(Transactions):
-    def _enqueue_keyed(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
-        """Write those tasks whose key is free; deal with the others as each of them says.
+def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
+    """Write those tasks whose key is free; deal with the others as each of them says.
 
-        The caller takes back what was written when this raises. What is lost to somebody else between a look and the
-        change is looked at again; each further round is owed to another transaction's commit.
-        """
-        handles: dict[UUID, Handle] = {}
-        left = list(tasks)
-        for look in count():
-            left = self._round(target, left, handles, may_replace=look < _LOOKS)
-            if not left:
-                break
-        return [handles[task.id] for task in tasks]
+    The caller takes back what was written when this raises. What is lost to somebody else between a look and the
+    change is looked at again; each further round is owed to another transaction's commit.
+    """
+    handles: dict[UUID, Handle] = {}
+    left = list(tasks)
+    for look in count():
+        left = _round(store, target, left, handles, may_replace=look < _LOOKS)
+        if not left:
+            break
+    return [handles[task.id] for task in tasks]
 
-    def _round(
-        self, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
-    ) -> list[NewTask]:
-        """Note the handles of what could be settled; returns the tasks that must be looked at again."""
-        statements, values = target.dialect.statements, self._values(target)
-        created = _ids(statements.enqueue_keyed.run(target.execute, values, [keyed_row(task) for task in tasks]))
-        handles |= {task_id: Handle(id=task_id) for task_id in created}
-        handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
-        refused = [task for task in tasks if task.id not in handles]
-        if not refused:
-            return []
-        # A second statement, for its snapshot sees what the first one waited for.
-        holders = self._holders(target, refused)
-        taking: dict[Key, NewTask] = {}
-        replacing: dict[Key, list[NewTask]] = {}
-        for task in refused:
-            holder = holders.get(_key(task))
-            if holder is None:
-                continue  # pruned between the two statements
-            if holder.is_free:
-                taking.setdefault(_key(task), task)
-            elif task.on_conflict is OnConflict.RAISE:
-                raise _duplicate(task, holder.id, handles)
-            elif task.on_conflict is OnConflict.REPLACE and holder.status is TaskStatus.READY and may_replace:
-                replacing.setdefault(_key(task), []).append(task)
-            else:
-                handles[task.id] = _refused(task, holder.id)
-        if taking or replacing:
-            self._change(target, holders, taking, replacing, handles)
-        return [task for task in refused if task.id not in handles]
 
-    def _change(
-        self,
-        target: Target,
-        holders: Mapping[Key, Holder],
-        taking: Mapping[Key, NewTask],
-        replacing: Mapping[Key, Sequence[NewTask]],
-        handles: dict[UUID, Handle],
-    ) -> None:
-        """Take over keys that are free again, and replace tasks that wait."""
-        statements, values = target.dialect.statements, self._values(target)
-        wanted = [(holders[key].id,) for key in (*taking, *replacing)]
-        # Whoever changes a key or its task has the key first: two who replace the same task do so one after the other.
-        kept = _ids(statements.lock_keys.run(target.execute, values, wanted))
-        if rows := [
-            (*keyed_row(task), holders[key].id, holders[key].loses(key))
-            for key, task in taking.items()
-            if holders[key].id in kept
-        ]:
-            taken = _ids(statements.take_over_keys.run(target.execute, values, rows))
-            handles |= {task_id: Handle(id=task_id) for task_id in taken}
-        # Of several that replace one task, the last given would be what remains.
-        last = [(tasks[-1], holders[key].id) for key, tasks in replacing.items() if holders[key].id in kept]
-        if rows := [(*keyed_row(task), holder) for task, holder in last]:
-            replaced = statements.replace.run(target.execute, values, rows)
-            done = _ids(replaced)
-            for key, tasks in replacing.items():
-                if (holder := holders[key].id) in done:
-                    handles |= {task.id: Handle(id=holder, created=False, replaced=True) for task in tasks}
-            # The task may have been the head of a key it has left, or stands further behind in now.
-            self._wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
+def _round(
+    store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
+) -> list[NewTask]:
+    """Note the handles of what could be settled; returns the tasks that must be looked at again."""
+    values = store.values(target)
+    created = _ids(target.run(idempotency.enqueue_keyed, values, [keyed_row(task) for task in tasks]))
+    handles |= {task_id: Handle(id=task_id) for task_id in created}
+    handles |= {task.id: _SKIPPED for task in tasks if task.id not in created and _asks_nothing(task)}
+    refused = [task for task in tasks if task.id not in handles]
+    if not refused:
+        return []
+    # A second statement, for its snapshot sees what the first one waited for.
+    holders = _holders(store, target, refused)
+    taking: dict[Key, NewTask] = {}
+    replacing: dict[Key, list[NewTask]] = {}
+    for task in refused:
+        holder = holders.get(_key(task))
+        if holder is None:
+            continue  # pruned between the two statements
+        if holder.is_free:
+            taking.setdefault(_key(task), task)
+        elif task.on_conflict is OnConflict.RAISE:
+            raise _duplicate(task, holder.id, handles)
+        elif task.on_conflict is OnConflict.REPLACE and holder.status is TaskStatus.READY and may_replace:
+            replacing.setdefault(_key(task), []).append(task)
+        else:
+            handles[task.id] = _refused(task, holder.id)
+    if taking or replacing:
+        _change(store, target, holders, taking=taking, replacing=replacing, handles=handles)
+    return [task for task in refused if task.id not in handles]
 
-    def _enqueued(self, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-        """The handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
 
-        A try that replaced a task left its own id in that task's event.
-        """
-        statements, values = target.dialect.statements, self._values(target)
-        created = _ids(statements.written.run(target.execute, values, [(task.id,) for task in tasks]))
-        # A key without a holder was given up since by the task that was found to have it: nobody knows that one's id.
-        holders = self._holders(target, [task for task in tasks if task.id not in created])
-        replacing = [task for task in tasks if task.on_conflict is OnConflict.REPLACE and task.id not in created]
-        ours = {str(task.id) for task in tasks}
-        replaced = {
-            holders[key].id
-            for key in {_key(task) for task in replacing} & holders.keys()
-            if ours & self._requests(target, holders[key].id)
-        }
-        if not created and not replaced:
-            return None
-        handles = []
-        for task in tasks:
-            holder = holders[_key(task)].id if _key(task) in holders else _NIL
-            if task.id in created:
-                handles.append(Handle(id=task.id))
-            elif task in replacing and holder in replaced:
-                handles.append(Handle(id=holder, created=False, replaced=True))
-            else:
-                handles.append(_refused(task, holder))
-        return handles
+def _change(
+    store: Transactions,
+    target: Target,
+    holders: Mapping[Key, Holder],
+    *,
+    taking: Mapping[Key, NewTask],
+    replacing: Mapping[Key, Sequence[NewTask]],
+    handles: dict[UUID, Handle],
+) -> None:
+    """Take over keys that are free again, and replace tasks that wait."""
+    values = store.values(target)
+    wanted = [(holders[key].id,) for key in (*taking, *replacing)]
+    # Whoever changes a key or its task has the key first: two who replace the same task do so one after the other.
+    kept = _ids(target.run(idempotency.lock_keys, values, wanted))
+    if rows := [
+        (*keyed_row(task), holders[key].id, holders[key].loses(key))
+        for key, task in taking.items()
+        if holders[key].id in kept
+    ]:
+        taken = _ids(target.run(idempotency.take_over_keys, values, rows))
+        handles |= {task_id: Handle(id=task_id) for task_id in taken}
+    # Of several that replace one task, the last given would be what remains.
+    last = [(tasks[-1], holders[key].id) for key, tasks in replacing.items() if holders[key].id in kept]
+    if rows := [(*keyed_row(task), holder) for task, holder in last]:
+        replaced = target.run(idempotency.replace, values, rows)
+        done = _ids(replaced)
+        for key, tasks in replacing.items():
+            if (holder := holders[key].id) in done:
+                handles |= {task.id: Handle(id=holder, created=False, replaced=True) for task in tasks}
+        # The task may have been the head of a key it has left, or stands further behind in now.
+        store.wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
 
-    def _requests(self, target: Target, task_id: UUID) -> set[str]:
-        """The ids of the new tasks that this one was replaced by."""
-        history = target.dialect.statements.history.run(target.execute, {"task_id": task_id})
-        said = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
-        return {str(UUID(data["request"])) for data in said}
 
-    def _holders(self, target: Target, tasks: Iterable[NewTask]) -> dict[Key, Holder]:
-        """Who has the key, for those of the tasks' keys that are taken."""
-        return holders_of(
-            target, self._values(target), [_key(task) for task in tasks if task.idempotency_key is not None]
-        )
+def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
+    """The handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
+
+    A try that replaced a task left its own id in that task's event.
+    """
+    values = store.values(target)
+    created = _ids(target.run(idempotency.written, values, [(task.id,) for task in tasks]))
+    # A key without a holder was given up since by the task that was found to have it: nobody knows that one's id.
+    holders = _holders(store, target, [task for task in tasks if task.id not in created])
+    replacing = [task for task in tasks if task.on_conflict is OnConflict.REPLACE and task.id not in created]
+    ours = {str(task.id) for task in tasks}
+    replaced = {
+        holders[key].id
+        for key in {_key(task) for task in replacing} & holders.keys()
+        if ours & _requests(target, holders[key].id)
+    }
+    if not created and not replaced:
+        return None
+    handles = []
+    for task in tasks:
+        holder = holders[_key(task)].id if _key(task) in holders else _NIL
+        if task.id in created:
+            handles.append(Handle(id=task.id))
+        elif task in replacing and holder in replaced:
+            handles.append(Handle(id=holder, created=False, replaced=True))
+        else:
+            handles.append(_refused(task, holder))
+    return handles
+
+
+def _requests(target: Target, task_id: UUID) -> set[str]:
+    """The ids of the new tasks that this one was replaced by."""
+    history = target.run(reading.history, {"task_id": task_id})
+    said = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
+    return {str(UUID(data["request"])) for data in said}
+
+
+def _holders(store: Transactions, target: Target, tasks: Iterable[NewTask]) -> dict[Key, Holder]:
+    """Who has the key, for those of the tasks' keys that are taken."""
+    return holders_of(target, store.values(target), [_key(task) for task in tasks if task.idempotency_key is not None])
 
 
 def holders_of(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, Holder]:
     """Who has these keys, of those that are taken."""
     wanted = sorted(set(keys), key=str)
-    found = target.dialect.statements.key_holders.run(target.execute, values, wanted) if wanted else []
+    found = target.run(idempotency.key_holders, values, wanted) if wanted else []
     return {(row["scope"], row["key"]): _holder(row) for row in found}
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..database.dialects import Row
+from ..database.statements import keyed
 from ..database.target import Target
-from .base import Transactions
+from .aside import started
 
 log = logging.getLogger("outboxq.store")
 
@@ -22,29 +23,30 @@ _LEAST, _MOST = 32, 1000
 """Keys looked at in one statement, however few or many are to be won."""
 
 
-class Keys(Transactions):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+class KeyTurns:
+    """Claims tasks with a partition key, and remembers whose turn is next. It belongs to one claimer."""
+
+    def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """Where the last claim of each queue's keys ended. It is no matter if two threads confuse each other here."""
+        """Where the last claim of each queue's keys ended. Two threads that share it lose no task, only the order of turns."""
         self._served: dict[str, int] = {}
         """When each queue last had a key won, by `_wins`."""
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
         """The queues in which the last claim looked at many keys and could win none."""
 
-    def _keyed_fairly(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
+    def claim_in_turns(self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int) -> list[Row]:
         """The queues take turns, and so do the keys of each.
 
         Behind many that cannot be claimed, those due the longest are found, and those in which something happened last.
         """
-        return self._keyed(target, limit, values, queues, (self._rotate, self._oldest))
+        return self._claim(target, limit, values, queues, (self._rotate, self._oldest))
 
-    def _keyed_oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> list[Row]:
+    def claim_oldest(self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int) -> list[Row]:
         """The keys with what is due the longest come first."""
-        return self._keyed(target, limit, values, queues, (self._oldest, self._rotate))
+        return self._claim(target, limit, values, queues, (self._oldest, self._rotate))
 
-    def _keyed(
+    def _claim(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], ways: Sequence[Way]
     ) -> list[Row]:
         if limit < 1:
@@ -105,9 +107,7 @@ class Keys(Transactions):
         A queue's cursor never passes a key that could have been won and was not asked for. What was asked for is told by
         the numbers that the statement goes by, never by names, which the database may order otherwise than Python does.
         """
-        seen = target.dialect.statements.win_keys.run(
-            target.execute, values | {"limit": limit, "budget": budget}, segments
-        )
+        seen = target.run(keyed.win, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
         turns: Counter[int] = Counter()
         for row in seen:
@@ -132,9 +132,7 @@ class Keys(Transactions):
     ) -> tuple[list[Row], bool]:
         """Win the keys with what is due the longest. A key that can be won has something due, so few entries may be all."""
         budget = min(max(2 * limit, _LEAST), _MOST)
-        seen = target.dialect.statements.win_due_keys.run(
-            target.execute, values | {"limit": limit, "budget": budget}, _whole(queues)
-        )
+        seen = target.run(keyed.win_due, values | {"limit": limit, "budget": budget}, _whole(queues))
         entries = Counter[str]()
         for row in seen:
             entries[row["queue"]] += row["entries"]
@@ -144,34 +142,24 @@ class Keys(Transactions):
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
     ) -> tuple[list[Row], bool]:
         """Win keys in which something happened last: whoever was woken finds what woke it, however many others are blocked."""
-        seen = target.dialect.statements.win_recent_keys.run(
-            target.execute, values | {"limit": limit, "budget": _MOST}, _whole(queues)
-        )
+        seen = target.run(keyed.win_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
 
     def _take(self, target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
         """The heads of the keys won; and whether another look is worth it, since some had expired."""
         if not won:
             return [], False
-        statements, keys = target.dialect.statements, [(row["queue"], row["partition_key"]) for row in won]
-        taken = statements.claim_heads.run(target.execute, values, keys)
+        keys = [(row["queue"], row["partition_key"]) for row in won]
+        taken = target.run(keyed.take_heads, values, keys)
         found = started(taken)
         holders = {(row["queue"], row["partition_key"]): row["id"] for row in found}
         changed = [
             (row["id"], holder) for row, key in zip(won, keys, strict=True) if (holder := holders.get(key)) != row["id"]
         ]
         if changed:
-            statements.settle_keys.run(target.execute, values, changed)
+            target.run(keyed.settle, values, changed)
         return found, len(taken) > len(found)
 
 
 def _whole(queues: Sequence[str]) -> list[Segment]:
     return [(queue, "", None) for queue in queues]
-
-
-def started(taken: Sequence[Row]) -> list[Row]:
-    """Those that run now; the others were stale, or expired."""
-    stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
-    if stale:
-        log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))
-    return [row for row in taken if row["lease_token"] is not None]

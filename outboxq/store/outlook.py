@@ -9,12 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import explaining, queues, reading
 from ..database.statements.explaining import WAITING
 from ..database.target import Target
 from ..model import TaskExecution, TaskStatus
-from .base import Transactions
 from .explaining import Reason, closed, expired, is_overdue, limited, not_yet, unmanned
 from .registry import LiveWorker, live_workers
+from .transactions import Transactions
 from .unknown import releases_as_unknown
 
 
@@ -28,35 +29,34 @@ class Outlook:
     """When its outbox entry is due; None: it is not Ready."""
 
 
-class Outlooks(Transactions):
-    def outlooks(self, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
-        """Return the outlook of each of these tasks that is Ready or Running, by its id.
+def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
+    """Return the outlook of each of these tasks that is Ready or Running, by its id.
 
-        The number of statements does not grow with the tasks, only with the queues among them that have limits. A task that
-        has moved on since it was read is left out.
-        """
-        waiting = [task for task in tasks if task.status is TaskStatus.READY]
-        running = [task for task in tasks if task.status is TaskStatus.RUNNING]
-        if not waiting and not running:
-            return {}
-        return self._run(lambda target: self._outlooks(target, waiting, running), using=using, begin=Begin.SNAPSHOT)
+    The number of statements does not grow with the tasks, only with the queues among them that have limits. A task that
+    has moved on since it was read is left out.
+    """
+    waiting = [task for task in tasks if task.status is TaskStatus.READY]
+    running = [task for task in tasks if task.status is TaskStatus.RUNNING]
+    if not waiting and not running:
+        return {}
+    return store.run(lambda target: _outlooks(store, target, waiting, running), using=using, begin=Begin.SNAPSHOT)
 
-    def _outlooks(
-        self, target: Target, waiting: Sequence[TaskExecution], running: Sequence[TaskExecution]
-    ) -> Mapping[UUID, Outlook]:
-        statements = target.dialect.statements
-        now = statements.now.run(target.execute, self._values(target))[0]["now"]
-        found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
-        if waiting:
-            packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
-            rows = {row["id"]: row for row in statements.explaining["waiting"].run(target.execute, packed)}
-            page = _Page(target, waiting, rows, now)
-            found |= {
-                task.id: Outlook(reason=page.reason(task), due_at=rows[task.id]["available_at"])
-                for task in waiting
-                if task.id in rows
-            }
-        return found
+
+def _outlooks(
+    store: Transactions, target: Target, waiting: Sequence[TaskExecution], running: Sequence[TaskExecution]
+) -> Mapping[UUID, Outlook]:
+    now = target.run(reading.now, store.values(target))[0]["now"]
+    found = {task.id: Outlook(reason=_of_lease(task, now)) for task in running}
+    if waiting:
+        packed = target.dialect.pack("tasks", WAITING, [(task.id,) for task in waiting])
+        rows = {row["id"]: row for row in target.run(explaining.waiting, packed)}
+        page = _Page(target, waiting, rows, now)
+        found |= {
+            task.id: Outlook(reason=page.reason(task), due_at=rows[task.id]["available_at"])
+            for task in waiting
+            if task.id in rows
+        }
+    return found
 
 
 class _Page:
@@ -65,7 +65,7 @@ class _Page:
     def __init__(self, target: Target, tasks: Sequence[TaskExecution], rows: Mapping[UUID, Row], now: datetime) -> None:
         self._rows, self._now = rows, now
         self._workers: list[LiveWorker] = live_workers(target, now)
-        settings = {row["queue"]: row for row in target.dialect.statements.queue_settings.run(target.execute, {})}
+        settings = {row["queue"]: row for row in target.run(queues.settings)}
         later = [(task.id, task.lease_token) for task in tasks if task.id in rows and self._due(task) > now]
         self._given_back = releases_as_unknown(target, later) if later else {}
         self._settings: Mapping[str, Mapping[str, Any]] = settings

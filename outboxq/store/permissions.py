@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 
-from ..database.dialects import Begin
+from ..database.dialects import Begin, granting
 from ..database.dialects.granting import grant, pack
 from ..database.privileges import Feature, Kind, Right, Role, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
-from .base import Transactions
 from .rights import lacks, listed
+from .transactions import Transactions
 
 
 class Permissions(Transactions):
@@ -23,7 +23,7 @@ class Permissions(Transactions):
         Runs in a transaction of its own that only reads. Raises InvalidArgument for features of what is no producer,
         UnsupportedDatabase on SQLite.
         """
-        return self._run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
+        return self.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Run the `grants`, all of them or none, in one transaction; returns them.
@@ -33,7 +33,7 @@ class Permissions(Transactions):
 
         def work(target: Target) -> list[str]:
             statements, wanted = self._grants(target, role, name, features)
-            if not target.dialect.statements.rights["role"].run(target.execute, {"grantee": name}):
+            if not target.run(granting.role, {"grantee": name}):
                 raise ConfigurationError(f"there is no database role {name!r}; make it first: CREATE ROLE")
             for statement in statements:
                 target.execute(_escaped(statement), {})
@@ -45,11 +45,11 @@ class Permissions(Transactions):
                 )
             return statements
 
-        return self._run(work)
+        return self.run(work)
 
     def ensure_roles(self) -> None:
         """Raise UnsupportedDatabase where the database has no roles. Nothing is asked of it."""
-        if not self.dialect.statements.rights:
+        if not self.dialect.has_roles:
             raise UnsupportedDatabase("SQLite has no roles: who may write the file may do everything")
 
     def _grants(
@@ -65,7 +65,7 @@ class Permissions(Transactions):
         if not name or "\0" in name:
             raise InvalidArgument("the name of a database role is text")
         wanted = rights(role, features)
-        places = target.dialect.statements.rights["missing"].run(target.execute, pack(()))
+        places = target.run(granting.missing, pack(()))
         if not places:
             raise ConfigurationError(
                 f"there is no schema {self.schema!r} in this database; make it first: CREATE SCHEMA"

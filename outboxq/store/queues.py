@@ -8,10 +8,12 @@ from types import EllipsisType
 from typing import Any
 
 from ..database.dialects import Begin, Row
+from ..database.statements import queues
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .base import Transactions, storable
+from .arguments import storable
+from .transactions import Transactions
 
 _LONGEST = timedelta(days=3650)
 
@@ -32,76 +34,80 @@ class QueueSettings:
     updated_at: datetime | None = None
 
 
-class Queues(Transactions):
-    def pause(self, queue: str, *, using: object = None) -> QueueSettings:
-        """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
+def pause(store: Transactions, queue: str, *, using: object = None) -> QueueSettings:
+    """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
 
-        Once paused is paused: the first pause's moment stays. Returns what is said of the queue now, as do the next three.
-        """
-        return self._say(queue, using, paused=True)
+    Once paused is paused: the first pause's moment stays. Returns what is said of the queue now, as do the next three.
+    """
+    return _say(store, queue, using, paused=True)
 
-    def resume(self, queue: str, *, using: object = None) -> QueueSettings:
-        """End the pause; sleeping workers are woken."""
-        return self._say(queue, using, paused=False)
 
-    def limit(
-        self,
-        queue: str,
-        *,
-        concurrency: int | EllipsisType | None = ...,
-        rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
-        using: object = None,
-    ) -> QueueSettings:
-        """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
+def resume(store: Transactions, queue: str, *, using: object = None) -> QueueSettings:
+    """End the pause; sleeping workers are woken."""
+    return _say(store, queue, using, paused=False)
 
-        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
-        """
-        said: dict[str, Any] = {}
-        if concurrency is not ...:
-            said["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
-        if rate is not ...:
-            said["rate"] = None if rate is None else _rate(rate)
-        if not said:
-            raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
-        return self._say(queue, using, **said)
 
-    def order(self, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
-        """Whether keys take turns (as they do at first), or the one whose task has been due the longest is the next."""
-        if type(fair) is not bool:
-            raise InvalidArgument(f"fair must be True or False, not {fair!r}")
-        return self._say(queue, using, fair=fair)
+def limit(
+    store: Transactions,
+    queue: str,
+    *,
+    concurrency: int | EllipsisType | None = ...,
+    rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
+    using: object = None,
+) -> QueueSettings:
+    """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
 
-    def queue_settings(self, *, using: object = None) -> list[QueueSettings]:
-        """The queues of which something special is said, by name."""
-        rows = self._run(
-            lambda target: target.dialect.statements.queue_settings.run(target.execute, {}),
-            using=using,
-            begin=Begin.READ,
-        )
-        return [settings_of(row) for row in rows]
+    What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
+    """
+    said: dict[str, Any] = {}
+    if concurrency is not ...:
+        said["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
+    if rate is not ...:
+        said["rate"] = None if rate is None else _rate(rate)
+    if not said:
+        raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
+    return _say(store, queue, using, **said)
 
-    def _say(self, queue: str, using: object, **said: Any) -> QueueSettings:
-        if not queue:
-            raise InvalidArgument("a queue's name is not empty")
-        values = {
-            "queue": storable(queue, "queue"),
-            **{f"sets_{name}": name in said for name in ("paused", "concurrency", "rate", "fair")},
-            "paused": said.get("paused", False),
-            "concurrency_limit": said.get("concurrency"),
-            "fair": said.get("fair", True),
-        }
-        values["rate_limit"], values["rate_seconds"] = said.get("rate") or (None, None)
 
-        def work(target: Target) -> QueueSettings:
-            statements, given = target.dialect.statements, self._values(target, **values)
-            with target.atomic():
-                row = statements.queue_change.run(target.execute, given)[0]
-                statements.queue_forget.run(target.execute, given)
-            if said.get("paused") is not True:
-                self._wake(target, [queue])
-            return settings_of(row)
+def order(store: Transactions, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
+    """Whether keys take turns (as they do at first), or the one whose task has been due the longest is the next."""
+    if type(fair) is not bool:
+        raise InvalidArgument(f"fair must be True or False, not {fair!r}")
+    return _say(store, queue, using, fair=fair)
 
-        return self._run(work, using=using)
+
+def queue_settings(store: Transactions, *, using: object = None) -> list[QueueSettings]:
+    """The queues of which something special is said, by name."""
+    rows = store.run(
+        lambda target: target.run(queues.settings),
+        using=using,
+        begin=Begin.READ,
+    )
+    return [settings_of(row) for row in rows]
+
+
+def _say(store: Transactions, queue: str, using: object, **said: Any) -> QueueSettings:
+    if not queue:
+        raise InvalidArgument("a queue's name is not empty")
+    values = {
+        "queue": storable(queue, "queue"),
+        **{f"sets_{name}": name in said for name in ("paused", "concurrency", "rate", "fair")},
+        "paused": said.get("paused", False),
+        "concurrency_limit": said.get("concurrency"),
+        "fair": said.get("fair", True),
+    }
+    values["rate_limit"], values["rate_seconds"] = said.get("rate") or (None, None)
+
+    def work(target: Target) -> QueueSettings:
+        given = store.values(target, **values)
+        with target.atomic():
+            row = target.run(queues.change, given)[0]
+            target.run(queues.forget, given)
+        if said.get("paused") is not True:
+            store.wake(target, [queue])
+        return settings_of(row)
+
+    return store.run(work, using=using)
 
 
 def settings_of(row: Row) -> QueueSettings:

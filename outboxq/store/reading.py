@@ -10,10 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import reading, waiting
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import ExecutionEvent, TaskExecution, TaskStatus, event_type_of
-from .base import Transactions, identifier, positive
+from .arguments import identifier, positive
+from .transactions import Transactions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,100 +30,103 @@ class Look:
     """Until the next task is due; None: none is waiting."""
 
 
-class Reading(Transactions):
-    def now(self, *, using: object = None) -> datetime:
-        """The clock that due times and leases go by."""
-        return self._run(  # type: ignore[no-any-return]
-            lambda target: target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"],
-            using=using,
-            begin=Begin.READ,
-        )
+def now(store: Transactions, *, using: object = None) -> datetime:
+    """The clock that due times and leases go by."""
+    return store.run(  # type: ignore[no-any-return]
+        lambda target: target.run(reading.now, store.values(target))[0]["now"],
+        using=using,
+        begin=Begin.READ,
+    )
 
-    def get(self, task_id: UUID, *, using: object = None) -> TaskExecution:
-        """One task execution. Raises TaskNotFound."""
-        rows = self._run(
-            lambda target: target.dialect.statements.get.run(target.execute, {"task_id": identifier(task_id)}),
-            using=using,
-            begin=Begin.READ,
-        )
-        if not rows:
-            raise TaskNotFound(f"there is no task {task_id}")
-        return execution_of(rows[0])
 
-    def history(self, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
-        """The task's events, oldest first; empty for an unknown task."""
-        rows = self._run(
-            lambda target: target.dialect.statements.history.run(target.execute, {"task_id": identifier(task_id)}),
-            using=using,
-            begin=Begin.READ,
-        )
-        return [event_of(row) for row in rows]
+def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExecution:
+    """One task execution. Raises TaskNotFound."""
+    rows = store.run(
+        lambda target: target.run(reading.get, {"task_id": identifier(task_id)}),
+        using=using,
+        begin=Begin.READ,
+    )
+    if not rows:
+        raise TaskNotFound(f"there is no task {task_id}")
+    return execution_of(rows[0])
 
-    def recent_history(self, task_id: UUID, limit: int, *, using: object = None) -> list[ExecutionEvent]:
-        """The task's newest events, at most `limit`, oldest first; empty for an unknown task. It reads few more than it returns,
-        however long the history is.
-        """
-        values = {"task_id": identifier(task_id), "limit": positive(limit)}
-        rows = self._run(
-            lambda target: target.dialect.statements.recent_history.run(target.execute, values),
-            using=using,
-            begin=Begin.READ,
-        )
-        return [event_of(row) for row in reversed(rows)]
 
-    def get_ready_for_retry(self, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
-        """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
-        positive(limit)
-        rows = self._run(
-            lambda target: target.dialect.statements.ready_for_retry.run(
-                target.execute, self._values(target, limit=limit)
-            ),
-            using=using,
-            begin=Begin.READ,
-        )
-        return [execution_of(row) for row in rows]
+def history(store: Transactions, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
+    """The task's events, oldest first; empty for an unknown task."""
+    rows = store.run(
+        lambda target: target.run(reading.history, {"task_id": identifier(task_id)}),
+        using=using,
+        begin=Begin.READ,
+    )
+    return [event_of(row) for row in rows]
 
-    def next_available_at(self, queues: Sequence[str] | None = None, *, using: object = None) -> datetime | None:
-        """The next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
 
-        def work(target: Target) -> Any:
-            statements = target.dialect.statements
-            query = statements.next_available_at if queues is None else statements.next_available_at_given
-            values = self._values(target) | self._scope(target, queues, None)
-            return query.run(target.execute, values)[0]["available_at"]
+def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: object = None) -> list[ExecutionEvent]:
+    """The task's newest events, at most `limit`, oldest first; empty for an unknown task. It reads few more than it returns,
+    however long the history is.
+    """
+    values = {"task_id": identifier(task_id), "limit": positive(limit)}
+    rows = store.run(
+        lambda target: target.run(reading.recent_history, values),
+        using=using,
+        begin=Begin.READ,
+    )
+    return [event_of(row) for row in reversed(rows)]
 
-        return self._run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
 
-    def look_ahead(
-        self,
-        queues: Sequence[str] | None = None,
-        *,
-        topics: Sequence[str] | None = None,
-        recent: bool = False,
-        using: object = None,
-    ) -> Look:
-        """Whether a task of these queues is due, and when the next one is.
+def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
+    """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
+    positive(limit)
+    rows = store.run(
+        lambda target: target.run(reading.ready_for_retry, store.values(target, limit=limit)),
+        using=using,
+        begin=Begin.READ,
+    )
+    return [execution_of(row) for row in rows]
 
-        In this order of reading, so that a task that becomes due meanwhile is seen by one or the other. `recent` asks only
-        for what became claimable lately: a short look behind any number of keys that cannot be claimed, which may miss others.
-        """
 
-        def work(target: Target) -> Look:
-            statements = target.dialect.statements
-            following, any_due = statements.next_available_at, statements.any_due
-            if recent:
-                any_due = statements.any_recent
-            if queues is not None:
-                following = statements.next_available_at_given
-                any_due = statements.any_recent_given if recent else statements.any_due_given
-            values = self._values(target) | self._scope(target, queues, topics)
-            moment = following.run(target.execute, values)[0]["available_at"]
-            values |= self._values(target)
-            now = statements.now.run(target.execute, values)[0]["now"]
-            due = bool(any_due.run(target.execute, values))
-            return Look(due=due, seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
+def next_available_at(
+    store: Transactions, queues: Sequence[str] | None = None, *, using: object = None
+) -> datetime | None:
+    """The next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
 
-        return self._run(work, using=using, begin=Begin.READ)
+    def work(target: Target) -> Any:
+        following = waiting.next_available_at if queues is None else waiting.next_available_at_given
+        values = store.values(target) | store.scope(target, queues, None)
+        return target.run(following, values)[0]["available_at"]
+
+    return store.run(work, using=using, begin=Begin.READ)  # type: ignore[no-any-return]
+
+
+def look_ahead(
+    store: Transactions,
+    queues: Sequence[str] | None = None,
+    *,
+    topics: Sequence[str] | None = None,
+    recent: bool = False,
+    using: object = None,
+) -> Look:
+    """Whether a task of these queues is due, and when the next one is.
+
+    In this order of reading, so that a task that becomes due meanwhile is seen by one or the other. `recent` asks only
+    for what became claimable lately: a short look behind any number of keys that cannot be claimed, which may miss others.
+    """
+
+    def work(target: Target) -> Look:
+        if queues is None:
+            following = waiting.next_available_at
+            any_due = waiting.any_recent if recent else waiting.any_due
+        else:
+            following = waiting.next_available_at_given
+            any_due = waiting.any_recent_given if recent else waiting.any_due_given
+        values = store.values(target) | store.scope(target, queues, topics)
+        moment = target.run(following, values)[0]["available_at"]
+        values |= store.values(target)
+        now = target.run(reading.now, values)[0]["now"]
+        due = bool(target.run(any_due, values))
+        return Look(due=due, seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
+
+    return store.run(work, using=using, begin=Begin.READ)
 
 
 def execution_of(row: dict[str, Any]) -> TaskExecution:

@@ -9,10 +9,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import clock, reading, recovery
+from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import MAX_RECOVERIES, TaskStatus
-from .base import Transactions, positive
+from .arguments import positive
+from .transactions import Transactions
 
 _DUE_AT_ONCE = 500
 
@@ -45,95 +48,99 @@ class LeaseLook:
     leases: Sequence[Lease]
 
 
-class Recovering(Transactions):
-    def expired_leases(self, limit: int = 10_000, *, using: object = None) -> LeaseLook:
-        """Return up to `limit` leases that ran out, oldest first; locks nothing."""
-        return self._look_at_leases("expired_leases", {"limit": positive(limit)}, using)
+def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = None) -> LeaseLook:
+    """Return up to `limit` leases that ran out, oldest first; locks nothing."""
+    return _look_at_leases(store, recovery.expired, {"limit": positive(limit)}, using)
 
-    def outlasting_leases(self, *, using: object = None) -> LeaseLook:
-        """Return the leases that end later than any heartbeat could make them now: the database's clock was set back."""
-        return self._look_at_leases("outlasting_leases", {}, using)
 
-    def recover(
-        self,
-        limit: int = 100,
-        *,
-        max_recoveries: int = MAX_RECOVERIES,
-        leases: Sequence[Lease] | None = None,
-        patience: timedelta | None = None,
-        using: object = None,
-    ) -> list[Recovered]:
-        """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
+def outlasting_leases(store: Transactions, *, using: object = None) -> LeaseLook:
+    """Return the leases that end later than any heartbeat could make them now: the database's clock was set back."""
+    return _look_at_leases(store, recovery.outlasting, {}, using)
 
-        Every worker calls it; two at once pass over each other's rows, and over rows that anybody else has locked. Looks only
-        at the lease, never at a worker registry. `leases`: take back just these, if they are still as they were seen.
-        `patience`: take back nothing if the transaction could not begin within this time, since others waited as well then,
-        and their heartbeats come first.
-        """
-        positive(limit)
-        if max_recoveries < 0:
-            raise InvalidArgument("max_recoveries must be at least 0")
-        abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
-        given = None if leases is None else [astuple(lease) for lease in leases[:limit]]
-        began = time.monotonic()
 
-        def work(target: Target) -> list[Recovered]:
-            if patience is not None and time.monotonic() - began > patience.total_seconds():
-                return []
-            values = self._values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
-            statements = target.dialect.statements
-            with target.atomic():
-                if given is None:
-                    rows = statements.recover.run(target.execute, values)
-                else:
-                    rows = statements.recover_seen.run(target.execute, values, given)
-            self._wake(target, _made_way(rows))
-            return [
-                Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
-                for row in rows
-            ]
+def recover(
+    store: Transactions,
+    limit: int = 100,
+    *,
+    max_recoveries: int = MAX_RECOVERIES,
+    leases: Sequence[Lease] | None = None,
+    patience: timedelta | None = None,
+    using: object = None,
+) -> list[Recovered]:
+    """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
 
-        if given == [] or (
-            given is None and using is None and self.dialect.reads_before_writing and not self._any_expired()
-        ):
+    Every worker calls it; two at once pass over each other's rows, and over rows that anybody else has locked. Looks only
+    at the lease, never at a worker registry. `leases`: take back just these, if they are still as they were seen.
+    `patience`: take back nothing if the transaction could not begin within this time, since others waited as well then,
+    and their heartbeats come first.
+    """
+    positive(limit)
+    if max_recoveries < 0:
+        raise InvalidArgument("max_recoveries must be at least 0")
+    abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
+    given = None if leases is None else [astuple(lease) for lease in leases[:limit]]
+    began = time.monotonic()
+
+    def work(target: Target) -> list[Recovered]:
+        if patience is not None and time.monotonic() - began > patience.total_seconds():
             return []
-        recovered = self._run(work, using=using)
-        if recovered and using is None:
-            self._forget_sleepers()  # who died at work seldom died alone
-        return recovered
-
-    def due_again(self, until: datetime) -> int:
-        """Make due now what was due by `until` before the database's clock was set back; returns how many entries that were.
-
-        Each batch of 500 is a transaction of its own.
-        """
-        total, after, more = 0, 0, True
-        while more:
-            gone = self._run(lambda target: self._due_again(target, until, after))  # noqa: B023 - called at once
-            total += len(gone)
-            after = max((row["entry_id"] for row in gone), default=after)
-            more = len(gone) == _DUE_AT_ONCE
-        return total
-
-    def _look_at_leases(self, name: str, options: dict[str, int], using: object) -> LeaseLook:
-        def work(target: Target) -> LeaseLook:
-            statements, values = target.dialect.statements, self._values(target, **options)
-            now = statements.now.run(target.execute, values)[0]["now"]
-            rows = getattr(statements, name).run(target.execute, values)
-            return LeaseLook(now=now, leases=[Lease(**row) for row in rows])
-
-        return self._run(work, using=using, begin=Begin.READ)
-
-    def _due_again(self, target: Target, until: datetime, after: int) -> list[Row]:
-        values = self._values(target, until=until, limit=_DUE_AT_ONCE, after=after)
+        values = store.values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
         with target.atomic():
-            return target.dialect.statements.due_again.run(target.execute, values)
+            if given is None:
+                rows = target.run(recovery.recover, values)
+            else:
+                rows = target.run(recovery.recover_seen, values, given)
+        store.wake(target, _made_way(rows))
+        return [
+            Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
+            for row in rows
+        ]
 
-    def _any_expired(self) -> bool:
-        return self._run(
-            lambda target: bool(target.dialect.statements.any_expired.run(target.execute, self._values(target))),
-            begin=Begin.READ,
-        )
+    if given == [] or (
+        given is None and using is None and store.dialect.reads_before_writing and not _any_expired(store)
+    ):
+        return []
+    recovered = store.run(work, using=using)
+    if recovered and using is None:
+        store.forget_sleepers()  # who died at work seldom died alone
+    return recovered
+
+
+def due_again(store: Transactions, until: datetime) -> int:
+    """Make due now what was due by `until` before the database's clock was set back; returns how many entries that were.
+
+    Each batch of 500 is a transaction of its own.
+    """
+    total, after, more = 0, 0, True
+    while more:
+        gone = store.run(lambda target: _due_again(store, target, until, after))  # noqa: B023 - called at once
+        total += len(gone)
+        after = max((row["entry_id"] for row in gone), default=after)
+        more = len(gone) == _DUE_AT_ONCE
+    return total
+
+
+def _look_at_leases(store: Transactions, leases: Builder, options: dict[str, int], using: object) -> LeaseLook:
+    def work(target: Target) -> LeaseLook:
+        values = store.values(target, **options)
+        now = target.run(reading.now, values)[0]["now"]
+        rows = target.run(leases, values)
+        return LeaseLook(now=now, leases=[Lease(**row) for row in rows])
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def _due_again(store: Transactions, target: Target, until: datetime, after: int) -> list[Row]:
+    values = store.values(target, until=until, limit=_DUE_AT_ONCE, after=after)
+    with target.atomic():
+        return target.run(clock.due_again, values)
+
+
+def _any_expired(store: Transactions) -> bool:
+    return store.run(
+        lambda target: bool(target.run(recovery.any_expired, store.values(target))),
+        begin=Begin.READ,
+    )
 
 
 def _made_way(rows: Sequence[Row]) -> set[str]:

@@ -5,43 +5,41 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
+from ..database.statements import regaining
 from ..database.target import Target
 from ..errors import DuplicateTask
-from .base import Transactions
 from .idempotency import Key, holders_of
+from .transactions import Transactions
 
 
-class Regaining(Transactions):
-    def _regain_keys(
-        self, target: Target, task_ids: Collection[UUID], *, force: bool = False
-    ) -> Mapping[UUID, DuplicateTask]:
-        """Lock the keys of these tasks before they leave Failed, and take back those that are free again; of all with `force`.
+def regain_keys(
+    store: Transactions, target: Target, task_ids: Collection[UUID], *, force: bool = False
+) -> Mapping[UUID, DuplicateTask]:
+    """Lock the keys of these tasks before they leave Failed, and take back those that are free again; of all with `force`.
 
-        Returns those that must not run, since another task has their key: why, each.
-        """
-        statements, values = target.dialect.statements, self._values(target)
-        given = [(task_id,) for task_id in sorted(task_ids)]
-        if not statements.lock_lost_keys.run(target.execute, values, given):
-            return {}
-        # A second statement, for its snapshot sees what the first one waited for.
-        lost = {
-            row["id"]: (row["scope"], row["key"]) for row in statements.lost_keys.run(target.execute, values, given)
-        }
-        holders = holders_of(target, values, lost.values())
-        refused: dict[UUID, DuplicateTask] = {}
-        taking: dict[Key, UUID] = {}
-        for task_id, key in sorted(lost.items()):
-            holder = holders[key]
-            if holder.id == task_id:
-                continue  # it was nobody's
-            if key not in taking and (force or (holder.is_free and holder.id not in task_ids)):
-                taking[key] = task_id
-            else:
-                refused[task_id] = _refusal(task_id, key, taking.get(key, holder.id))
-        if taking:
-            rows = [(task_id, *key, holders[key].id) for key, task_id in taking.items()]
-            statements.take_back_keys.run(target.execute, values, rows)
-        return refused
+    Returns those that must not run, since another task has their key: why, each.
+    """
+    values = store.values(target)
+    given = [(task_id,) for task_id in sorted(task_ids)]
+    if not target.run(regaining.lock, values, given):
+        return {}
+    # A second statement, for its snapshot sees what the first one waited for.
+    lost = {row["id"]: (row["scope"], row["key"]) for row in target.run(regaining.lost, values, given)}
+    holders = holders_of(target, values, lost.values())
+    refused: dict[UUID, DuplicateTask] = {}
+    taking: dict[Key, UUID] = {}
+    for task_id, key in sorted(lost.items()):
+        holder = holders[key]
+        if holder.id == task_id:
+            continue  # it was nobody's
+        if key not in taking and (force or (holder.is_free and holder.id not in task_ids)):
+            taking[key] = task_id
+        else:
+            refused[task_id] = _refusal(task_id, key, taking.get(key, holder.id))
+    if taking:
+        rows = [(task_id, *key, holders[key].id) for key, task_id in taking.items()]
+        target.run(regaining.take_back, values, rows)
+    return refused
 
 
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:

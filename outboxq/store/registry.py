@@ -10,10 +10,13 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import reading, registry
+from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .base import Transactions, identifier, positive
+from .arguments import identifier, positive
+from .transactions import Transactions
 
 LIVE_WITHIN = timedelta(seconds=90)
 """Who was not seen for so long is taken for gone: workers say that they are there every 30 seconds."""
@@ -44,67 +47,74 @@ class LiveWorker:
         return takes(self.topics, topic)
 
 
-class Registry(Transactions):
-    def register(
-        self,
-        worker_id: UUID,
-        *,
-        label: str,
-        queues: Iterable[str] | None = None,
-        topics: Iterable[str] | None = None,
-        concurrency: int,
-        task_names: Iterable[str],
-        unknown_tasks: Iterable[tuple[str, str]] = (),
-        using: object = None,
-    ) -> None:
-        """Write down a worker that begins, or one that `seen` did not find. `queues`, `topics` None: all.
+def register(
+    store: Transactions,
+    worker_id: UUID,
+    *,
+    label: str,
+    queues: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+    concurrency: int,
+    task_names: Iterable[str],
+    unknown_tasks: Iterable[tuple[str, str]] = (),
+    using: object = None,
+) -> None:
+    """Write down a worker that begins, or one that `seen` did not find. `queues`, `topics` None: all.
 
-        `unknown_tasks`: queue and name of each task that it met lately and does not know.
-        Without `using`, the notifications that killed workers had asked for are deleted too.
-        """
-        values = {
-            "worker_id": identifier(worker_id),
-            "label": label,
-            "queues_json": _names(queues, "queues"),
-            "topics_json": _names(topics, "topics"),
-            "concurrency": positive(concurrency, "concurrency"),
-            "task_names_json": _names(task_names, "task_names"),
-            "unknown_tasks_json": _written(unknown_tasks),
-        }
-        self._run(lambda target: self._tell(target, "register", values), using=using, begin=Begin.ASYNCHRONOUS)
-        if using is None:
-            self._forget_sleepers()
+    `unknown_tasks`: queue and name of each task that it met lately and does not know.
+    Without `using`, the notifications that killed workers had asked for are deleted too.
+    """
+    values = {
+        "worker_id": identifier(worker_id),
+        "label": label,
+        "queues_json": _names(queues, "queues"),
+        "topics_json": _names(topics, "topics"),
+        "concurrency": positive(concurrency, "concurrency"),
+        "task_names_json": _names(task_names, "task_names"),
+        "unknown_tasks_json": _written(unknown_tasks),
+    }
+    _tell(store, registry.register, values, using)
+    if using is None:
+        store.forget_sleepers()
 
-    def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
-        """The worker is alive, and lately met `unknown_tasks`, as in `register`.
 
-        False: it is not registered, or not any more, and should register again.
-        """
-        values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
-        found = self._run(lambda target: self._tell(target, "seen", values), using=using, begin=Begin.ASYNCHRONOUS)
-        return bool(found)
+def seen(
+    store: Transactions, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None
+) -> bool:
+    """The worker is alive, and lately met `unknown_tasks`, as in `register`.
 
-    def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
-        """The worker ends. Those that have not been seen for a day are forgotten with it.
+    False: it is not registered, or not any more, and should register again.
+    """
+    values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
+    return bool(_tell(store, registry.seen, values, using))
 
-        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
-        live no more all the same.
-        """
-        values, name = {"worker_id": identifier(worker_id)}, "leave" if met_unknown else "unregister"
-        self._run(lambda target: self._tell(target, name, values), using=using, begin=Begin.ASYNCHRONOUS)
 
-    def workers(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> list[LiveWorker]:
-        """The workers that were seen within this time, the oldest first."""
-        within = duration(live_within, "live_within")
+def unregister(store: Transactions, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
+    """The worker ends. Those that have not been seen for a day are forgotten with it.
 
-        def work(target: Target) -> list[LiveWorker]:
-            now = target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"]
-            return live_workers(target, now, within)
+    With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
+    live no more all the same.
+    """
+    _tell(store, registry.leave if met_unknown else registry.unregister, {"worker_id": identifier(worker_id)}, using)
 
-        return self._run(work, using=using, begin=Begin.READ)
 
-    def _tell(self, target: Target, name: str, values: dict[str, Any]) -> list[Row]:
-        return target.dialect.statements.workers[name].run(target.execute, self._values(target, **values))
+def workers(
+    store: Transactions, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None
+) -> list[LiveWorker]:
+    """The workers that were seen within this time, the oldest first."""
+    within = duration(live_within, "live_within")
+
+    def work(target: Target) -> list[LiveWorker]:
+        now = target.run(reading.now, store.values(target))[0]["now"]
+        return live_workers(target, now, within)
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def _tell(store: Transactions, builder: Builder, values: dict[str, Any], using: object) -> list[Row]:
+    return store.run(
+        lambda target: target.run(builder, store.values(target, **values)), using=using, begin=Begin.ASYNCHRONOUS
+    )
 
 
 def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
@@ -112,13 +122,13 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
-    rows = target.dialect.statements.workers["live"].run(target.execute, {"live_since": since})
+    rows = target.run(registry.live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
     """As it described itself, however long ago it was seen."""
-    rows = target.dialect.statements.workers["one"].run(target.execute, {"worker_id": worker_id})
+    rows = target.run(registry.one, {"worker_id": worker_id})
     return _worker(rows[0]) if rows else None
 
 

@@ -10,12 +10,14 @@ from typing import Self
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import tail as statements
 from ..database.target import Target
 from ..errors import InvalidArgument, TaskNotFound
 from ..model import EventType, ExecutionEvent
 from ..model.replay import TaskState, replay
-from .base import aware, positive
-from .reading import Reading, event_of
+from .arguments import aware, positive
+from .reading import event_of, history
+from .transactions import Transactions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,63 +49,65 @@ class TailCursor:
         return f"{self.sequence_num}.{self.settled}.{self.mark_xact}.{self.mark_sequence}"
 
 
-class Replay(Reading):
-    def state_at(self, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
-        """The task as it was at `when` (aware), what happened at that very moment included; None: it was not there yet.
+def state_at(store: Transactions, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
+    """The task as it was at `when` (aware), what happened at that very moment included; None: it was not there yet.
 
-        Told by its events, which are kept as long as the task is. Raises TaskNotFound.
-        """
-        aware(when, "when")
-        events = self.history(task_id, using=using)
-        if not events:
-            raise TaskNotFound(f"there is no task {task_id}")
-        so_far = [
-            event
-            for event in takewhile(lambda event: event.created_at <= when, events)
-            if isinstance(event.event_type, EventType)
-        ]
-        return replay(so_far) if so_far else None
+    Told by its events, which are kept as long as the task is. Raises TaskNotFound.
+    """
+    aware(when, "when")
+    events = history(store, task_id, using=using)
+    if not events:
+        raise TaskNotFound(f"there is no task {task_id}")
+    so_far = [
+        event
+        for event in takewhile(lambda event: event.created_at <= when, events)
+        if isinstance(event.event_type, EventType)
+    ]
+    return replay(so_far) if so_far else None
 
-    def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
-        """Up to `limit` committed events behind the cursor (None: from the first one kept), and where to go on from.
 
-        Every event once, those of one task in their order, and none passed over, however late its transaction commits. An
-        event may be held back while an older one is still open; an empty list says that nothing more is to be had now. Store
-        the new cursor in the transaction in which you use the events, and each is used exactly once. There is no `using`
-        for the reading itself: what is settled can only be told by a transaction that has just begun and wrote nothing.
+def tail(
+    store: Transactions, cursor: TailCursor | None = None, *, limit: int = 1000
+) -> tuple[list[ExecutionEvent], TailCursor]:
+    """Up to `limit` committed events behind the cursor (None: from the first one kept), and where to go on from.
 
-        Events that retention deletes before they are read are missed. Should the server itself crash, it may take back the
-        last half second of claims (no other event), although they were read, and give out their numbers again.
-        Raises InvalidArgument for a limit below 1.
-        """
-        positive(limit)
-        if not isinstance(cursor, TailCursor | None):
-            raise InvalidArgument(
-                f"tail() takes a TailCursor, not {type(cursor).__name__}; read a stored one with TailCursor.parse()"
-            )
-        start = cursor or TailCursor()
+    Every event once, those of one task in their order, and none passed over, however late its transaction commits. An
+    event may be held back while an older one is still open; an empty list says that nothing more is to be had now. Store
+    the new cursor in the transaction in which you use the events, and each is used exactly once. There is no `using`
+    for the reading itself: what is settled can only be told by a transaction that has just begun and wrote nothing.
 
-        def work(target: Target) -> tuple[list[ExecutionEvent], TailCursor]:
-            statements = target.dialect.statements
-            # In this order: what is settled by then is seen by the second statement.
-            marked = _marked(start, statements.tail_head.run(target.execute, {})[0])
-            rows = statements.tail_following.run(target.execute, {"after": start.sequence_num, "limit": limit})
-            complete, reached = _complete(marked, rows, limit)
-            return [event_of(row) for row in complete], replace(marked, sequence_num=reached)
+    Events that retention deletes before they are read are missed. Should the server itself crash, it may take back the
+    last half second of claims (no other event), although they were read, and give out their numbers again.
+    Raises InvalidArgument for a limit below 1.
+    """
+    positive(limit)
+    if not isinstance(cursor, TailCursor | None):
+        raise InvalidArgument(
+            f"tail() takes a TailCursor, not {type(cursor).__name__}; read a stored one with TailCursor.parse()"
+        )
+    start = cursor or TailCursor()
 
-        return self._run(work, begin=Begin.READ)
+    def work(target: Target) -> tuple[list[ExecutionEvent], TailCursor]:
+        # In this order: what is settled by then is seen by the second statement.
+        marked = _marked(start, target.run(statements.head)[0])
+        rows = target.run(statements.following, {"after": start.sequence_num, "limit": limit})
+        complete, reached = _complete(marked, rows, limit)
+        return [event_of(row) for row in complete], replace(marked, sequence_num=reached)
 
-    def tail_from_now(self) -> TailCursor:
-        """A cursor behind the last event committed.
+    return store.run(work, begin=Begin.READ)
 
-        Of a transaction that is open at this moment, the events it has written already may fall on either side.
-        """
 
-        def work(target: Target) -> TailCursor:
-            head = target.dialect.statements.tail_head.run(target.execute, {})[0]["head"]
-            return TailCursor(sequence_num=head, settled=head)
+def tail_from_now(store: Transactions) -> TailCursor:
+    """A cursor behind the last event committed.
 
-        return self._run(work, begin=Begin.READ)
+    Of a transaction that is open at this moment, the events it has written already may fall on either side.
+    """
+
+    def work(target: Target) -> TailCursor:
+        head = target.run(statements.head)[0]["head"]
+        return TailCursor(sequence_num=head, settled=head)
+
+    return store.run(work, begin=Begin.READ)
 
 
 def _marked(cursor: TailCursor, seen: Row) -> TailCursor:

@@ -9,106 +9,108 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import retention
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
-from .base import positive
-from .partitions import Partitions
+from .arguments import positive
+from .partitions import drop_before, make_partitions, moment, read_layout
+from .transactions import Transactions
 
 _NIL = UUID(int=0)
 _SHARE = 1.5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Retention(Partitions):
-    def prune(
-        self,
-        older_than: timedelta | float,
-        *,
-        statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
-        batch: int = 50,
-        whole_partitions: bool = False,
-        dry_run: bool = False,
-        stop: Callable[[], bool] = lambda: False,
-        using: object = None,
-    ) -> int:
-        """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
+def prune(
+    store: Transactions,
+    older_than: timedelta | float,
+    *,
+    statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
+    batch: int = 50,
+    whole_partitions: bool = False,
+    dry_run: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    using: object = None,
+) -> int:
+    """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-        Each batch is a transaction of its own. Tasks that somebody has locked, or whose key somebody has locked, are passed
-        over. An unfinished task keeps its row and its events whatever its age. Events that belong to no task (an emit nobody subscribed to) go when they are
-        as old. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
+    Each batch is a transaction of its own. Tasks that somebody has locked, or whose key somebody has locked, are passed
+    over. An unfinished task keeps its row and its events whatever its age. Events that belong to no task (an emit nobody subscribed to) go when they are
+    as old. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
 
-        Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped,
-        with what must stay carried over to the default partition before. Nobody else uses the two tables while one is
-        dropped, which takes about as long as reading its tasks once; so it is not done with `using`. Then the rows of the
-        others are deleted; `whole_partitions` leaves them to the drop that comes, so that tasks may stay one partition longer.
-        """
-        positive(batch, "batch")
-        wanted = set(statuses)
-        older_than = duration(older_than, "older_than")
-        if older_than < timedelta(0):
-            raise InvalidArgument("older_than must not be negative")
-        if not wanted <= TERMINAL:
-            raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
-        now = self._moment(using)
-        before = now - min(older_than, now - _EPOCH)
-        values = {
-            "before": before,
-            "limit": batch,
-            **{f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL},
-        }
-        # A day more, since ids carry their makers' clocks.
-        last = first_id(before + timedelta(days=1))
-        ranges = self._closed(before, last, using) if whole_partitions else [(_NIL, last)]
-        if dry_run:
-            return sum(self._count({**values, "from_id": low, "to_id": high}, using) for low, high in ranges)
-        deleted = 0
-        if using is None:
-            self.make_partitions()
-            deleted = self._drop_before(before, values, stop)
-        return deleted + sum(
-            self._delete({**values, "from_id": low, "to_id": high}, using, stop) for low, high in ranges
-        )
+    Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped,
+    with what must stay carried over to the default partition before. Nobody else uses the two tables while one is
+    dropped, which takes about as long as reading its tasks once; so it is not done with `using`. Then the rows of the
+    others are deleted; `whole_partitions` leaves them to the drop that comes, so that tasks may stay one partition longer.
+    """
+    positive(batch, "batch")
+    wanted = set(statuses)
+    older_than = duration(older_than, "older_than")
+    if older_than < timedelta(0):
+        raise InvalidArgument("older_than must not be negative")
+    if not wanted <= TERMINAL:
+        raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
+    now = moment(store, using)
+    before = now - min(older_than, now - _EPOCH)
+    values = {
+        "before": before,
+        "limit": batch,
+        **{f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL},
+    }
+    # A day more, since ids carry their makers' clocks.
+    last = first_id(before + timedelta(days=1))
+    ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
+    if dry_run:
+        return sum(_count(store, {**values, "from_id": low, "to_id": high}, using) for low, high in ranges)
+    deleted = 0
+    if using is None:
+        make_partitions(store)
+        deleted = drop_before(store, before, values, stop)
+    return deleted + sum(_delete(store, {**values, "from_id": low, "to_id": high}, using, stop) for low, high in ranges)
 
-    def _count(self, values: Mapping[str, Any], using: object) -> int:
-        counted = self._run(
-            lambda target: target.dialect.statements.prunable.run(target.execute, values),
-            using=using,
-            begin=Begin.READ,
-        )
-        return int(counted[0]["tasks"])
 
-    def _delete(self, values: dict[str, Any], using: object, stop: Callable[[], bool]) -> int:
-        """The rows between two ids, batch by batch."""
-        deleted, more = 0, True
-        while more and not stop():
-            began = time.monotonic()
-            seen, unrouted = self._run(lambda target: self._prune(target, values), using=using)
-            deleted += sum(row["status"] is not None for row in seen)
-            more = max(len(seen), unrouted) == values["limit"]
-            values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
-            if more and using is None:
-                # Longer than the batch took, for others: on SQLite whoever waits for the writer's lock looks only now and then.
-                self.gone.wait(_SHARE * (time.monotonic() - began))
-        return deleted
+def _count(store: Transactions, values: Mapping[str, Any], using: object) -> int:
+    counted = store.run(
+        lambda target: target.run(retention.prunable, values),
+        using=using,
+        begin=Begin.READ,
+    )
+    return int(counted[0]["tasks"])
 
-    def _closed(self, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:
-        """Between which ids lies what is in no partition that a later prune will drop."""
-        layout = self._layout(using)
-        low, ranges = _NIL, []
-        for one in layout.partitions if layout else ():
-            if one.end > before:
-                ranges.append((low, min(one.lower, last)))
-                low = max(low, UUID(int=one.upper.int - 1))
-        return [*ranges, (low, last)]
 
-    def _prune(self, target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
-        """One batch: the tasks that were looked at, those passed over without a status, and how many other events went."""
-        statements = target.dialect.statements
-        with target.atomic():
-            seen = statements.prune.run(target.execute, values)
-            unrouted = len(statements.prune_unrouted.run(target.execute, values))
-        failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
-        self._wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
-        return seen, unrouted
+def _delete(store: Transactions, values: dict[str, Any], using: object, stop: Callable[[], bool]) -> int:
+    """The rows between two ids, batch by batch."""
+    deleted, more = 0, True
+    while more and not stop():
+        began = time.monotonic()
+        seen, unrouted = store.run(lambda target: _prune(store, target, values), using=using)
+        deleted += sum(row["status"] is not None for row in seen)
+        more = max(len(seen), unrouted) == values["limit"]
+        values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
+        if more and using is None:
+            # Longer than the batch took, for others: on SQLite whoever waits for the writer's lock looks only now and then.
+            store.gone.wait(_SHARE * (time.monotonic() - began))
+    return deleted
+
+
+def _closed(store: Transactions, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:
+    """Between which ids lies what is in no partition that a later prune will drop."""
+    layout = read_layout(store, using)
+    low, ranges = _NIL, []
+    for one in layout.partitions if layout else ():
+        if one.end > before:
+            ranges.append((low, min(one.lower, last)))
+            low = max(low, UUID(int=one.upper.int - 1))
+    return [*ranges, (low, last)]
+
+
+def _prune(store: Transactions, target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
+    """One batch: the tasks that were looked at, those passed over without a status, and how many other events went."""
+    with target.atomic():
+        seen = target.run(retention.prune, values)
+        unrouted = len(target.run(retention.prune_unrouted, values))
+    failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
+    store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
+    return seen, unrouted

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from ..database.dialects import Begin, Dialect, Row
+from ..database.dialects import Begin, Dialect, Row, granting
 from ..database.dialects.granting import pack
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.target import Target
@@ -31,11 +31,11 @@ class Permitted(ABC):
     def dialect(self) -> Dialect: ...
 
     @abstractmethod
-    def _transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
+    def transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
 
     def ensure_permitted(self, role: Role) -> None:
         """Raise NotPermitted unless the database role has the rights of such a role."""
-        with self._naming_rights(), self._transaction(Begin.READ) as target:
+        with self._naming_rights(), self.transaction(Begin.READ) as target:
             if lacking := lacks(target, rights(role)):
                 raise complaint(lacking, role)
 
@@ -56,7 +56,7 @@ class Permitted(ABC):
     def _denied(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> BaseException:
         """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of."""
         role = Role.PRODUCER if enqueues is not None else self._role(begin)
-        with suppress(Exception), self._transaction(Begin.READ) as target:
+        with suppress(Exception), self.transaction(Begin.READ) as target:
             if lacking := lacks(target, rights(role, enqueues or ())):
                 return complaint(lacking, role, enqueues or ())
         return error
@@ -69,10 +69,10 @@ class Permitted(ABC):
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
     """Return a row for each of the rights that the role of the transaction, or `grantee`, lacks. It raises nothing."""
-    if (missing := target.dialect.statements.rights.get("missing")) is None:
+    if not target.dialect.has_roles:
         return []
     values = {"grantee": grantee, **pack(tuple(wanted))}
-    return [row for row in missing.run(target.execute, values) if row["kind"] is not None]
+    return [row for row in target.run(granting.missing, values) if row["kind"] is not None]
 
 
 def needed_to_join(features: Collection[Feature]) -> list[Right]:

@@ -25,56 +25,67 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
+from ..database.statements import sleeping
+from ..database.statements.grammar import Builder
 from ..database.target import Target
-from .base import Transactions
 from .reading import Look
+from .transactions import Transactions
+
+_ANNOUNCE = sleeping.announce, sleeping.announce_given
+_LOOK = sleeping.look, sleeping.look_given
+"""The statement for all queues, and the one for those given."""
 
 
 class Sleeping(Transactions):
     """For databases that can notify."""
 
+    def compile(self, queues: Sequence[str] | None) -> None:
+        """Compile what a worker of these queues says when it falls asleep and wakes, before anything waits for it."""
+        position = 0 if queues is None else 1
+        self.dialect.warm(
+            _ANNOUNCE[position], _LOOK[position], sleeping.horizon, sleeping.withdraw, sleeping.forget, sleeping.wake
+        )
+
     def announce(self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta) -> float:
         """Ask to be notified, for `longest` or until the next task is due; returns for how many seconds that is."""
         values = {"worker_id": worker_id, "longest_seconds": longest.total_seconds()}
-        rows = self._run(lambda target: self._ask(target, "announce", queues, values), begin=Begin.SINGLE_ASYNCHRONOUS)
+        rows = self.run(lambda target: self._ask(target, _ANNOUNCE, queues, values), begin=Begin.SINGLE_ASYNCHRONOUS)
         return float(min(row["seconds"] for row in rows))
 
     def horizon(self) -> int:
         """Every transaction begun from now on has a greater id; none that has written by now has."""
-        statement = self.dialect.statements.sleeping["horizon"]
-        rows = self._run(lambda target: statement.run(target.execute, {}), begin=Begin.SINGLE_ASYNCHRONOUS)
+        rows = self.run(lambda target: target.run(sleeping.horizon), begin=Begin.SINGLE_ASYNCHRONOUS)
         return int(rows[0]["horizon"])
 
     def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
         """As of one snapshot."""
-        found = self._run(
-            lambda target: self._ask(target, "look", queues, {"horizon": horizon}, topics), begin=Begin.READ
+        found = self.run(
+            lambda target: self._ask(target, _LOOK, queues, {"horizon": horizon}, topics), begin=Begin.READ
         )
         return Look(**found[0])
 
     def withdraw(self, worker_id: UUID) -> None:
         """The worker is at work and need not be notified."""
-        self._change("withdraw", worker_id)
+        self._change(sleeping.withdraw, worker_id)
 
     def forget(self, worker_id: UUID) -> None:
         """The worker is gone."""
-        self._change("forget", worker_id)
+        self._change(sleeping.forget, worker_id)
 
-    def _change(self, name: str, worker_id: UUID) -> None:
-        statement = self.dialect.statements.sleeping[name]
-        self._run(
-            lambda target: statement.run(target.execute, self._values(target, worker_id=worker_id)),
+    def _change(self, builder: Builder, worker_id: UUID) -> None:
+        self.run(
+            lambda target: target.run(builder, self.values(target, worker_id=worker_id)),
             begin=Begin.SINGLE_ASYNCHRONOUS,
         )
 
     def _ask(
         self,
         target: Target,
-        name: str,
+        asked: tuple[Builder, Builder],
         queues: Sequence[str] | None,
         values: dict[str, Any],
         topics: Sequence[str] | None = None,
     ) -> list[Row]:
-        statement = target.dialect.statements.sleeping[name if queues is None else f"{name}_given"]
-        values = self._values(target, **values) | self._scope(target, queues, topics)
-        return statement.run(target.execute, values)
+        of_all, of_given = asked
+        values = self.values(target, **values) | self.scope(target, queues, topics)
+        return target.run(of_all if queues is None else of_given, values)

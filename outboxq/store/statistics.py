@@ -10,13 +10,15 @@ from typing import Any, Literal, get_args
 from sqlalchemy import Text
 
 from ..database.dialects import Begin, Row
+from ..database.statements import queues, reading, statistics
 from ..database.statements.statistics import PERCENTILES
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import duration
-from .base import Transactions, queue_names
+from .arguments import queue_names
 from .queues import QueueSettings, settings_of
 from .registry import LiveWorker, live_workers
+from .transactions import Transactions
 
 By = Literal["queue", "task"]
 
@@ -95,60 +97,57 @@ class Statistics:
     """From the enqueueing to the end."""
 
 
-class Stats(Transactions):
-    def stats(
-        self,
-        *,
-        window: timedelta | float = HOUR,
-        queues: Sequence[str] | None = None,
-        by: By = "queue",
-        using: object = None,
-    ) -> list[Statistics]:
-        """How each queue fares, or with `by="task"` each task name in each queue; sorted by these names.
+def stats(
+    store: Transactions,
+    *,
+    window: timedelta | float = HOUR,
+    queues: Sequence[str] | None = None,
+    by: By = "queue",
+    using: object = None,
+) -> list[Statistics]:
+    """How each queue fares, or with `by="task"` each task name in each queue; sorted by these names.
 
-        There is one for each queue in which something waits, runs, is a dead letter or happened in the `window` (a timedelta or
-        seconds), that is paused, or that is named by `queues` (None: all). All of it is as of one moment, unless `using` is a
-        connection with a weaker isolation. What has ended before the window is not read, however much it is; the tasks in the
-        outbox are.
-        """
-        since = duration(window, "window")
-        if not timedelta(0) < since <= LONGEST:
-            raise InvalidArgument(
-                f"window must be longer than nothing, and at most {LONGEST.days} days, not {window!r}"
-            )
-        if by not in get_args(By):
-            raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
-        names = queue_names(queues)
-        return self._run(
-            lambda target: self._statistics(target, since, names, by_task=by == "task"),
-            using=using,
-            begin=Begin.SNAPSHOT,
-        )
+    There is one for each queue in which something waits, runs, is a dead letter or happened in the `window` (a timedelta or
+    seconds), that is paused, or that is named by `queues` (None: all). All of it is as of one moment, unless `using` is a
+    connection with a weaker isolation. What has ended before the window is not read, however much it is; the tasks in the
+    outbox are.
+    """
+    since = duration(window, "window")
+    if not timedelta(0) < since <= LONGEST:
+        raise InvalidArgument(f"window must be longer than nothing, and at most {LONGEST.days} days, not {window!r}")
+    if by not in get_args(By):
+        raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
+    names = queue_names(queues)
+    return store.run(
+        lambda target: _read(store, target, since, names, by_task=by == "task"),
+        using=using,
+        begin=Begin.SNAPSHOT,
+    )
 
-    def _statistics(
-        self, target: Target, window: timedelta, names: list[str] | None, *, by_task: bool
-    ) -> list[Statistics]:
-        statements, execute = target.dialect.statements, target.execute
-        now = statements.now.run(execute, self._values(target))[0]["now"]
-        since = now - window
-        values = {"now": now, "since": since, "search_from": since - _LEEWAY, "every_queue": names is None}
-        values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names or ()])
-        values["first"] = next((row["first"] for row in statements.first_of_window.run(execute, values)), 0)
-        parts = statements.statistics_by_task if by_task else statements.statistics_by_queue
-        found: dict[tuple[str, str | None], Row] = {}
-        for part in parts.values():
-            for row in part.run(execute, values):
-                found.setdefault((row["queue"], row.get("task_name")), {}).update(row)
-        settings = {row["queue"]: settings_of(row) for row in statements.queue_settings.run(execute, {})}
-        paused = {one.queue for one in settings.values() if one.paused_at is not None}
-        if not by_task:
-            for queue in paused if names is None else names:
-                found.setdefault((queue, None), {})
-        workers = live_workers(target, now)
-        return [
-            _statistics(key, found[key], now=now, window=window, settings=settings, workers=workers)
-            for key in sorted(found, key=lambda key: (key[0], key[1] or ""))
-        ]
+
+def _read(
+    store: Transactions, target: Target, window: timedelta, names: list[str] | None, *, by_task: bool
+) -> list[Statistics]:
+    now = target.run(reading.now, store.values(target))[0]["now"]
+    since = now - window
+    values = {"now": now, "since": since, "search_from": since - _LEEWAY, "every_queue": names is None}
+    values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names or ()])
+    values["first"] = next((row["first"] for row in target.run(statistics.first_of_window, values)), 0)
+    parts = statistics.BY_TASK if by_task else statistics.BY_QUEUE
+    found: dict[tuple[str, str | None], Row] = {}
+    for part in parts.values():
+        for row in target.run(part, values):
+            found.setdefault((row["queue"], row.get("task_name")), {}).update(row)
+    settings = {row["queue"]: settings_of(row) for row in target.run(queues.settings)}
+    paused = {one.queue for one in settings.values() if one.paused_at is not None}
+    if not by_task:
+        for queue in paused if names is None else names:
+            found.setdefault((queue, None), {})
+    workers = live_workers(target, now)
+    return [
+        _statistics(key, found[key], now=now, window=window, settings=settings, workers=workers)
+        for key in sorted(found, key=lambda key: (key[0], key[1] or ""))
+    ]
 
 
 def _statistics(

@@ -15,7 +15,7 @@ from ..database.dialects import Begin
 from ..database.engine_events import listen
 from ..database.target import SqlalchemyTarget
 from ..errors import InvalidTarget
-from .base import Transactions
+from .transactions import Transactions
 
 
 class Unit:
@@ -105,28 +105,27 @@ def ended() -> InvalidTarget:
     )
 
 
-class Units(Transactions):
-    @contextmanager
-    def unit(self, *, using: object = None) -> Iterator[Unit]:
-        """READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite; committed after the block, rolled back with any error.
+@contextmanager
+def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
+    """READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite; committed after the block, rolled back with any error.
 
-        Beginning is tried again where that may help; the block runs once. `using` a transaction through SQLAlchemy, it is a
-        savepoint of that.
-        """
-        with ExitStack() as stack:
-            target: Any = None
-            if using is not None:
-                target = self._joined(using)
-                if not isinstance(target, SqlalchemyTarget):
-                    raise InvalidTarget(
-                        "a transactional task writes through SQLAlchemy; give it a Session or Connection to run in"
-                    )
-                stack.enter_context(target.connection.begin_nested())
-            else:
-                for attempt in self._attempts():
-                    with attempt:
-                        target = stack.enter_context(self._transaction(Begin.HANDLER))
-            unit = Unit(target, begun=using is None)
-            stack.callback(unit.close)
-            yield unit
-            unit.end()
+    Beginning is tried again where that may help; the block runs once. `using` a transaction through SQLAlchemy, it is a
+    savepoint of that.
+    """
+    with ExitStack() as stack:
+        target: Any = None
+        if using is not None:
+            target = store.join(using)
+            if not isinstance(target, SqlalchemyTarget):
+                raise InvalidTarget(
+                    "a transactional task writes through SQLAlchemy; give it a Session or Connection to run in"
+                )
+            stack.enter_context(target.connection.begin_nested())
+        else:
+            for attempt in store.tries():
+                with attempt:
+                    target = stack.enter_context(store.transaction(Begin.HANDLER))
+        unit = Unit(target, begun=using is None)
+        stack.callback(unit.close)
+        yield unit
+        unit.end()

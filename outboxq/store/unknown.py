@@ -8,13 +8,14 @@ from datetime import datetime
 from uuid import UUID
 
 from ..database.dialects import Begin
+from ..database.statements import by_hand, reading, registry, unknown
 from ..database.statements.unknown import HOLDING
 from ..database.target import Target
 from ..model import Claim
-from .base import Transactions
 from .operations import freed
 from .reading import data_of
 from .registry import live_workers, read_names, takes
+from .transactions import Transactions
 
 _PAGE = 500
 """Outbox entries that one transaction looks at, so that nobody waits long for it."""
@@ -31,74 +32,77 @@ class UnknownRun:
     """A live worker knows the task and would take it."""
 
 
-class Unknown(Transactions):
-    def unknown_runs(self, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-        """The run of releases as unknown that each claim's task is in, by the task's id.
+def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
+    """The run of releases as unknown that each claim's task is in, by the task's id.
 
-        Whichever workers released it; anything but a claim in between ends the run.
-        """
+    Whichever workers released it; anything but a claim in between ends the run.
+    """
 
-        def work(target: Target) -> Mapping[UUID, UnknownRun]:
-            now = target.dialect.statements.now.run(target.execute, self._values(target))[0]["now"]
-            found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
-            workers = live_workers(target, now)
-            runs = {}
-            for claim in claims:
-                known = any(
-                    worker.works_on(claim.queue) and worker.takes(claim.topic) and claim.task_name in worker.task_names
-                    for worker in workers
-                )
-                times, since = found.get(claim.id, (0, claim.started_at))
-                runs[claim.id] = UnknownRun(times=times, since=since, known_elsewhere=known)
-            return runs
+    def work(target: Target) -> Mapping[UUID, UnknownRun]:
+        now = target.run(reading.now, store.values(target))[0]["now"]
+        found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
+        workers = live_workers(target, now)
+        runs = {}
+        for claim in claims:
+            known = any(
+                worker.works_on(claim.queue) and worker.takes(claim.topic) and claim.task_name in worker.task_names
+                for worker in workers
+            )
+            times, since = found.get(claim.id, (0, claim.started_at))
+            runs[claim.id] = UnknownRun(times=times, since=since, known_elsewhere=known)
+        return runs
 
-        return self._run(work, using=using, begin=Begin.READ)
+    return store.run(work, using=using, begin=Begin.READ)
 
-    def given_back_as_unknown(self, holding: Sequence[tuple[UUID, int]], *, using: object = None) -> Collection[UUID]:
-        """Return those of the tasks, given as ids and lease tokens, whose claim of that token ended in a release as unknown."""
-        return self._run(lambda target: releases_as_unknown(target, holding).keys(), using=using, begin=Begin.READ)
 
-    def make_known_due(
-        self,
-        task_names: Collection[str],
-        *,
-        queues: Collection[str] | None = None,
-        topics: Collection[str] | None = None,
-        after: int = 0,
-        using: object = None,
-    ) -> int | None:
-        """Have tasks that wait because a worker did not know their names due now, for a worker that knows and takes them.
+def given_back_as_unknown(
+    store: Transactions, holding: Sequence[tuple[UUID, int]], *, using: object = None
+) -> Collection[UUID]:
+    """Return those of the tasks, given as ids and lease tokens, whose claim of that token ended in a release as unknown."""
+    return store.run(lambda target: releases_as_unknown(target, holding).keys(), using=using, begin=Begin.READ)
 
-        One page of the outbox, behind the entry `after`. Returns where the next page begins; None: that was the last one.
-        Where no worker has met a name that this one knows, the outbox is not read at all.
-        """
-        names = frozenset(task_names)
 
-        def look(target: Target) -> tuple[list[int], int | None]:
-            statements = target.dialect.statements
-            met = statements.workers["with_unknown_tasks"].run(target.execute, {})
-            pairs = {(queue, name) for row in met for queue, name in read_names(row["unknown_tasks"])}
-            wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
-            if not wanted:
-                return [], None
-            page = statements.delayed_entries.run(target.execute, self._values(target, after=after, limit=_PAGE))
-            due = [
-                row["id"]
-                for row in page
-                if row["released"] and (row["queue"], row["task_name"]) in wanted and takes(topics, row["topic"])
-            ]
-            return due, page[-1]["id"] if len(page) == _PAGE else None
+def make_known_due(
+    store: Transactions,
+    task_names: Collection[str],
+    *,
+    queues: Collection[str] | None = None,
+    topics: Collection[str] | None = None,
+    after: int = 0,
+    using: object = None,
+) -> int | None:
+    """Have tasks that wait because a worker did not know their names due now, for a worker that knows and takes them.
 
-        entries, following = self._run(look, using=using, begin=Begin.READ)
-        if entries:
-            self._run(lambda target: self._make_due(target, entries), using=using)
-        return following
+    One page of the outbox, behind the entry `after`. Returns where the next page begins; None: that was the last one.
+    Where no worker has met a name that this one knows, the outbox is not read at all.
+    """
+    names = frozenset(task_names)
 
-    def _make_due(self, target: Target, entries: Sequence[int]) -> None:
-        values = self._values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
-        with target.atomic():
-            moved = target.dialect.statements.make_due.run(target.execute, values, [(entry,) for entry in entries])
-        self._wake(target, freed(moved))
+    def look(target: Target) -> tuple[list[int], int | None]:
+        met = target.run(registry.with_unknown_tasks)
+        pairs = {(queue, name) for row in met for queue, name in read_names(row["unknown_tasks"])}
+        wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
+        if not wanted:
+            return [], None
+        page = target.run(unknown.delayed, store.values(target, after=after, limit=_PAGE))
+        due = [
+            row["id"]
+            for row in page
+            if row["released"] and (row["queue"], row["task_name"]) in wanted and takes(topics, row["topic"])
+        ]
+        return due, page[-1]["id"] if len(page) == _PAGE else None
+
+    entries, following = store.run(look, using=using, begin=Begin.READ)
+    if entries:
+        store.run(lambda target: _make_due(store, target, entries), using=using)
+    return following
+
+
+def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> None:
+    values = store.values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
+    with target.atomic():
+        moved = target.run(by_hand.make_due, values, [(entry,) for entry in entries])
+    store.wake(target, freed(moved))
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
@@ -108,7 +112,7 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
     """
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
-    for row in target.dialect.statements.releases_as_unknown.run(target.execute, packed):
+    for row in target.run(unknown.releases, packed):
         data = data_of(row["event_data"])
         since = data.get("since")
         found[row["id"]] = (data.get("times", 1), row["created_at"] if since is None else datetime.fromisoformat(since))

@@ -1,6 +1,6 @@
-"""For the tests of an application: what was enqueued, real claims inside the test's own transaction, and a clock to advance.
+"""Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock to advance.
 
-With pytest: the fixture `outbox`, see `outboxq_app` and `outboxq_using`. With unittest and Django: `OutboxTests`. By hand: `Harness`.
+pytest: the fixture `outbox`, see `outboxq_app` and `outboxq_using`. unittest and Django: `OutboxTests`. Anything else: `Harness`.
 """
 
 from __future__ import annotations

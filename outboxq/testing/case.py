@@ -1,4 +1,4 @@
-"""For unittest, and the TestCases of Django."""
+"""Mixin for unittest, and for the TestCases of Django."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ else:
 
 
 class OutboxTests(_Case):
-    """Mixed into a TestCase, before it: `self.outbox` is a Harness.
+    """A mixin for a TestCase, to be named before it: `self.outbox` is a Harness.
 
-    In Django's TestCase all of it is part of the test's transaction; in a TransactionTestCase it commits as the application
+    In Django's TestCase everything is part of the test's transaction; in a TransactionTestCase it commits as the application
     would.
     """
 
     outboxq_app: Outbox | None = None
-    """The application's Outbox. None: that of Django's database `default`."""
+    """The application's Outbox. None: the one of Django's database `default`."""
     outbox: Harness
     outboxq_flask: Any = None
-    """The Flask application, where there is one."""
+    """The Flask application, if there is one."""
 
     def outboxq_using(self) -> object:
-        """The test's own open transaction, as `Task.using()` takes it. None: Django's; elsewhere the test commits."""
+        """Return the test's own open transaction, as `Task.using()` takes it.
+
+        None: Django's; without Django, the outbox commits to its own database.
+        """
         return None
 
     def setUp(self) -> None:
@@ -44,7 +47,9 @@ def _of_django() -> Outbox:
     except ImportError:
         settings = None
     if settings is None or not settings.configured:
-        raise ConfigurationError("say which outbox is tested: outboxq_app = outbox, in the class of the test")
+        raise ConfigurationError(
+            "OutboxTests does not know which outbox to test; set outboxq_app = outbox in the class of the test"
+        )
     from ..contrib.django import outbox
 
     return outbox

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 from ..errors import InvalidArgument
 from ..model import duration
-from ..store.base import aware
+from ..store.arguments import aware
 
 
 class Clock:
-    """Moved by the test. Due times, leases and limits go by it, on both databases.
+    """A clock that the test moves. Due times, leases and limits follow it, on both databases.
 
-    By itself it runs on only where a drain begins, and never past what it knows to be due later: a retry, a delay.
+    It moves by itself only when a drain begins, and never past a moment at which a retry or a delayed task is due.
     """
 
     def __init__(self) -> None:
@@ -20,40 +20,43 @@ class Clock:
         self.reset()
 
     def __call__(self) -> datetime:
-        """Now, aware, in UTC."""
+        """Return the present time of the clock, aware, in UTC."""
         return self._now
 
     def advance(self, by: timedelta | float) -> datetime:
-        """Move it on by a timedelta or seconds; returns the new time. Raises InvalidArgument for a negative span."""
+        """Move the clock on by a timedelta or seconds, and return the new time. Raises InvalidArgument for a negative span."""
         span = duration(by, "advance()")
         if span < timedelta(0):
-            raise InvalidArgument("advance() moves the clock on; set() moves it anywhere")
+            raise InvalidArgument("advance() moves the clock forward only; use set() to move it back")
         return self.set(self._now + span)
 
     def set(self, moment: datetime) -> datetime:
-        """Move it to `moment`. Raises InvalidArgument for a naive datetime."""
+        """Move the clock to `moment`, and return that. Raises InvalidArgument for a naive datetime."""
         self._now = aware(moment, "set()").astimezone(UTC)
         self._moved = datetime.now(UTC)
         self._later = [one for one in self._later if one > self._now]
         return self._now
 
     def reset(self) -> datetime:
-        """To the present."""
+        """Move the clock to the real present, and return that."""
         return self.set(datetime.now(UTC))
 
     def run_on(self) -> None:
-        """To where it would be had it not stood still; what was written by another clock meanwhile is due then."""
+        """Move the clock to where it would be had it not stood still, so that rows written by a real clock are due."""
         moment = min([self._running(), *(one - _INSTANT for one in self._later)])
         if moment > self._now:
             self.set(moment)
 
     def wait_for(self, moment: datetime) -> None:
-        """Something is due then, and not before the test moves the clock."""
+        """Remember that something is due at `moment`: only the test may move the clock past it."""
         if moment > self._now:
             self._later.append(moment)
 
     def present(self, moment: datetime | None) -> datetime | None:
-        """Now, for a moment that is past by a clock that runs: who asks for Python's "now" means it."""
+        """Return the clock's present time for a moment that is past by the real clock; else the moment.
+
+        A test that passes `datetime.now()` means "now", also while this clock stands still.
+        """
         return self._now if moment is not None and self._now < moment <= self._running() else moment
 
     def _running(self) -> datetime:

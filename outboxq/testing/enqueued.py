@@ -1,4 +1,4 @@
-"""What was enqueued, what a test expected, and how far one is from the other."""
+"""Enqueued tasks, a test's description of a task, and the differences between the two."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uuid import UUID
 from ..errors import InvalidCall, PayloadError, UnknownTask
 from ..model import ExecutionEvent, TaskExecution, TaskStatus, duration
 from ..payload.parameters import dump_payload
-from ..store.base import aware
+from ..store.arguments import aware
 from ..task import Task, TaskRegistry
 
 _LISTED = 10
@@ -23,12 +23,12 @@ _ABOUT = timedelta(seconds=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Enqueued:
-    """One task execution."""
+    """An enqueued task execution."""
 
     id: UUID
     task_name: str
     args: Mapping[str, Any]
-    """As the handler will be given them; as JSON where the task is not known here."""
+    """The arguments as the handler gets them; as JSON if this process does not know the task."""
     queue: str
     priority: int
     partition_key: str | None
@@ -43,7 +43,7 @@ class Enqueued:
 
     @cached_property
     def available_at(self) -> datetime:
-        """When it was due at first."""
+        """The moment at which the task was due at first."""
         told = next((one.event_data.get("available_at") for one in self.history()), None)
         return self.created_at if told is None else datetime.fromisoformat(told)
 
@@ -60,7 +60,7 @@ class Enqueued:
 
 
 class Expected:
-    """A task as a test describes it: what is not said may be anything."""
+    """A task as a test describes it; an option that is left out matches any value."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Expected:
         at: datetime | None = None,
         **named: Any,
     ) -> None:
-        """`named` are arguments of the task, as `kwargs` are. Raises InvalidCall for those that it does not take."""
+        """Describe a task; `named` and `kwargs` are its keyword arguments. Raises InvalidCall for those that it does not take."""
         if isinstance(task, str) and task in tasks:
             task = tasks.get(task)
         self.name = task.name if isinstance(task, Task) else task
@@ -96,7 +96,7 @@ class Expected:
         self._columns = {name: value for name, value in columns.items() if value is not None}
 
     def misfits(self, found: Enqueued) -> list[str]:
-        """How it differs; empty: it is as expected."""
+        """Return the differences between `found` and this description; empty: there are none."""
         if self.name is not None and found.task_name != self.name:
             return ["another task"]
         differ = [self._argument(name, value, found) for name, value in self._args.items()]
@@ -141,8 +141,8 @@ class Expected:
             if args or named:
                 said = ", ".join([*map(repr, args), *named])
                 raise InvalidCall(
-                    f"{said}: which arguments those are is known of a task only; of a name that is not registered here, or "
-                    "of any task, say them by kwargs={…}"
+                    f"{said}: arguments can be matched like this only for a task that this process has declared; describe them by "
+                    "kwargs={…}"
                 )
             return kwargs
         try:
@@ -150,7 +150,7 @@ class Expected:
         except TypeError as misfit:
             known = ", ".join(self._signature.parameters) or "none"
             raise InvalidCall(
-                f"{self.name}: {misfit}; its parameters are: {known}; and a task is described by {_DESCRIBED}"
+                f"{self.name}: {misfit}; its parameters are: {known}; a task is also described by {_DESCRIBED}"
             ) from None
 
 
@@ -180,7 +180,7 @@ def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], S
 
 
 def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
-    """A line for each; nearest to `expected` first, and how they differ from it."""
+    """Return a line for each task; with `expected`, the nearest first and with the differences."""
     if not found:
         return "Nothing was enqueued in this test, as far as its transaction sees."
     if expected is None:

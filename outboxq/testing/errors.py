@@ -1,15 +1,15 @@
-"""What is wrong with a test, or with what it tests. All of them fail it: they are AssertionErrors."""
+"""Errors of a test, or of the application under test. All are AssertionErrors, so they fail the test."""
 
 from __future__ import annotations
 
 
 class EndlessDrain(AssertionError):
-    """`drain()` ran very many tasks, and there were still others."""
+    """`drain()` ran `Harness.max_runs` tasks, and others were still due."""
 
 
 class TaskFailed(AssertionError):
-    """A task has not ended as itself wanted, and without an exception: its lease was lost."""
+    """A task failed without an exception: its lease was lost."""
 
 
 class TransactionEnded(AssertionError):
-    """A handler has committed or rolled back the transaction that belongs to the test."""
+    """A handler committed or rolled back the transaction of the test."""

@@ -1,4 +1,4 @@
-"""What a test holds: the application's outbox, in the test's own transaction."""
+"""The Harness: an application's outbox inside a test's own transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..model import Claim, duration
 from ..model.subscriptions import Emitted
 from ..outbox import Outbox
 from ..store import Store
-from ..store.base import aware
+from ..store.arguments import aware
 from ..task import Task
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
@@ -26,7 +26,7 @@ from .store import HeldStore, ToldStore
 from .transaction import DjangoTransaction, TestTransaction, transaction_of
 
 _KEPT = 10_000
-"""So many tasks are looked at, the newest."""
+"""Number of the newest tasks that a harness reads."""
 _MAX_RUNS = 1000
 
 __unittest = True  # its tracebacks end at the line of the test
@@ -34,27 +34,28 @@ O = TypeVar("O", bound=Outbox)  # noqa: E741
 
 
 class Harness:
-    """A context manager: from `with Harness(outbox, using=connection) as harness:` to its end, that outbox is the test's.
+    """A context manager that puts an outbox into a test: `with Harness(outbox, using=connection) as harness:`.
 
     `using` is the test's own open transaction, as `Task.using()` takes it: a SQLAlchemy Session or Connection, a psycopg or
-    sqlite3 connection, a Django connection or alias. All that the outbox does by itself is then a savepoint of it, and gone
-    when it is rolled back. Without one, an outbox of Django's lives on Django's connection; any other commits to its own
+    sqlite3 connection, a Django connection or alias. Every transaction of the outbox is then a savepoint of that one, and gone
+    when it is rolled back. Without `using`, an outbox of Django uses Django's connection; any other commits to its own
     database, as in production.
 
-    Only what was enqueued since its beginning counts. Not for several threads at once.
+    A harness reports only tasks that were enqueued after it was entered. It is for one thread.
     """
 
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
-        """`flask` is the application of an `outboxq.contrib.flask.Outboxq`: its context is entered for what needs one here.
+        """Prepare a harness; nothing happens before `with`.
 
-        So the test need push none. (A pushed one would be shared by the requests of a test client, `db.session` included.)
+        `flask` is the application of an `outboxq.contrib.flask.Outboxq`. The harness enters its context where it needs one, so
+        the test need not push one. (The requests of a test client would share a pushed context, `db.session` included.)
         """
         self.app = outbox
         """The application's Outbox."""
         self.clock = Clock()
-        """Due times, leases and limits go by it."""
+        """The clock of due times, leases and limits."""
         self.max_runs = _MAX_RUNS
-        """`drain()` takes so many runs for an endless loop."""
+        """The number of runs after which `drain()` raises EndlessDrain."""
         self._using = using
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
         self._worker = uuid4()
@@ -66,9 +67,9 @@ class Harness:
         self._is_inline = self._is_running = False
 
     def __enter__(self) -> Self:
-        """Raises InvalidTarget for a `using` without an open transaction, SchemaOutOfDate where our tables are not."""
+        """Enter the harness. Raises InvalidTarget for a `using` without an open transaction, SchemaOutOfDate without tables."""
         if self._store is not None:
-            raise ConfigurationError("this Harness is in use; make another for another test")
+            raise ConfigurationError("this Harness is in use; make another one for each test")
         with self._context(), ExitStack() as stack:
             stack.callback(self._leave)
             self._transaction = self._find_transaction()
@@ -83,21 +84,21 @@ class Harness:
 
     @property
     def store(self) -> Store:
-        """The lower layer, in the test's transaction. Raises ConfigurationError outside of `with`."""
+        """The Store in the test's transaction. Raises ConfigurationError outside of `with`."""
         if self._store is None:
             raise ConfigurationError(
-                "a Harness is a context manager: with Harness(outbox, using=connection) as harness: …"
+                "a Harness works inside `with` only: with Harness(outbox, using=connection) as harness: …"
             )
         return self._store
 
     def enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> list[Enqueued]:
-        """What was enqueued during this test and is as described, oldest first, whatever became of it since.
+        """Return the tasks of this test that match the description, oldest first, in whatever status they are now.
 
-        `args` are the first arguments of the call; further ones are named, or in `kwargs={…}` where their names are taken
-        here. Besides, `queue`, `priority`, `partition_key`, `topic` (of the emitted event that it handles), `status`
-        (where it stands now), `delay` (a timedelta or seconds) or `at` (aware): when it was due at first, give or take a
-        second. What is not said may be anything. Values are compared as the handler would be given them, so that
-        `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the task does not take.
+        `args` are the first arguments of the call; name the others, or give them in `kwargs={…}` if their names are taken here.
+        The other options are `queue`, `priority`, `partition_key`, `topic` (of the emitted event that the task handles), `status`
+        (its present one), and `delay` (a timedelta or seconds) or `at` (aware) for the first due time, within one second. An
+        option that is left out matches any value. Values are compared as the handler would get them, so `unittest.mock.ANY` and
+        the like work. Raises InvalidCall for arguments that the task does not take.
         """
         expected = Expected(self.app.tasks, task, args, **described)
         return [one for one in self._all() if not expected.misfits(one)]
@@ -105,9 +106,9 @@ class Harness:
     def assert_enqueued(
         self, task: Task[..., Any] | str, /, *args: Any, times: int | None = None, **described: Any
     ) -> list[Enqueued]:
-        """At least one task was enqueued that is as described for `enqueued()`, or exactly `times`. Returns them.
+        """Assert that at least one enqueued task matches the description, or exactly `times`. Returns the tasks.
 
-        Raises AssertionError, which lists what was enqueued instead, the nearest first.
+        The description is that of `enqueued()`. The AssertionError lists the enqueued tasks, the nearest first.
         """
         __tracebackhide__ = True
         expected = Expected(self.app.tasks, task, args, **described)
@@ -122,7 +123,7 @@ class Harness:
         )
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
-        """No task is as described for `enqueued()`; without a description: none at all. Raises AssertionError."""
+        """Assert that no enqueued task matches the description of `enqueued()`; without one, that none was enqueued at all."""
         __tracebackhide__ = True
         if fitting := self.enqueued(task, *args, **described):
             expected = Expected(self.app.tasks, task, args, **described)
@@ -136,15 +137,15 @@ class Harness:
         until: datetime | timedelta | float | None = None,
         raises: bool = True,
     ) -> list[TaskRun]:
-        """Run what is due, and what that enqueues, until nothing is: as one worker with one thread would. Returns what ran.
+        """Run the due tasks, and those that they enqueue, as a worker with one thread would. Returns the runs.
 
-        The claims are real: of these `queues` (None: all), in their order, with keys, limits and pauses. `limit` ends it after
-        so many. With `until` (from now, or an aware datetime) the clock is advanced to it, from one due time to the next, so
-        that delayed tasks and retries run too. Tasks run in this thread; in a transaction of the test's each runs in a
-        savepoint.
+        The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. `limit` is the
+        maximum number of runs. With `until` (a span from now, or an aware datetime) the clock advances to it, from one due time
+        to the next, so delayed tasks and retries run too. Tasks run in this thread; in a transaction of the test, each runs in
+        a savepoint.
 
-        A task that fails is recorded as in production, with its retry or as a dead letter; and when all have run, its error
-        is raised here (of several: an ExceptionGroup), unless `raises` is False. Raises EndlessDrain.
+        A failed task is recorded as in production, with its retry or as a dead letter. After the last run its error is raised
+        here, several as an ExceptionGroup, unless `raises` is False. Raises EndlessDrain after `max_runs` runs.
         """
         __tracebackhide__ = True
         if not self._is_running:
@@ -165,10 +166,10 @@ class Harness:
         return ran
 
     def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
-        """Run one task here and now as a worker would, its arguments and result through JSON, without enqueueing it.
+        """Run one task here and now as a worker would, without enqueueing it; arguments and result pass through JSON.
 
-        It has a context of its own; a transactional task has its transaction. What it raises is raised here, but Snooze,
-        Cancel and Retry, which are its outcome. Raises InvalidCall, PayloadError.
+        The task has a context, and its transaction if it is transactional. Its exceptions are raised here, except Snooze,
+        Cancel and Retry, which are its outcome. Raises InvalidCall and PayloadError as `enqueue()` does.
         """
         __tracebackhide__ = True
         ran = self._runner().try_out(task, task.parameters.dump(args, kwargs), now=self.clock())
@@ -180,12 +181,14 @@ class Harness:
 
     @contextmanager
     def inline(self) -> Iterator[None]:
-        """Inside, `enqueue()` and `emit()` also run what is due, as `drain()` does, before they return; errors are raised there.
+        """Make `enqueue()` and `emit()` run the due tasks before they return, as `drain()` does; they raise the tasks' errors.
 
-        In the same transaction, so it needs one. Raises ConfigurationError where the harness has none.
+        The tasks run in the test's transaction. Raises ConfigurationError if the harness has none.
         """
         if self._transaction is None:
-            raise ConfigurationError("inline() runs tasks in the test's own transaction; give the Harness using=")
+            raise ConfigurationError(
+                "inline() runs tasks in the test's own transaction, and this Harness has none; give it using="
+            )
         before, self._is_inline = self._is_inline, True
         try:
             yield
@@ -193,7 +196,7 @@ class Harness:
             self._is_inline = before
 
     def emit(self, topic: str, payload: object = None, **options: Any) -> Emitted:
-        """`Outbox.emit` in the test's transaction."""
+        """Emit an event in the test's transaction, as `Outbox.emit` does."""
         return self.app.emit(topic, payload, **{"using": self.app, **options})
 
     def _all(self) -> list[Enqueued]:
@@ -231,14 +234,14 @@ class Harness:
         return InlineRunner(self.app, self.store, self._transaction, context=self._context)
 
     def _written(self, using: object) -> None:
-        """Something was enqueued."""
+        """Run the due tasks after an enqueue, if the harness is inline."""
         if self._is_inline and not self._is_running:
             if isinstance(using, Session | scoped_session):
                 using.flush()
             self.drain()
 
     def _subscribe(self) -> None:
-        """As a worker does when it starts."""
+        """Store the subscriptions, as a worker does when it starts."""
         subscriptions = self.app.subscriptions
         if subscriptions != self._subscribed:
             self.app.sync_subscriptions()
@@ -252,7 +255,7 @@ class Harness:
 
     @contextmanager
     def _replaced_store(self) -> Iterator[ToldStore]:
-        """The outbox has the store of the test meanwhile."""
+        """Give the outbox the store of the test, until the end of the block."""
         kind, schema = type(self.app), self.app.schema
         if self._transaction is None:
             store = ToldStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
@@ -275,7 +278,7 @@ class Harness:
 
 
 def _with_store(kind: type[O], store: Store) -> type[O]:
-    """An outbox of this kind whose store is the test's, whatever the kind itself makes of `store`."""
+    """Return a subclass whose `store` is the test's, whatever the class itself has as `store`."""
     return type(kind.__name__, (kind,), {"store": property(lambda _: store), "__module__": kind.__module__})
 
 
@@ -293,8 +296,8 @@ def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:
         f"{name} ({_times(count)})" for name, count in Counter(one.task_name for one in ran).most_common(5)
     )
     return (
-        f"drain() ran {len(ran)} tasks and {claim.task_name} is due still. It ran: {often}. A task that enqueues itself, or "
-        "snoozes for no time, never ends: give drain() a limit=, or raise `max_runs` if so many are meant"
+        f"drain() ran {len(ran)} tasks, and {claim.task_name} is still due. It ran: {often}. A task that enqueues itself never "
+        "ends: give drain() a limit=, or raise Harness.max_runs if the test needs so many"
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs claims in the thread of the test, by the same code as a worker's thread does."""
+"""The run of a claim in the test's thread, by the same code as in a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..task import Task
 from ..worker.completer import Completer
 from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
-from ..worker.leases import ActiveClaim, Leases
+from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.task_runner import TaskRunner
 from .errors import TaskFailed
 from .transaction import TestTransaction
@@ -33,30 +33,30 @@ _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskRun:
-    """One attempt at a task, and how it ended."""
+    """One attempt at a task, with its outcome."""
 
     id: UUID
     task_name: str
     args: Mapping[str, Any]
-    """As the handler was given them; as JSON where they could not be read."""
+    """The arguments as the handler got them; as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED, RELEASED; None: its lease was lost, and nothing written of it."""
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None: the lease was lost, and nothing was written."""
     result: Any = None
-    """What the handler returned, as it is stored: through JSON."""
+    """The returned value after its way through JSON, as it is stored."""
     error: BaseException | None = field(default=None, repr=False)
-    """What it raised."""
+    """The exception that the handler raised."""
 
     @property
     def is_failure(self) -> bool:
-        """An error of the task or of what surrounds it. What a handler asked for is none: Snooze, Cancel, a Retry that is left."""
+        """True if the attempt failed. Snooze, Cancel and a Retry that leads to another attempt are no failures."""
         if isinstance(self.error, Retry) and self.outcome is EventType.RETRY_SCHEDULED:
             return False
         return self.error is not None or self.outcome is None or self.outcome in _FAILURES
 
     def failure(self) -> BaseException:
-        """The error, with a note that says whose it is."""
-        error = self.error or TaskFailed("its lease was lost, so what it did is discarded")
+        """Return the error, with a note that names the task and the attempt."""
+        error = self.error or TaskFailed("the task lost its lease, so its outcome was discarded")
         told = f"in task {self.task_name}({_call(self.args)}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
         if told not in getattr(error, "__notes__", ()):
             error.add_note(told)
@@ -64,7 +64,7 @@ class TaskRun:
 
 
 class InlineRunner:
-    """One worker's part, without its threads."""
+    """A worker without threads: runs one claim at a time."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class InlineRunner:
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        """`context` is entered around each handler and what surrounds it."""
+        """Prepare the runner; `context` is entered around each handler and its hooks."""
         self._tasks = outbox.tasks
         self._store = store
         self._transaction = transaction
@@ -92,7 +92,7 @@ class InlineRunner:
         )
 
     def run(self, claim: Claim) -> TaskRun:
-        """Run it, and write its end. Raises KeyboardInterrupt if that is how the handler ended."""
+        """Run a claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
         if claim.task_name not in self._tasks:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event())
@@ -107,7 +107,7 @@ class InlineRunner:
         return self._ran(claim, None if lost else outcome, self._integration.error)
 
     def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
-        """Run a task that no table knows of; what a transactional one wrote stays if it completes."""
+        """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
         self._integration.begin()
         context = context_of(claim, task, threading.Event())
@@ -132,12 +132,12 @@ class InlineRunner:
         return nullcontext() if self._transaction is None else self._transaction.guard()
 
     def _release(self, claim: Claim) -> TaskRun:
-        """As a worker does with what another may know."""
+        """Give the claim of an unknown task back, as a worker does."""
         outcome = released(claim, UNKNOWN_TASK, delay=timedelta(seconds=15))
         self._store.finish([outcome])
         known = ", ".join(sorted(task.name for task in self._tasks)) or "none"
         error = UnknownTask(
-            f"task {claim.task_name!r} is not registered in this process; import the module that declares it (known are: {known})"
+            f"task {claim.task_name!r} is not registered in this process; import the module that declares it (registered: {known})"
         )
         return self._ran(claim, outcome, error)
 
@@ -163,7 +163,7 @@ class InlineRunner:
 
 
 class _RecordingIntegration(Integration):
-    """The application's integration in the test's transaction; what became of the handler is kept."""
+    """The application's integration in the test's transaction; it records the outcome and the error of the handler."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class _RecordingIntegration(Integration):
         self.begin()
 
     def begin(self) -> None:
-        """The next handler."""
+        """Forget the last handler."""
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
 
@@ -191,7 +191,7 @@ class _RecordingIntegration(Integration):
                     stack.enter_context(self._transaction.sessions(self._integration))
                 yield
         except Exception as error:
-            self.error = self.error or error  # a worker writes that to its log, a test is to fail
+            self.error = self.error or error  # a worker logs it; a test must fail
             raise
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
@@ -209,7 +209,7 @@ class _RecordingIntegration(Integration):
 
 
 class _CollectingCompleter(Completer):
-    """Outcomes to be written by the test's thread. (The thread that it would be is never started.)"""
+    """A Completer that collects outcomes for the test's thread to write; its own thread is never started."""
 
     def __init__(self, store: Store, leases: Leases) -> None:
         super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
@@ -217,7 +217,7 @@ class _CollectingCompleter(Completer):
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
-            active.finishing = True
+            active.state = ClaimState.HANDED_OVER
         self._kept.append(outcome)
 
     def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - each is written before the next begins
@@ -229,13 +229,13 @@ class _CollectingCompleter(Completer):
 
 
 def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
-    number, lease, timeout = uuid7(), task.settings.lease, task.settings.timeout
+    number, lease, timeout = uuid7(), task.options.lease, task.options.timeout
     return Claim(
         id=number,
         pipeline_execution_id=number,
         task_name=task.name,
-        queue=task.settings.queue,
-        priority=task.settings.priority,
+        queue=task.options.queue,
+        priority=task.options.priority,
         args=args,
         headers=None,
         attempt=1,
@@ -253,7 +253,7 @@ def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
 
 
 class _NotCompleted(Exception):
-    """A transactional task has not completed."""
+    """A transactional task did not complete, so its transaction is rolled back."""
 
 
 def _call(args: Mapping[str, Any]) -> str:

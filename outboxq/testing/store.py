@@ -85,8 +85,8 @@ class HeldStore(ToldStore):
         """A test is told of it at once."""
         return False
 
-    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        target = super()._joined(using, enqueues)
+    def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+        target = super().join(using, enqueues)
         ours = self._room.target()
         if getattr(target, "connection", None) is getattr(ours, "connection", self):
             return target
@@ -98,12 +98,12 @@ class HeldStore(ToldStore):
         return target
 
     @contextmanager
-    def _transaction(self, begin: Begin) -> Iterator[Target]:
+    def transaction(self, begin: Begin) -> Iterator[Target]:
         with self._room.transaction(begin) as target:
             if not self._current:
-                self._check_schema(target)
+                self.check_schema(target)
             yield target
 
-    def _attempts(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
+    def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
         """Once: what a transaction of our own would run again is up to the test's here."""
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)

@@ -1,4 +1,4 @@
-"""Where a harness works: the test's own transaction, Django's connection, or transactions of the outbox's own."""
+"""The transaction that a harness works in: a test's own one, or one on Django's connection."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
+from ..database.statements import reading
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..integration.base import Integration
 from ..integration.sessions import SessionIntegration
@@ -18,7 +19,7 @@ from .errors import TransactionEnded
 
 
 class TestTransaction(ABC):
-    """A transaction that a test has opened, and may roll back. Django's may also be none at present."""
+    """A transaction that a test has opened and may roll back. On Django's connection it may not be open at present."""
 
     __test__ = False  # pytest would collect it for its name
 
@@ -28,21 +29,21 @@ class TestTransaction(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether what is written now is part of a transaction of the test's."""
+        """True if a write now is part of a transaction of the test."""
         return True
 
     @property
     def within(self) -> object:
-        """For `Integration.unit_of_work`: the open transaction; None: there is none."""
+        """The open transaction for `Integration.unit_of_work`; None if there is none."""
         return self._using if self.is_open else None
 
     def target(self) -> Target:
-        """Raises InvalidTarget where no transaction is open."""
+        """Return the store's view of the transaction. Raises InvalidTarget if none is open."""
         return target_of(self._using, schema=self._schema)
 
     @contextmanager
     def transaction(self, begin: Begin = Begin.WRITE) -> Iterator[Target]:
-        """A part of it, taken back as a whole with any error."""
+        """Open a part of the transaction, which an exception takes back as a whole."""
         target = self.target()
         if begin is Begin.READ:
             yield target
@@ -52,9 +53,10 @@ class TestTransaction(ABC):
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Around a handler: whatever it does to the transaction, what comes after it can go on.
+        """Keep the transaction usable after a handler, whatever that does to it.
 
-        What it wrote stays, even if it failed, as what it had committed would; unless a database error has aborted it all.
+        The handler's writes stay even if it fails, as its committed writes would in production, unless a database error has
+        aborted the whole transaction. Raises TransactionEnded if the handler has ended the transaction.
         """
         if not self.is_open:
             yield
@@ -64,7 +66,7 @@ class TestTransaction(ABC):
             with suppress(_Aborted), self._savepoint() as target:
                 yield
                 try:
-                    target.dialect.statements.now.run(target.execute, {"now": target.dialect.moment(None)})
+                    target.run(reading.now, {"now": target.dialect.moment(None)})
                 except Exception as error:
                     raise _Aborted from error
                 is_usable = True
@@ -77,30 +79,30 @@ class TestTransaction(ABC):
     def _savepoint(self) -> Any: ...
 
     def flush(self) -> None:  # noqa: B027 - most hold nothing back
-        """What the test has not written yet, a handler could not see."""
+        """Write what the test's session still holds back: a handler could not see it."""
 
     def expire(self) -> None:  # noqa: B027 - nor keep what they read
-        """What handlers wrote is to be read anew."""
+        """Have the test's session read again what handlers may have written."""
 
     @contextmanager
     def sessions(self, integration: Integration) -> Iterator[None]:  # noqa: ARG002 - for those that have any
-        """Inside the integration's `around_handler`: the session that a handler has of its own writes in the test's transaction."""
+        """Have the handler's own session write in the test's transaction, inside the integration's `around_handler`."""
         yield
 
 
 class RawTransaction(TestTransaction):
-    """A psycopg or sqlite3 connection."""
+    """A transaction of a psycopg or sqlite3 connection."""
 
     def _savepoint(self) -> Any:
         return self.transaction()
 
 
 class SqlalchemyTransaction(TestTransaction):
-    """A Session or a Connection."""
+    """A transaction of a Session or a Connection."""
 
     @contextmanager
     def _savepoint(self) -> Iterator[Target]:
-        """One that SQLAlchemy knows of: a Session that a handler makes on this connection then keeps to a savepoint too."""
+        """Open a savepoint that SQLAlchemy knows of, so that a handler's Session on this connection uses one too."""
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)
         nested = target.connection.begin_nested()
@@ -134,7 +136,7 @@ class SqlalchemyTransaction(TestTransaction):
 
 
 class DjangoTransaction(TestTransaction):
-    """A Django connection: in a TestCase inside its transaction, in a TransactionTestCase as the application would."""
+    """A transaction of a Django connection: the one of a TestCase; in a TransactionTestCase, those of the application."""
 
     def __init__(self, alias: str, schema: str | None) -> None:
         super().__init__(alias, schema)
@@ -147,7 +149,7 @@ class DjangoTransaction(TestTransaction):
         return bool(connections[self._alias].in_atomic_block)
 
     def target(self) -> Target:
-        """Whether a transaction is open or not: `transaction` opens one."""
+        """Return the store's view of the connection, with or without an open transaction: `transaction` opens one."""
         from django.db import connections
 
         return DjangoTarget(connections[self._alias], self._schema)
@@ -164,7 +166,7 @@ class DjangoTransaction(TestTransaction):
 
 
 def transaction_of(using: object, schema: str | None) -> TestTransaction:
-    """Raises InvalidTarget for what has no open transaction."""
+    """Return the TestTransaction for a `using`. Raises InvalidTarget if that has no open transaction."""
     if isinstance(using, str):
         return DjangoTransaction(using, schema)
     if hasattr(using, "in_atomic_block") and hasattr(using, "alias"):
@@ -177,18 +179,18 @@ def transaction_of(using: object, schema: str | None) -> TestTransaction:
 
 
 class _Aborted(Exception):
-    """A statement has failed on PostgreSQL, and nobody has rolled back."""
+    """A statement failed on PostgreSQL, and its transaction was not rolled back."""
 
 
 def _roll_back_above(nested: Any, connection: Connection) -> None:
-    """Savepoints that a handler left open, of a session that it never closed."""
+    """Roll back savepoints that a handler left open because it never closed its session."""
     while nested.is_active and (top := connection.get_nested_transaction()) not in (nested, None):
         assert top is not None
         top.rollback()
 
 
 _ENDED = (
-    "a handler has committed or rolled back the transaction of the test, which cannot go on; make the application's sessions "
-    'in tests with bind=connection, join_transaction_mode="create_savepoint", so that their commit() ends a savepoint; if it was '
-    "the very session of the test, commit that before drain(), and give the Harness the connection instead of it"
+    "a handler committed or rolled back the transaction of the test, so the test cannot go on; in tests, make the application's "
+    'sessions with bind=connection, join_transaction_mode="create_savepoint", so that commit() ends a savepoint; if the handler '
+    "used the test's own session, commit that before drain(), and give the Harness the connection instead"
 )

@@ -1,4 +1,4 @@
-"""Writes how claims end: whatever has ended since the last write as one statement, and a lone one at once."""
+"""Writes the outcomes of claims: all that came since the last write in one statement, and a single one at once."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import released, unwritable
 from .failpoints import Failpoint, OnFailpoint
-from .leases import ActiveClaim, Leases
+from .leases import ActiveClaim, ClaimState, Leases
 
 log = logging.getLogger("outboxq.worker")
 
 _BATCH_LIMIT = 1000
 _RETRY_AFTER = 0.5
 _LONGEST_PAUSE = 5.0
-"""Seconds between two tries while the database has no room."""
+"""Seconds between two tries at most, while the database has no room."""
 _CHECK_EVERY = 0.1
 _SUSPECT_FLUSH_TIMEOUT = 2.0
-"""Seconds for which a suspect waits until earlier outcomes are written: a death must not take them along."""
+"""Seconds for which a suspect waits until earlier outcomes are written: if it kills the process, they must not be lost."""
 _MAX_REFUSED = 3
-"""So many outcomes in a row that the database refuses for good are no matter of a single task: the worker stops."""
+"""The number of outcomes in a row that the database may refuse for good. Then it is no matter of a single task, and the worker
+stops."""
 
 
 _Written: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
-"""The ids of the tasks whose lease was lost, and of those that somebody else has locked."""
+"""The ids of the tasks whose lease was lost, and of those that another transaction has locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class _Flush:
 
 
 class Completer(threading.Thread):
-    """While one statement is under way, further outcomes gather for the next: nobody waits for a clock.
+    """Collects outcomes while a statement is under way, and writes them with the next one: no outcome waits for a clock.
 
-    An outcome waits, and its lease is kept, until the database answers: only that knows whether the claim still holds. One
-    whose row somebody else has locked waits apart from the others.
+    An outcome waits, and its lease is extended, until the database answers, which alone knows whether the claim still holds. An
+    outcome whose row another transaction has locked waits apart from the others.
     """
 
     def __init__(
@@ -61,12 +62,12 @@ class Completer(threading.Thread):
         on_unblocked: Callable[[], None] = lambda: None,
         durable: bool = True,
     ) -> None:
-        """`on_unblocked` is called when ends were written that may let other tasks start. `durable` False: a crash of the server
-        may take back what was written in its last moments.
+        """`on_unblocked` is called when outcomes were written that may let other tasks start. `durable` False: a crash of the server
+        may undo the most recent writes.
         """
         super().__init__(name="outboxq-completer", daemon=True)
         self.can_write = threading.Event()
-        """Set while outcomes can be written; else nothing is to be claimed, for its outcome would only wait as well."""
+        """Set while outcomes can be written. Otherwise nothing is claimed, for its outcome would only wait, too."""
         self.can_write.set()
         self._store = store
         self._leases = leases
@@ -77,14 +78,14 @@ class Completer(threading.Thread):
         self._outcomes: queue.SimpleQueue[Outcome | _Flush | None] = queue.SimpleQueue()
         self._locked: list[Outcome] = []
         self._locked_retry_at = math.inf
-        """When the locked ones are tried again (`time.monotonic()`)."""
+        """When the locked outcomes are tried again (`time.monotonic()`)."""
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         """Write the outcome with the next statement. Until then, heartbeats keep the claim that it ends."""
         if active is not None:
-            active.finishing = True
+            active.state = ClaimState.HANDED_OVER
         self._outcomes.put(outcome)
 
     def give_back(self, claims: Iterable[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
@@ -93,22 +94,22 @@ class Completer(threading.Thread):
             self.put(released(active.claim, reason, delay=delay), active)
 
     def notify_unblocked(self, claims: Iterable[Claim]) -> None:
-        """They have: whoever claims should look again, if they made way for others."""
+        """Wake the claim loop if the end of one of these claims may let other tasks start."""
         if any(claim.makes_way for claim in claims):
             self._on_unblocked()
 
     def begin(self, claim: Claim) -> bool:
-        """Write that a suspect's handler begins, once what has ended before it is written; returns whether its claim holds."""
+        """Write that a suspect begins, after the outcomes before it. Returns whether its claim still holds."""
         self.flush(_SUSPECT_FLUSH_TIMEOUT)
         return self._store.begin(claim)
 
     @property
     def has_locked(self) -> bool:
-        """Return whether an outcome waits for a row that somebody else has locked."""
+        """Return whether an outcome waits for a row that another transaction has locked."""
         return bool(self._locked)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until everything put so far is written, or has failed to be, or waits for somebody's lock."""
+        """Wait until every outcome put so far is written, has failed, or waits for a lock. Returns False after `timeout` seconds."""
         mark = _Flush(threading.Event())
         self._outcomes.put(mark)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -118,7 +119,7 @@ class Completer(threading.Thread):
         return done
 
     def finish(self) -> None:
-        """Write what was put so far and end. (To be joined.)"""
+        """Write what was put so far, and end. The caller joins the thread."""
         self._outcomes.put(None)
 
     def run(self) -> None:
@@ -153,7 +154,7 @@ class Completer(threading.Thread):
         return last is not None
 
     def _seconds_until_retry(self) -> float | None:
-        """Return the seconds until the locked outcomes are tried again; None: there are none."""
+        """Return the seconds until the locked outcomes are tried again. None: there are none."""
         return max(0.0, self._locked_retry_at - time.monotonic()) if self._locked else None
 
     def _write_locked(self) -> None:
@@ -182,10 +183,10 @@ class Completer(threading.Thread):
         self._on_failpoint(Failpoint.AFTER_FINISH)
 
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
-        """Write them; returns the ids of those that were lost, and of those that somebody else has locked.
+        """Write the outcomes. Returns the ids of those whose lease was lost, and of those whose rows are locked.
 
-        Returns only once the database has answered, or the worker's time is over. `skip_locked`: wait for no lock. Raises
-        FileUnusable: no other end could be written either.
+        Returns once the database has answered, or the worker's time is over. `skip_locked`: wait for no lock. Raises
+        FileUnusable, since no other outcome could be written either.
         """
         tries = 0
         written: _Written
@@ -204,7 +205,7 @@ class Completer(threading.Thread):
                     skip_locked = True
                 elif self._wait_to_retry(error, tries, len(outcomes)):
                     tries += 1
-                    skip_locked = True  # that way also knows what a try has written whose COMMIT was not answered
+                    skip_locked = True  # it also finds what a try has written whose COMMIT was not answered
                 else:
                     return (
                         self._one_by_one(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
@@ -216,7 +217,7 @@ class Completer(threading.Thread):
                 return written
 
     def _one_by_one(self, outcomes: Sequence[Outcome]) -> _Written:
-        """One that cannot be written must not keep the others."""
+        """Write each outcome by itself: one that cannot be written must not hold up the others."""
         lost: frozenset[UUID] = frozenset()
         locked: frozenset[UUID] = frozenset()
         for outcome in outcomes:
@@ -225,7 +226,7 @@ class Completer(threading.Thread):
         return lost, locked
 
     def _wait_to_retry(self, error: Exception, tries: int, outcomes: int) -> bool:
-        """Wait a while if the same may be written later; returns whether it may."""
+        """Pause if the same outcomes may be written later. Returns whether they may."""
         if self._store.gone.is_set():
             return False
         if self._store.may_pass(error):
@@ -240,9 +241,9 @@ class Completer(threading.Thread):
         return True
 
     def _replace_refused(self, outcome: Outcome, error: Exception) -> _Written:
-        """End the claim in a way that can be written, if this outcome cannot: the handler is not to run again for nothing.
+        """Write a failure in place of an outcome that the database refuses, so that the handler does not run again for nothing.
 
-        Raises OutcomesRefused where that cannot be written either, again and again.
+        Raises OutcomesRefused if that is refused, too, for several outcomes in a row.
         """
         what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
         say(log, logging.ERROR, what, error)
@@ -251,14 +252,14 @@ class Completer(threading.Thread):
         self.can_write.set()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
-                raise error  # its handler has not run: it is taken back when its lease has run out
+                raise error  # its handler has not run: it is recovered when its lease has run out
             lost = self._store.finish([unwritable(outcome, error)], durable=self._durable, waits=False)
         except Exception as again:
             self._refused += 1
             if self._refused >= _MAX_REFUSED:
                 raise OutcomesRefused(
-                    f"the database refuses to record how tasks end ({again}); this worker claims nothing more; grant what is "
-                    "missing, or mend the tables, and start it again"
+                    f"the database refuses to record outcomes ({again}); this worker claims nothing more; grant the "
+                    "missing rights or repair the tables, then start it again"
                 ) from again
             return frozenset(), frozenset()
         self._refused = 0

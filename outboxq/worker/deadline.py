@@ -1,4 +1,4 @@
-"""Doing something that may never return, for so long as there is time."""
+"""Time limits for calls that may never return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
-    """Whether the call returned in time. If not, it goes on in its thread, which does not keep the process."""
+    """Run the call in a thread. Returns whether it ended in time; if not, it goes on, but does not keep the process alive."""
     thread = threading.Thread(target=call, name="outboxq-within", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -16,7 +16,7 @@ def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
 
 
 def end_process_after(seconds: float) -> threading.Timer:
-    """End the process with 1 after a time, whatever its threads are stuck in, unless the timer is cancelled."""
+    """End the process with exit code 1 after this time, whatever its threads are stuck in. Cancel the timer to prevent it."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()

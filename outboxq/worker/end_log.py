@@ -1,9 +1,9 @@
-"""The end of each attempt in a worker's log: one line, and of a failure the exception.
+"""The log line of each attempt's end, and the exception of a failure.
 
-An exception's message may hold data, and its traceback holds the message and those of the exceptions that caused it (of the
-database's: the statement with its parameters). So the line has the type and the first line of the message, which is where
-libraries put the kind of the mistake and not the values. The whole exception goes along as `exc_info`, as it does in every
-Python program that logs an error: error trackers need it, and an application's own formatter prints it, or does not.
+An exception's message may hold personal data. Its traceback holds the message and those of the exceptions that caused it; one
+from the database holds the statement with its parameters. So the line has the type and the first line of the message, where
+libraries name the mistake and not the values. The whole exception goes along as `exc_info`, as in every Python program that
+logs an error: error trackers need it, and an application's own formatter decides whether to print it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ log = logging.getLogger("outboxq.worker")
 
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 _LONGEST = 300
-"""Characters of a message that the line shows."""
+"""The number of characters of a message that the line shows."""
 
 
 class EndLog:
-    """Tells the logger `outboxq.worker` how attempts end: INFO, WARNING for one that is tried again, ERROR for the last one.
+    """Logs how attempts end: at INFO, at WARNING if the task is tried again, at ERROR if that was the last attempt.
 
-    Each record has the fields `task_id`, `task`, `queue`, `attempt`, `duration_ms` and `event`; that of a failure also
+    Each record has the fields `task_id`, `task`, `queue`, `attempt`, `duration_ms` and `event`. The record of a failure also has
     `exception`, a dict of `type` (module and name) and `message` (its first line).
     """
 
     def __init__(self, *, tracebacks: bool | None = None, front_end: FrontEnd | None = None) -> None:
-        """`tracebacks` True: each failure's record has `exc_info`; False: none has; None: the last attempt's has, and at the
-        level DEBUG all have. `front_end` is how the hint at `task show` is written.
+        """`tracebacks` True: the record of each failure has `exc_info`. False: none has it. None: that of a last attempt has it, and
+        at the level DEBUG all have. `front_end` writes the command `task show` as users type it.
         """
         self._tracebacks = tracebacks
         self._front_end = front_end or FrontEnd()
 
     def tell(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-        """Say how the attempt ended that ran for so long; `context.error` is what it raised."""
+        """Log how the attempt ended that ran for so long. `context.error` is what it raised."""
         kind = outcome.event_type
         level = _LEVELS.get(kind, logging.INFO)
         if not log.isEnabledFor(level):
@@ -76,7 +76,7 @@ def _of(bound: int | None) -> str:
 
 
 def _following(outcome: Outcome) -> str:
-    """Return when it runs again; nothing for one that does not, or whose delay is none."""
+    """Return when the task runs again. Empty if it does not, or at once."""
     name = "next attempt" if outcome.event_type is EventType.RETRY_SCHEDULED else "runs again"
     if outcome.available_at is not None:
         return f", {name} at {outcome.available_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -86,14 +86,14 @@ def _following(outcome: Outcome) -> str:
 
 
 def _message(outcome: Outcome) -> str:
-    """Return the first line of the message, which `outcome.error` has behind the type's name."""
+    """Return the first line of the message, which follows the type's name in `outcome.error`."""
     line = _first_line(outcome.error or "")
     name, _, message = line.partition(":")
     return message.strip() if str(outcome.data.get("exception", "")).endswith(f".{name}") else line
 
 
 def _first_line(text: str) -> str:
-    """Return the first line, not too long, and every character that is not to be seen written out: a message must not speak to a terminal."""
+    """Return the first line, shortened, with unprintable characters escaped: a message must not control a terminal."""
     line = text.strip().partition("\n")[0].strip()
     cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)

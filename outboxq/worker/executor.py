@@ -1,4 +1,4 @@
-"""One claim in, one outcome out: the only room that runs user code. It knows no database."""
+"""Runs the function of a task: one claim in, one outcome out. Only this module calls user code, and it knows no database."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ log = logging.getLogger("outboxq.task")
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
-"""A handler that asks to run again at once, each time, would make hundreds of events a second for as long as it does."""
+"""The shortest delay of a Snooze. A handler that asked to run again at once, each time, would make hundreds of events a second."""
 _LONGEST = timedelta(days=3650)  # what is added to a clock must stay a date
 
 
 def context_of(claim: Claim, task: Task[..., Any], stopping: threading.Event) -> TaskContext:
-    """The context in which the claim's task runs; the worker keeps it to tell the handler what happens meanwhile."""
+    """Return the context in which the claim's task runs. The worker keeps it, to tell the handler what happens meanwhile."""
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     return TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
 
 
 def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:
-    """Run the task's function and say how its claim ends. Never raises: whatever the function does is an outcome.
+    """Run the task's function and return the outcome of its claim. Never raises: whatever the function does is an outcome.
 
-    SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they are not the worker's.
+    SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they do not end the worker.
     """
     began = time.monotonic()
     context.begin()
@@ -49,7 +49,7 @@ def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome
 
 
 def failed(claim: Claim, task: Task[..., Any], error: Exception) -> Outcome:
-    """What becomes of a task whose handler returned, but whose transaction could not be committed."""
+    """Return the outcome of a task whose handler returned, but whose transaction could not be committed."""
     return _failed(claim, task, error, elapsed=claim.started_at - claim.first_started_at)
 
 
@@ -75,7 +75,7 @@ def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float)
 
 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
-    """Given back unfinished: nothing is counted, and another worker may have it after the delay."""
+    """Return the outcome that gives a task back: no attempt is used, and another worker may claim it after the delay."""
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 
 
@@ -126,7 +126,7 @@ def _failed(claim: Claim, task: Task[..., Any], error: BaseException, *, elapsed
 
 
 def _retried(claim: Claim, task: Task[..., Any], asked: Retry, told: dict[str, str]) -> Outcome:
-    """As the handler has asked, within the attempts that the task has."""
+    """Return the retry that the handler has asked for, or a failure if no attempt is left."""
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     if bound is not None and claim.attempt >= bound:
         return _dead(claim, told)
@@ -141,7 +141,7 @@ def _retried(claim: Claim, task: Task[..., Any], asked: Retry, told: dict[str, s
 
 
 def _waiting(asked: timedelta) -> timedelta:
-    """No shorter than none, and no longer than a date can be."""
+    """Return the delay, but at least zero and at most what a date can hold."""
     return min(max(asked, timedelta(0)), _LONGEST)
 
 
@@ -150,7 +150,7 @@ def _dead(claim: Claim, told: dict[str, str]) -> Outcome:
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """What the event keeps of an error: no locals, no more than fits, nothing a database would refuse."""
+    """Return what the event stores of an error: without local variables, cut to size, and in characters that databases take."""
     kind = type(error)
     try:
         message = str(error)

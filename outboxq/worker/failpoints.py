@@ -1,4 +1,4 @@
-"""Named places where a test may let the process die, freeze or wait. In production they are a call of nothing."""
+"""Named places at which a test may let the process die, freeze or wait. In production nothing happens there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """Between any two of these, whatever happens to the process must leave the tables in order."""
+    """The places. Whatever happens to the process between any two of them must leave the tables in order."""
 
     BEFORE_CLAIM = "before_claim"
     AFTER_CLAIM = "after_claim"
@@ -17,7 +17,7 @@ class Failpoint(StrEnum):
     BEFORE_FINISH = "before_finish"
     AFTER_FINISH = "after_finish"
     TRANSACTION_BEGUN = "transaction_begun"
-    """Of a transactional task."""
+    """The transaction of a transactional task has begun."""
     BEFORE_COMMIT = "before_commit"
     AFTER_COMMIT = "after_commit"
     BEFORE_BEAT = "before_beat"
@@ -32,8 +32,8 @@ class Failpoint(StrEnum):
 
 
 OnFailpoint = Callable[[Failpoint], object]
-"""Called at each of them, in the thread that gets there."""
+"""A function that is called at each of them, in the thread that gets there."""
 
 
 def ignore_failpoint(_: Failpoint) -> None:
-    """What production does."""
+    """Do nothing, as in production."""

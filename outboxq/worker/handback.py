@@ -1,4 +1,4 @@
-"""Gives the tasks of a worker whose time is over back to the others."""
+"""Gives the tasks of a worker whose time is over back to other workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .leases import Leases
 log = logging.getLogger("outboxq.worker")
 
 _RETRY_AFTER = 0.02
-"""Seconds between two tries while somebody has a task locked: a heartbeat on its way takes a few milliseconds."""
+"""Seconds between two tries while a task is locked: a heartbeat under way takes a few milliseconds."""
 
 
 class Handback:
-    """Releases what a worker still holds, within a time: the database may not answer."""
+    """Releases the claims that a worker still holds, within a time limit: the database may not answer."""
 
     def __init__(self, store: Store, leases: Leases, *, timeout: float, on_failpoint: OnFailpoint) -> None:
-        """`timeout`: seconds that one call may take."""
+        """`timeout`: the seconds that one call may take."""
         self._store = store
         self._leases = leases
         self._timeout = timeout
@@ -33,10 +33,10 @@ class Handback:
         self._lock = threading.Lock()
 
     def give_back(self) -> int:
-        """Release what is still held, which fences its handlers. Returns how many had not ended by themselves.
+        """Release the claims that are still held, which fences their handlers. Returns how many had not ended by themselves.
 
-        One call at a time: a second one would pass over rows that the first has locked, and its process might end before the
-        COMMIT of the first.
+        Only one call runs at a time: a second one would pass over rows that the first has locked, and its process might end
+        before the first has committed.
         """
         with self._lock:
             claims = [one.claim for one in self._leases.held()]
@@ -52,7 +52,7 @@ class Handback:
             return len(claims) - sum(ended)
 
     def _release(self, claims: Sequence[Claim], over: threading.Event) -> int:
-        """Release them until that is over. Returns how many had ended meanwhile."""
+        """Release the claims; try locked ones again until `over` is set. Returns how many had ended meanwhile."""
         ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
         with releasing(outcomes, self._on_failpoint):
             while True:
@@ -63,14 +63,15 @@ class Handback:
                 outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]
             if locked:
                 log.warning(
-                    "could not give back %d tasks that somebody has locked; their leases will run out", len(locked)
+                    "could not give back %d tasks, which another transaction has locked; their leases will run out",
+                    len(locked),
                 )
         return ended
 
 
 @contextmanager
 def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
-    """Write these releases inside the block. If that fails, it is logged: their leases run out."""
+    """Log an error of the block, which writes these releases. The leases of the tasks then run out."""
     try:
         on_failpoint(Failpoint.BEFORE_RELEASE)
         yield

@@ -1,4 +1,4 @@
-"""Transactional tasks whose transaction came to its end by an error from outside: nobody's failure, unless again and again."""
+"""Transactional tasks whose transaction was ended by an error from outside, such as a restart of the server."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from .executor import released
 log = logging.getLogger("outboxq.worker")
 
 FIRST_DELAY = timedelta(seconds=1)
-"""Doubled each time: 1, 2, 4, 8 and 16 s, so that a server has half a minute to come back."""
+"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
 _CAUSE_BYTES = 500
 
 
 class Interruptions:
-    """Gives such tasks back without a used attempt, later each time; the sixth time in a row counts as their failure.
-
-    Something in the task itself may be what breaks its connection, such as a pause that the server takes for idleness.
+    """Gives such tasks back without a used attempt, with a longer delay each time. The sixth time in a row is a failed attempt,
+    since the task itself may break its connection, for instance by a pause that the server takes for idleness.
     """
 
     def __init__(self, store: Store) -> None:
-        """`store`: the worker's own, so that a handler that has all connections of the application's does not matter."""
+        """`store`: the worker's own, so that handlers which use all connections of the application do not block it."""
         self._store = store
 
     def outcome(self, claim: Claim, error: BaseException) -> Outcome | None:
-        """Return the release that ends the claim; None: it counts as a failed attempt.
+        """Return the release that ends the claim. None: the interruption counts as a failed attempt.
 
         Waits up to half a minute for the database.
         """
@@ -38,8 +37,7 @@ class Interruptions:
         except Exception as refused:  # noqa: BLE001 - sorted out here
             if not self._store.may_pass(refused):
                 log.warning(
-                    "task %s (%s): how often its transaction was interrupted before cannot be read, so that it counts as a "
-                    "failed attempt: %s",
+                    "task %s (%s): its earlier interruptions could not be read, so this one counts as a failed attempt: %s",
                     claim.id,
                     claim.task_name,
                     sentence(refused),
@@ -51,8 +49,8 @@ class Interruptions:
         times, delay = before + 1, FIRST_DELAY * 2**before
         cause = sentence(error)
         log.warning(
-            "task %s (%s): its transaction was interrupted; unless it was committed all the same, no attempt is used, and it runs "
-            "again in %g s (%d of %d times in a row): %s",
+            "task %s (%s): its transaction was interrupted; unless it was committed, no attempt is used, and it runs again in %g s "
+            "(%d of %d times in a row): %s",
             claim.id,
             claim.task_name,
             delay.total_seconds(),

@@ -1,4 +1,4 @@
-"""The first words of a worker in its log: they answer what is asked first where a task does not run."""
+"""The first line of a worker in its log. It answers what is asked first when a task does not run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..store import Store
 log = logging.getLogger("outboxq.worker")
 
 _MOST = 10
-"""The number of names that are written out at most."""
+"""The largest number of names that are written out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Introduction:
-    """The database and the tasks that a worker works on, and its way to hear of new ones."""
+    """The database and the tasks of a worker, and how it notices new ones."""
 
     store: Store
     queues: Sequence[str] | None
@@ -28,7 +28,7 @@ class Introduction:
     task_names: Sequence[str]
 
     def say(self, label: str, worker_id: UUID, *, in_full: bool) -> None:
-        """Log that the worker has started, and `in_full` all the rest, for programs as fields of the record."""
+        """Log that the worker has started. `in_full`: and where and on what it works, also as fields of the record."""
         if in_full:
             log.info("worker %s (%s) started %s", label, worker_id, self, extra=self.fields)
         else:
@@ -43,7 +43,7 @@ class Introduction:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The same for programs that read the log."""
+        """The same values for programs that read the log."""
         return {
             "database": self.store.dialect.address(self.store.bound_engine.url),
             "schema": self.store.schema,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum, auto
 from uuid import UUID
 
 from ..context import TaskContext
@@ -22,32 +23,42 @@ log = logging.getLogger("outboxq.worker")
 BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 60.0
 _RETRY_AFTER = 0.5
-"""Seconds until a heartbeat is sent again that failed, or found a row locked. Recovery waits longer before it believes that a
-worker is dead (`recovery.py`), so after an outage the heartbeat comes first."""
+"""Seconds until a heartbeat is sent again that failed or found a row locked. Recovery waits longer before it takes a worker for
+dead (`recovery.py`), so after an outage the heartbeat comes first."""
+
+
+class ClaimState(Enum):
+    """The states of a claim that this process holds, in their order."""
+
+    HELD = auto()
+    """It waits for a handler, or its handler runs."""
+    ENDING = auto()
+    """Its own transaction is about to commit its completion, or has been interrupted: a lost lease is no news."""
+    HANDED_OVER = auto()
+    """The completer has its outcome, and drops the claim once that is written."""
 
 
 @dataclass(kw_only=True)
 class ActiveClaim:
-    """A claim this process holds."""
+    """A claim that this process holds."""
 
     claim: Claim
     context: TaskContext
     next_beat: float
-    finishing: bool = False
-    """Its outcome is on the way to the database: that its lease is gone is no news then."""
+    state: ClaimState = ClaimState.HELD
     warned_late: bool = False
-    """It was said that its handler runs past its timeout."""
+    """The log says that its handler runs past its timeout."""
     was_locked: bool = False
-    """Its last heartbeat found it locked, so that the next one is sent for it apart from the others."""
+    """Its last heartbeat found its row locked, so the next one is sent apart from the others."""
     warned_unreachable: bool = False
-    """It was said that its lease ended here before the database could be reached."""
+    """The log says that its lease ended before the database could be reached."""
 
 
 class Leases:
-    """The claims this process holds, kept alive by `run_once()`."""
+    """The claims that this process holds. `run_once()` sends one heartbeat that extends their leases."""
 
     def __init__(self, store: Store, *, heartbeat: timedelta | None, on_failpoint: OnFailpoint) -> None:
-        """`store` on a connection reserved for this. `heartbeat` bounds the time between beats; None: a third of each lease."""
+        """`store` has a connection reserved for this. `heartbeat` bounds the time between beats; None: a third of each lease."""
         self._store = store
         self._on_failpoint = on_failpoint
         self._bound = math.inf if heartbeat is None else heartbeat.total_seconds()
@@ -58,10 +69,12 @@ class Leases:
         self._failing = FailureLog(log)
 
     def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[ActiveClaim]:
-        """Keep these alive, once `beat_moved` is set. `sent`: `time.monotonic()` before the claim was sent."""
+        """Extend the leases of these claims from now on; the caller sets `beat_moved`. `sent`: `time.monotonic()` before the claim was
+        sent.
+        """
         new = []
         for claim, context in claims:
-            # Counted from before the claim was sent: never later than the database's own.
+            # Counted from before the claim was sent, so that it never ends later than in the database.
             context.deadline = sent + claim.lease_seconds
             new.append(ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim)))
         with self._lock:
@@ -69,23 +82,23 @@ class Leases:
         return new
 
     def holds(self, claim: Claim) -> bool:
-        """Return whether this process has the claim in its hands: it lies ahead, runs, or its outcome is to be written."""
+        """Return whether this process holds the claim: it waits, runs, or its outcome is not written yet."""
         return self._find(claim) is not None
 
     def has(self, lease: Lease) -> bool:
-        """Return whether this lease is one that `holds` speaks of."""
+        """Return whether this lease belongs to a claim that this process holds."""
         with self._lock:
             one = self._held.get(lease.id)
         return one is not None and (one.claim.lease_token, one.claim.worker_id) == (lease.lease_token, lease.worker_id)
 
     def beat_at_once(self) -> None:
-        """Have the next heartbeat sent now: a clock was set, and to others these leases may seem to have ended."""
+        """Send the next heartbeat now: a clock was set, so other workers may think that these leases have ended."""
         for one in self.held():
             one.next_beat = -math.inf
         self.beat_moved.set()
 
     def lose(self, claim: Claim) -> None:
-        """The claim is given up: tell its handler."""
+        """Give the claim up, and tell its handler."""
         if (one := self._find(claim)) is not None:
             one.context.lose()
 
@@ -101,13 +114,13 @@ class Leases:
             return list(self._held.values())
 
     def pause(self) -> float:
-        """Seconds until the next beat is due."""
+        """Return the seconds until the next heartbeat is due."""
         now = time.monotonic()
         due = min((one.next_beat for one in self.held()), default=now + _LONGEST_PAUSE)
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def run_once(self) -> None:
-        """Send one heartbeat for all. Only what the database denies is lost; while it does not answer, nobody knows."""
+        """Send one heartbeat for all claims. A lease is lost only if the database says so; while it does not answer, nobody knows."""
         held = self._claims_to_beat()
         if not held:
             return
@@ -129,7 +142,7 @@ class Leases:
             beat = beats.get(one.claim.id)
             if beat is None:
                 one.next_beat = math.inf
-                if not one.finishing and self._find(one.claim) is one:
+                if one.state is ClaimState.HELD and self._find(one.claim) is one:
                     self._lose(one, "another worker may run it")
                 continue
             one.was_locked = beat.lease_expires_at is None
@@ -145,17 +158,17 @@ class Leases:
                 one.context.request_cancel()
 
     def _claims_to_beat(self) -> list[ActiveClaim]:
-        """Return all that are held, or only those that were locked the last time, if nothing else is due."""
+        """Return all claims that are held, or only those that were locked the last time, if nothing else is due."""
         held, soon = self.held(), time.monotonic() + _RETRY_AFTER
         due = [one for one in held if one.next_beat <= soon]
         return due if due and all(one.was_locked for one in due) else held
 
     def warn_if_late(self, one: ActiveClaim) -> None:
-        """Once: with a heartbeat, or at the latest when its handler has ended."""
+        """Warn once that a handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
         if one.context.timed_out and not one.warned_late:
             one.warned_late = True
             log.warning(
-                "task %s (%s) runs past its timeout of %g s; its handler is to look at ctx.timed_out",
+                "task %s (%s) runs past its timeout of %g s; its handler should check ctx.timed_out",
                 one.claim.id,
                 one.claim.task_name,
                 one.claim.timeout_seconds,
@@ -168,18 +181,18 @@ class Leases:
         return min(self._beat_interval(claim) / 4, _RETRY_AFTER)
 
     def _warn_if_unreachable(self, one: ActiveClaim) -> None:
-        """Once for each outage: until the database answers, nobody knows whether the lease still holds."""
-        if one.context.lost and not one.warned_unreachable and not one.finishing:
+        """Warn once an outage that a lease has ended here. Whether it still holds is known when the database answers."""
+        if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(
-                "the lease of task %s (%s) ended before the database could be reached; it goes on, and what it returns counts "
-                "if nobody has taken the task by then",
+                "the lease of task %s (%s) ended before the database could be reached; it runs on, and its outcome counts if no "
+                "other worker has taken the task by then",
                 one.claim.id,
                 one.claim.task_name,
             )
 
     def _find(self, claim: Claim) -> ActiveClaim | None:
-        """What is held for just this claim, not for a later one of the same task."""
+        """Return what is held for this claim, but not for a later claim of the same task."""
         with self._lock:
             one = self._held.get(claim.id)
         return one if one is not None and one.claim.lease_token == claim.lease_token else None

@@ -1,4 +1,4 @@
-"""What a worker does besides claiming and running: it registers itself, and runs its services in threads."""
+"""Services of a worker that run in threads of their own, and the registration of the worker in the database."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REGISTER_EVERY = 30.0
 
 
 class WorkerRegistration:
-    """Says which workers there are, and what they take: for people, `explain` and statistics. Nothing relies on it.
+    """Registers the worker and what it takes: for people, `explain` and statistics. No task depends on it.
 
-    One that could not say so counts as gone after 90 s without a sign.
+    A worker that has not renewed its registration for 90 s counts as gone.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class WorkerRegistration:
         unknown_tasks: Callable[[], Collection[tuple[str, str]]],
         **description: Any,
     ) -> None:
-        """`unknown_tasks`: queue and name of the tasks that the worker met lately and does not know. `description` is what else
-        `Store.register` takes.
+        """`unknown_tasks` returns queue and name of the tasks that the worker met lately and does not know. `description` holds
+        the other arguments of `Store.register`.
         """
         self._store = store
         self._worker_id = worker_id
@@ -44,15 +44,15 @@ class WorkerRegistration:
         self._due = 0.0
         self._ended = False
         self._lock = threading.Lock()
-        """Another thread may be about to say that the worker is there while this one says that it is gone."""
+        """Keeps one thread from registering the worker while another removes it."""
 
     def begin(self) -> None:
-        """Before any thread does: what runs while a worker is stopped may outlive its connections."""
-        with suppress(Exception):  # the loop tries again
+        """Register before any thread does: a thread that runs while the worker is stopped may outlive its connections."""
+        with suppress(Exception):  # the thread tries again
             self.run_once()
 
     def run_once(self) -> None:
-        """Say that the worker is there, unless it has ended. May be called by any thread."""
+        """Renew the registration, unless the worker has ended. May be called by any thread."""
         with self._lock:
             if self._ended:
                 return
@@ -63,9 +63,9 @@ class WorkerRegistration:
                 self._store.register(self._worker_id, unknown_tasks=unknown, **self._description)
 
     def end(self) -> None:
-        """Say that the worker is gone, if the database takes it.
+        """Remove the registration, if the database can be reached.
 
-        What it met and does not know stays for a while: a worker that knows those tasks finds them by it.
+        The tasks that it met and does not know stay for a while: a worker that knows them finds them by it.
         """
         with self._lock:
             self._ended = True
@@ -73,14 +73,14 @@ class WorkerRegistration:
                 self._store.unregister(self._worker_id, met_unknown=bool(self._unknown_tasks()))
 
     def pause(self) -> float:
-        """Seconds until it is to be said again: at once when it met a name that it has not told of."""
+        """Return the seconds until the next renewal. It is due at once when a name was met that is not registered yet."""
         if set(self._unknown_tasks()) - set(self._written_unknown):
             return 0.0
         return max(0.0, self._due - time.monotonic())
 
 
 class PartitionMaker:
-    """Makes the partitions of the history ahead, where it has them. Three are always ahead, so it need not be punctual."""
+    """Creates future partitions of the history, if it is partitioned. Three exist ahead of time, so this is not urgent."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -89,24 +89,24 @@ class PartitionMaker:
         self._store.make_partitions()
 
     def pause(self) -> float:
-        """Return the seconds until partitions are made again: half an hour to an hour."""
+        """Return the seconds until the next look: half an hour to an hour."""
         return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 class Service(Protocol):
-    """Work of a worker that is done again and again in a thread of its own."""
+    """Work that a worker repeats in a thread of its own."""
 
     def run_once(self) -> object: ...
 
     def pause(self) -> float:
-        """Return the seconds until it is to be done again."""
+        """Return the seconds until the next run."""
 
 
 class ServiceThread(threading.Thread):
-    """Runs a service again and again until stopped, and waits in between as long as it says.
+    """Runs a service until stopped, and pauses between runs as long as the service says.
 
-    An error is logged and the thread goes on: the database may be away for a while. A file that cannot be used any more ends it,
-    and the worker.
+    An error is logged and the thread goes on: the database may be away for a while. An SQLite file that cannot be used any more
+    ends the thread and the worker.
     """
 
     def __init__(
@@ -118,8 +118,8 @@ class ServiceThread(threading.Thread):
         wake: threading.Event | None = None,
         on_stop: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wake` is set by whoever wants the service asked anew how long to wait. `on_stop` is called in this thread after a
-        stop, not after a death.
+        """`wake`: an event that makes the thread ask the service anew how long to pause. `on_stop` is called in this thread after
+        a stop, but not after a failure.
         """
         super().__init__(name=f"outboxq-{name}", daemon=True)
         self._service = service
@@ -148,6 +148,6 @@ class ServiceThread(threading.Thread):
             raise
 
     def stop(self) -> None:
-        """Have the thread end after what it does now; to be joined."""
+        """Let the thread finish what it does now, and end. The caller joins it."""
         self._stopped = True
         self._wake.set()

@@ -1,9 +1,9 @@
-"""Taking back the tasks of dead workers, and only of those.
+"""Recovery of the tasks of dead workers, and only of those.
 
-A lease that ran out proves little: its worker may be unable to reach the database, wait for a lock, or have been paused, and
-the clock may have been set. So a worker takes back a lease only after it has seen it unchanged at two looks, with a write of
-its own in between and enough time for a living worker's heartbeat, which is sent again every half second while it fails.
-Whatever keeps this worker from its own looks or writes begins that watch anew.
+An expired lease proves little: its worker may be unable to reach the database, wait for a lock, or have been paused, and the
+clock may have been set. So a worker recovers a task only after it has seen its lease unchanged at two looks. Between them lie
+a write of its own and enough time for a living worker's heartbeat, which is sent again every half second while it fails.
+Anything that keeps this worker from its own looks or writes restarts that watch.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ log = logging.getLogger("outboxq.worker")
 
 RECOVERY_BATCH = 500
 _WATCH_SECONDS = 2.0
-"""Seconds between the two looks, at most; after trouble it is twice the time between looks instead. With a look every five
-seconds a dead worker's task is taken back within ten seconds of the end of its lease."""
+"""Seconds between the two looks, at most. After trouble it is twice the time between looks instead. With a look every five
+seconds, the task of a dead worker is recovered within ten seconds of the end of its lease."""
 _STALL = 2.0
-"""Seconds by which a look may come late before this process is taken to have been paused."""
+"""Seconds by which a look may be late. If it is later, this process counts as having been paused."""
 _LOCK_TIMEOUT = timedelta(seconds=1)
-"""A recovery that waited longer for SQLite's one lock takes nothing back: heartbeats waited for it too."""
+"""The time that a recovery waits for SQLite's one lock. If it takes longer, nothing is recovered: heartbeats waited for it, too."""
 _BROKEN_PAUSE = 60.0
-"""Seconds for which a lease that cannot be taken back is left alone."""
+"""Seconds for which a task that cannot be recovered is left alone."""
 _CLOCK_STEP = 1.0
-"""Seconds by which the database's clock must run away from ours before it is taken to have been set."""
+"""Seconds by which the database's clock must move against ours to count as having been set."""
 
 
 class Recovery:
-    """Takes back the leases of workers that died. Every worker runs it: no registry, no leader."""
+    """Recovers the tasks of workers that died. Every worker runs it: there is no registry and no leader."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Recovery:
         on_recovery: Callable[[], object],
         on_failpoint: OnFailpoint,
     ) -> None:
-        """`leases` are those of this process, which it never takes back. `prove_writable` proves that the database takes writes.
-        `on_recovery` is called before tasks are taken back.
+        """`leases` are those of this process, which are never recovered. `prove_writable` writes, and raises if the database takes no
+        writes. `on_recovery` is called before tasks are recovered.
         """
         self._store = store
         self._leases = leases
@@ -59,13 +59,11 @@ class Recovery:
         self._on_recovery = on_recovery
         self._on_failpoint = on_failpoint
         self._watched: dict[Lease, float] = {}
-        """Leases that ran out, and since when they have been watched (`time.monotonic()`)."""
+        """Expired leases, and since when they have been watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
-        """Leases from before the clock was set back, and when they really end (`time.monotonic()`): their own times are too
-        late now.
-        """
+        """Leases from before the clock was set back, and when they really end (`time.monotonic()`). Their own times are too late."""
         self._broken: dict[Lease, float] = {}
-        """Leases that cannot be taken back, and when that is tried again (`time.monotonic()`)."""
+        """Leases whose tasks cannot be recovered, and when that is tried again (`time.monotonic()`)."""
         self._watch = min(_WATCH_SECONDS, self._every)
         self._looked_at: float | None = None
         self._pause = 0.0
@@ -73,7 +71,7 @@ class Recovery:
         """Seconds by which the database's clock is ahead of `time.monotonic()`."""
 
     def run_once(self) -> int:
-        """Look once, and take back one bounded batch of what was watched for long enough; returns how many tasks that were."""
+        """Look once, and recover one bounded batch of the tasks that were watched for long enough. Returns their number."""
         self._store.check_file()
         try:
             return self._look()
@@ -82,7 +80,7 @@ class Recovery:
             raise
 
     def pause(self) -> float:
-        """Return the seconds until the next look: spread out, so that workers started together do not look together."""
+        """Return the seconds until the next look. They vary, so that workers started together do not look together."""
         self._pause = self._every * random.uniform(0.5, 1.0)  # noqa: S311
         if self._watched:
             ripe = min(self._watched.values()) + self._watch - time.monotonic()
@@ -112,7 +110,7 @@ class Recovery:
                 self._watch = min(_WATCH_SECONDS, self._every)
             return 0
         taken = self._recover_batch(ripe[:RECOVERY_BATCH])
-        self._watch = min(_WATCH_SECONDS, self._every)  # whoever lives has had the time that it needs after trouble
+        self._watch = min(_WATCH_SECONDS, self._every)  # living workers have had the time that they need after trouble
         self._looked_at = time.monotonic()
         return taken
 
@@ -126,14 +124,14 @@ class Recovery:
             if lease.id in taken:
                 del self._watched[lease]
             else:
-                self._watched[lease] = now  # it was locked or extended, or the lock of SQLite came late
+                self._watched[lease] = now  # it was locked or extended, or SQLite's lock came late
         for one in found:
             level = logging.ERROR if one.status is TaskStatus.FAILED else logging.WARNING
             log.log(level, "task %s lost its worker: now %s, recovery %d", one.id, one.status, one.recovery_attempts)
         return len(found)
 
     def _recover(self, leases: Sequence[Lease]) -> list[Recovered]:
-        """Take them back together; where the database refuses that, one by one: a row that is broken harms only itself."""
+        """Recover the tasks together. If the database refuses that, one by one, so that a broken row harms only itself."""
         try:
             return self._store.recover(len(leases), leases=leases, patience=_LOCK_TIMEOUT)
         except Exception as error:
@@ -155,13 +153,13 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """There was trouble: whoever lives may not have been able to say so."""
+        """Watch all leases anew: after trouble, living workers may not have been able to send heartbeats."""
         self._watched.clear()
         self._watch = max(2 * self._every, min(_WATCH_SECONDS, self._every))
         self._looked_at = None
 
     def _check_clock(self, now: datetime, took: float) -> None:
-        """Notice that the database's clock was set, and do what that calls for."""
+        """Notice that the database's clock was set, and correct leases and due times."""
         ahead = now.timestamp() - time.monotonic()
         by = 0.0 if self._clock_offset is None else ahead - self._clock_offset
         if abs(by) > _CLOCK_STEP + took:
@@ -173,11 +171,11 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta) -> None:
-        """Remember when leases really end that seem to last, and make due again what was due before."""
+        """Remember when leases really end that now seem to last longer, and make tasks due again that were due before."""
         look, moment = self._store.outlasting_leases(), time.monotonic()
         for lease in look.leases:
             if lease.lease_expires_at - look.now <= back:
-                continue  # made since, for longer than its task asks for
+                continue  # made since the clock was set, although it lasts longer than its task asks for
             self._real_ends[lease] = moment + (lease.lease_expires_at - back - look.now).total_seconds()
         if moved := self._store.due_again(look.now + back):
             log.warning("%d tasks that were due before the clock was set back are due again", moved)

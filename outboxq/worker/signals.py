@@ -1,17 +1,17 @@
-"""Signals that tell a process to stop: politely by the first, at once by the next.
+"""Signals that tell a process to stop: politely by the first one, at once by the next.
 
-The rule. Each process counts only the signals that the kernel brings to itself, and never those that another process of ours
-has counted. The first one asks for a polite stop. One more asks for a stop at once if it comes later than a tenth of a second
-after the first; SIGQUIT asks for it always. A supervisor that hears a signal sends its workers none: it writes what it has
-counted, "stop" or "at once", into the lifeline of each (`cli/lifeline.py`). A worker obeys that word, and does not count it.
+The rule. Each process counts only the signals that it receives itself, and never those that another process of ours has
+counted. The first signal asks for a polite stop. A further one asks for a stop at once if it comes more than a tenth of a
+second after the first; SIGQUIT always does. A supervisor that receives a signal sends its workers none: it writes what it has
+counted, "stop" or "at once", into the lifeline of each (`cli/lifeline.py`). A worker obeys that order, and does not count it.
 
-So a worker need not tell a person's second signal from the echo of its supervisor, which may come any time later:
+So a worker need not distinguish a person's second signal from an echo of its supervisor, which may come at any later time:
 
 * A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each counts one signal, and
-  the supervisor's "stop" asks for what its workers do already: one polite stop.
-* A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals the supervisor only. It
+  the supervisor's "stop" asks for what its workers already do: one polite stop.
+* A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals only the supervisor. It
   counts two and writes "at once".
-* A person kills the supervisor or one of the workers twice. The process that was killed counts two.
+* A person signals the supervisor or one of the workers twice. That process counts two.
 * The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
 """
 
@@ -26,17 +26,17 @@ from contextlib import contextmanager
 from types import FrameType
 
 _ECHO = 0.1
-"""Seconds within which several signals are one: a wrapper passes on the Ctrl-C that its child has heard too."""
+"""Seconds within which several signals count as one: a wrapper forwards the Ctrl-C that its child has received, too."""
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-"""The signals that ask for a stop. Windows has the first two and the last, Ctrl-Break, which alone reaches a process group."""
+"""The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), which alone reaches a process group."""
 
 
 _QUIT = getattr(signal, "SIGQUIT", None)
 
 
 class SignalCounter:
-    """Count the signals that one process has heard. Takes no lock, so that a signal handler may use it."""
+    """Counts the signals that one process receives. It takes no lock, so that a signal handler may use it."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -50,20 +50,20 @@ class SignalCounter:
 
 
 def unignored_stop_signals() -> list[signal.Signals]:
-    """Return those of `STOP_SIGNALS` that this process does not ignore, as it would under nohup."""
+    """Return those of `STOP_SIGNALS` that this process does not ignore. Under nohup it ignores SIGHUP."""
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
-    """Inside the block, SIGTERM, SIGINT and SIGHUP call `stop`; a second one, and SIGQUIT, also `abandon` in a thread.
+    """Call `stop` on each stop signal inside the block, and on an urgent one also `abandon`, in a thread of its own.
 
-    `stop` must take no lock: it may interrupt whoever has it. What was ignored stays ignored. In the main thread only.
+    `stop` must take no lock, for it may interrupt the thread that has it. Ignored signals stay ignored. In the main thread only.
     """
     pid, heard = os.getpid(), SignalCounter()
 
     def hear(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != pid:  # a child that a handler forked: the claims are the parent's, and so is the order
+        if os.getpid() != pid:  # a child that a handler forked: the claims are its parent's, and so is the signal
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return

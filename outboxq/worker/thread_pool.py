@@ -1,4 +1,4 @@
-"""Handler threads, and the claims that lie before them."""
+"""Handler threads, and the queue of claims that wait for them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.worker")
 
 _PREFETCH_SECONDS = 0.05
-"""Seconds of work that may wait before busy handlers: enough for the next claim to arrive, little enough to give back."""
+"""Seconds of work that may wait for busy handlers: enough until the next claim arrives, little enough to give back."""
 _MAX_PREFETCH = 1000
 _PACE_WINDOW = 0.2
-"""Seconds of the whole pool's work that tell its pace: a single job that the machine held up must not, for the claims that follow
-would be small just when there is much to do."""
+"""Seconds of the whole pool's work over which its pace is averaged. Long enough that one job which the machine held up does not
+shrink the next claims, just when there is much to do."""
 
 
 class HandlerPool(Generic[T]):
-    """A fixed number of threads, each handling one job after another."""
+    """A fixed number of threads, each of which handles one job after another."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class HandlerPool(Generic[T]):
         on_thread_failure: Callable[[BaseException], None],
         on_thread_exit: Callable[[], object] = lambda: None,
     ) -> None:
-        """`prefetch`: how many jobs may lie before busy threads; None: as many as they do in 50 ms, by their recent pace.
+        """`prefetch`: the number of jobs that may wait for busy threads. None: as many as they do in 50 ms at their recent pace.
 
-        `on_thread_exit` is called in each thread when it ends.
+        `on_thread_failure` is called with the error that ends a thread, `on_thread_exit` in each thread when it ends.
         """
         self.size = size
         self.handled = 0
@@ -48,31 +48,31 @@ class HandlerPool(Generic[T]):
         self._in_flight = 0
         self._is_shut_down = False
         self._awaited_limit = -1
-        """Somebody waits until no more than so many jobs are in flight."""
+        """A thread waits until no more than this many jobs are in flight. -1: none does."""
         self._recent_jobs = self._recent_seconds = 0.0
-        """Jobs and the seconds they took, of late."""
+        """The number of recent jobs and the seconds they took, both decaying."""
         self._threads = [
             threading.Thread(target=self._work, name=f"outboxq-handler-{number}", daemon=True) for number in range(size)
         ]
 
     @property
     def in_flight(self) -> int:
-        """Jobs given and not done: those that run and those that lie before."""
+        """The number of jobs that run or wait."""
         return self._in_flight
 
     @property
     def is_adaptive(self) -> bool:
-        """How many lie ahead follows the handlers' pace; else it was said."""
+        """True if the prefetch limit follows the handlers' pace, False if it was set."""
         return self._prefetch is None
 
     @property
     def queued(self) -> int:
-        """Jobs that no thread has begun."""
+        """The number of jobs that no thread has begun."""
         return 0 if self._is_shut_down else self._jobs.qsize()
 
     @property
     def prefetch_limit(self) -> int:
-        """How many jobs may lie before busy threads now."""
+        """The number of jobs that may wait for busy threads now."""
         if self._prefetch is not None:
             return self._prefetch
         if not self._recent_jobs:  # nothing is known of their pace yet
@@ -91,7 +91,7 @@ class HandlerPool(Generic[T]):
         self._jobs.put(job)
 
     def cancel_queued(self) -> list[T]:
-        """The jobs that no thread has begun."""
+        """Remove and return the jobs that no thread has begun."""
         jobs: list[T] = []
         while True:
             try:
@@ -104,7 +104,7 @@ class HandlerPool(Generic[T]):
         return jobs
 
     def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
-        """Whether no more than so many are in flight; waits for it, until `wake()` or for `timeout` seconds."""
+        """Wait until no more than this many jobs are in flight, until `wake()`, or for `timeout` seconds. Returns whether they are."""
         with self._changed:
             if self._in_flight > jobs:
                 self._awaited_limit = jobs
@@ -113,7 +113,7 @@ class HandlerPool(Generic[T]):
             return self._in_flight <= jobs
 
     def reset_pace(self, seconds: float) -> None:
-        """Jobs turned out to take that long at least, although none has ended that says so: nothing is to lie ahead."""
+        """Assume that a job takes at least this long, although none has ended yet: nothing is prefetched then."""
         with self._changed:
             known = self._recent_seconds / self._recent_jobs if self._recent_jobs else 0
             self._recent_jobs, self._recent_seconds = 1, max(seconds, 2 * self.size * _PREFETCH_SECONDS, known)
@@ -123,7 +123,7 @@ class HandlerPool(Generic[T]):
             self._changed.notify_all()
 
     def shutdown(self, deadline: float) -> None:
-        """No more jobs: threads end with what they have begun. Waits for them until `deadline` (`time.monotonic()`)."""
+        """Take no more jobs, and wait until `deadline` (`time.monotonic()`) for the threads to finish what they have begun."""
         self._is_shut_down = True
         for _ in self._threads:
             self._jobs.put(None)

@@ -1,4 +1,4 @@
-"""Tasks whose names a worker does not know: it gives them back, later each time, until a worker starts that knows them."""
+"""Tasks whose names a worker does not know. It gives them back with growing delays, until a worker starts that knows them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ..store.failure_log import say
 log = logging.getLogger("outboxq.worker")
 
 LOG_EVERY = 60.0
-"""Seconds between two lines of the log about one name."""
+"""Seconds between two log lines about one name."""
 _SPREAD = 0.25
-"""The share by which a delay is made longer or shorter: what was given back together need not come back together."""
+"""The share by which a delay is varied, so that tasks which were given back together do not all come back together."""
 _MAX_DOUBLINGS = 60
 _MAX_NAMES = 1000
-"""Names that are remembered: a program that makes them up must not fill the memory."""
+"""The number of names that are remembered: a program that makes names up must not fill the memory."""
 _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 
 class UnknownTasks:
-    """Decides what becomes of claims whose names this process does not know.
+    """Decides how claims end whose names this process does not know.
 
-    Another worker may know them, so they are given back, and after `limit` they fail. Each release of an unbroken run waits
-    twice as long as the one before, from `first_delay` to `longest_delay`: a thousand tasks that nobody knows must not keep
-    the database busy. While a live worker knows the name, it does not grow: that worker is only busy.
+    Another worker may know them, so they are given back, and after `limit` they fail. Each release in a row delays the task
+    twice as long as the one before, from `first_delay` to `longest_delay`: a thousand tasks that no worker knows must not keep
+    the database busy. While a live worker knows the name, the delay does not grow, for that worker is only busy.
     """
 
     def __init__(
@@ -55,19 +55,19 @@ class UnknownTasks:
         """Set when a name was met that `recent()` did not have before."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
-        """Queue and name, and when it was met last; the last one met is at the end."""
+        """Queue and name of each task, and when it was met last, in that order."""
         self._unlogged: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
 
     def outcomes(self, claims: Sequence[Claim]) -> list[Outcome]:
-        """Return how each of these claims is to end."""
+        """Return the outcome of each of these claims."""
         self._remember(claims)
         self._log_unknown(claims)
-        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # else it was never given back
+        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # others were never given back
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
-        """Queue and name of what was met lately: what still waits has come back to some worker since."""
+        """Return queue and name of the tasks met lately. A task that still waits has come back to some worker in that time."""
         with self._lock:
             oldest = self._clock() - max(2 * self._longest_delay, LOG_EVERY)
             for pair in [pair for pair, moment in self._seen_at.items() if moment < oldest]:
@@ -75,7 +75,7 @@ class UnknownTasks:
             return frozenset(self._seen_at)
 
     def delay(self, times: int) -> timedelta:
-        """Return how long a task waits after so many releases in a row."""
+        """Return the delay of a task after this many releases in a row."""
         seconds = min(self._longest_delay, self._first_delay * 2.0 ** min(times - 1, _MAX_DOUBLINGS))
         return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
 
@@ -92,7 +92,7 @@ class UnknownTasks:
         try:
             return self._store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
-            # Given back too early is better than kept until the lease ends, which would count as the death of a worker.
+            # Giving them back too early is better than keeping them until their leases end, which counts as the death of a worker.
             say(
                 log,
                 logging.ERROR,
@@ -114,7 +114,7 @@ class UnknownTasks:
             self.found_new.set()
 
     def _log_unknown(self, claims: Sequence[Claim]) -> None:
-        """One line a minute for each name, however many they are."""
+        """Log one line a minute for each name, however many tasks have it."""
         self._unlogged.update(claim.task_name for claim in claims)
         now = self._clock()
         for name in {claim.task_name for claim in claims}:
@@ -135,11 +135,11 @@ class UnknownTasks:
 
 
 class KnownTaskScheduler:
-    """Has tasks that wait because other workers did not know them due now, where this worker knows them.
+    """Makes tasks due now that this worker knows, and that wait because other workers did not know them.
 
-    Done once when a worker starts, so that after a deployment nothing waits for the end of a long delay. While a worker that
-    knows them lives, others give them back for the first delay only; so once an hour is enough after that, for what was
-    given back in the very moment of the start.
+    It does so when the worker starts, so that after a deployment no task waits for the end of a long delay. While a worker that
+    knows them lives, others give them back for the first delay only. Once an hour is enough after that, for tasks that were
+    given back just when the worker started.
     """
 
     def __init__(
@@ -150,18 +150,18 @@ class KnownTaskScheduler:
         queues: Collection[str] | None,
         topics: Collection[str] | None,
     ) -> None:
-        """`queues`, `topics` None: all."""
+        """`queues` and `topics`: those of the worker. None: all."""
         self._store = store
         self._task_names, self._queues, self._topics = task_names, queues, topics
         self._after, self._pause = 0, 0.0
 
     def begin(self) -> None:
-        """Before any thread does: what runs while a worker is stopped may outlive its connections."""
-        with suppress(Exception):  # the loop tries again
+        """Run before any thread does: a thread that runs while the worker is stopped may outlive its connections."""
+        with suppress(Exception):  # the thread tries again
             self.run_once()
 
     def run_once(self) -> None:
-        """One page of the outbox."""
+        """Work through one page of the outbox."""
         self._pause = _RETRY_AFTER  # if the database is away
         following = self._store.make_known_due(
             self._task_names, queues=self._queues, topics=self._topics, after=self._after
@@ -170,5 +170,5 @@ class KnownTaskScheduler:
         self._pause = _REPEAT_AFTER * random.uniform(0.5, 1.0) if following is None else 0.0  # noqa: S311
 
     def pause(self) -> float:
-        """Seconds until the next page."""
+        """Return the seconds until the next page."""
         return self._pause

@@ -48,9 +48,9 @@ _GIVE_BACK_TIMEOUT = 0.8
 class Worker:
     """Runs the tasks of an outbox until it is told to stop.
 
-    Any number of workers may run, on any number of machines; each takes back what a dead one left behind. While a handler
-    runs, no transaction is open for it and no connection held (but for a transactional task, which has its own); the worker's
-    own connections are in pools of their own, so that handlers cannot starve its heartbeat.
+    Any number of workers may run, on any number of machines. Each recovers the tasks of those that died. While a handler runs,
+    no transaction is open for it and no connection is held, except for a transactional task, which has its own. The worker's
+    own connections are in separate pools, so that handlers cannot starve its heartbeat.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Worker:
     ) -> None:
         """`integration` is what the outbox's framework does around handlers. `WorkerSettings` describes the options.
 
-        Raises InvalidArgument for values out of range, ConfigurationError where a task's lease is not longer than two
-        heartbeats, so that one late beat would lose it.
+        Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
+        heartbeats, since one late heartbeat would lose it.
         """
         self._settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
@@ -74,7 +74,7 @@ class Worker:
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
-        """The worker says in the log where it works, on what, and how it hears of it. False: only that it has started."""
+        """The first log line says where the worker works, on what, and how it notices tasks. False: only that it has started."""
         self._pid = os.getpid()
         self._starting = threading.Lock()
         self._stopping, self._stopped = threading.Event(), threading.Event()
@@ -82,7 +82,7 @@ class Worker:
         """Gets an item when `run` is to end."""
         self._failure: BaseException | None = None
         self._abandoned = False
-        """It was told to stop at once, so that what ran was given back."""
+        """It was told to stop at once, and gave back what ran."""
 
         # Connections of its own: for outcomes, for what is as urgent as a heartbeat, and for claims.
         self._application, self._store = store, store.reserved(self._stopped)
@@ -164,33 +164,33 @@ class Worker:
         )
 
     def run(self, *, burst: bool = False) -> int:
-        """Work until SIGTERM, SIGINT or SIGHUP, then finish what runs; a second signal, SIGQUIT, or the drain timeout, gives
-        it back.
+        """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the drain timeout gives
+        them back.
 
-        `burst`: work until nothing is claimable, what the tasks enqueue included. Returns the exit code: 0 after a clean
-        stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises what
-        `start` raises.
+        `burst`: work until no task can be claimed, including those that the tasks enqueue. Returns the exit code: 0 after a
+        clean stop, 1 if tasks had to be given back or a thread of the worker died. Must be called in the main thread. Raises
+        what `start` raises.
         """
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
             while self._keep_waiting():
                 pass
-            # Whatever a thread is stuck in.
+            # Whatever a thread is stuck in, the process ends.
             overtime = end_process_after(self._settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
             clean = self.stop()
             overtime.cancel()
         return 0 if clean and self._failure is None and not self._abandoned else 1
 
     def request_stop(self) -> None:
-        """Make `run` end as the first signal does. May be called in any thread, by a signal handler, and more than once."""
+        """Make `run` end as the first signal does. May be called in any thread, in a signal handler, and repeatedly."""
         self._ended.put(None)
 
     def stop_at_once(self) -> None:
-        """Give back what runs and end the process with 1, whatever its threads do, as a second signal does."""
+        """Give back what runs, and end the process with exit code 1 whatever its threads do, as a second signal does."""
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
         self._abandoned = True  # before a handler can notice, for `run` may then end first
         self._stopping.set()
-        log.warning("told to stop at once; giving back what runs")
+        log.warning("told to stop at once; giving back the running tasks")
         self._handback.give_back()
         # A start that is under way registers the worker: wait for it, or the worker would stay registered.
         starting = self._starting.acquire(timeout=_GIVE_BACK_TIMEOUT / 2)
@@ -204,24 +204,24 @@ class Worker:
 
     @property
     def is_healthy(self) -> bool:
-        """False once a thread of the worker itself has died, or the database refuses to record how tasks end: it claims nothing
-        more then, and is to be stopped. False also while its role lacks a right to claim. `health.error` says why.
+        """False once a thread of the worker itself has died, or the database refuses to record outcomes: it then claims nothing
+        more, and should be stopped. Also False while its role lacks a right to claim. `health.error` says why.
         """
         return self._failure is None and self._denied is None
 
     @property
     def may_start_again(self) -> bool:
-        """False once another process in this one's place would destroy the SQLite file by opening it."""
+        """False if another process in this one's place would destroy the SQLite file by opening it."""
         return not isinstance(self._failure, FileUnusable) or self._failure.may_start_again
 
     @property
     def has_stopped(self) -> bool:
-        """Whether `stop` has ended what `start` began."""
+        """True once `stop` has ended what `start` began."""
         return self._stopped.is_set()
 
     @property
     def health(self) -> Health:
-        """The way it hears of new work, or the reason why it works no more."""
+        """The way in which it notices new tasks, or the reason why it no longer works."""
         if self._failure is not None:
             return replace(self._distributor.health, listening=False, error=str(self._failure))
         health = self._distributor.health
@@ -233,19 +233,19 @@ class Worker:
 
     @property
     def handled(self) -> int:
-        """Tasks whose handlers have ended."""
+        """The number of tasks whose handlers have ended."""
         return self._pool.handled
 
     @property
     def running(self) -> int:
-        """Handlers that run now."""
+        """The number of handlers that run now."""
         return max(0, self._pool.in_flight - self._pool.queued)
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate; NotPermitted; ConfigurationError when started twice, in another process than it was made in, or
-        on a standby.
+        Raises SchemaOutOfDate, NotPermitted, and ConfigurationError if it is started twice, in another process than it was made
+        in, or on a standby server.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
@@ -291,21 +291,20 @@ class Worker:
             thread.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
-        """Claim nothing more, give back what was not begun, let running tasks finish for `timeout` (default: the drain
-        timeout), give back the rest.
+        """Stop claiming, let running tasks finish for `timeout` (default: the drain timeout), and give back the rest.
 
-        Returns whether all of them finished. Handlers that still run are fenced: what they return is discarded.
+        Returns whether all of them finished. A handler that still runs is fenced: its outcome is discarded.
 
-        The order follows from four rules. Nothing is claimed any more before anything is given back, or this worker would
-        claim it again. What was not begun goes back first, because another worker may be idle. What has ended is written
-        before the rest is given back, because that fences it. Leases are kept up until then, because a task may drain for
-        longer than its lease, and connections are closed last.
+        The order has reasons. Claiming stops first, or this worker would claim again what it gives back. Tasks that were not
+        begun go back next, since another worker may be idle. Outcomes are written before the rest is given back, since a
+        release fences its handler. Heartbeats go on until then, since a task may drain for longer than its lease. Connections
+        close last, since all of this needs them.
         """
         self._stopping.set()
         if self._pid != os.getpid():  # forked: the threads are the parent's
             return True
         self._distributor.close()
-        with self._starting:  # another thread may be about to
+        with self._starting:  # another thread may be about to start it
             claim_loop = self._claim_loop
         if claim_loop is None:
             return True
@@ -322,14 +321,14 @@ class Worker:
         return unfinished == 0 and not claim_loop.is_alive()
 
     def _stop_claiming(self, claim_loop: ClaimLoop, seconds: float) -> None:
-        """Wait until the claim loop has ended. Give back what was not begun, also that of a claim that was under way."""
+        """Give back what was not begun, and again once the claim loop has ended: a claim may have been under way."""
         self._pool.wake()
         self._completer.give_back(self._pool.cancel_queued(), STOPPED)
         claim_loop.join(seconds)
         self._completer.give_back(self._pool.cancel_queued(), STOPPED)
 
     def _write_outcomes(self, deadline: float) -> None:
-        """Let the completer write what has ended: until the deadline, but only for a moment while a handler still runs."""
+        """Wait until the completer has written all outcomes: until the deadline, but only for a moment if a handler still runs."""
         self._completer.finish()
         is_done = self._pool.in_flight == 0
         self._completer.join(max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if is_done else _GIVE_BACK_TIMEOUT)
@@ -346,14 +345,14 @@ class Worker:
             self._claim_loop.expect_recovered()
 
     def _keep_waiting(self) -> bool:
-        """False once there is a reason to end. Wakes now and then: a signal that another thread met is handled only then."""
+        """Return False once there is a reason to end. Wakes every 0.1 s: only then Python handles a signal that another thread got."""
         with suppress(queue.Empty):
             self._ended.get(timeout=_SIGNAL_CHECK)
             return False
         return True
 
     def _on_thread_failure(self, error: BaseException) -> None:
-        """A thread of the worker itself must not end unnoticed: the process stops, with a non-zero exit code."""
+        """Stop the process, with a non-zero exit code: a thread of the worker itself must not end unnoticed."""
         if isinstance(error, OutcomesRefused | FileUnusable):
             log.critical("stopping: %s", error)
         else:

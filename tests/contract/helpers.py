@@ -126,7 +126,7 @@ def lost_connection(database: Database) -> OperationalError:
 def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = lambda: None) -> Store:
     """A store whose first transaction is committed, but whose answer is lost."""
     store = Store(database.engine, clock=database.clock)
-    real, lost = store._transaction, []
+    real, lost = store.transaction, []
 
     @contextmanager
     def losing(begin: Any) -> Iterator[Any]:
@@ -137,21 +137,21 @@ def lossy(database: Database, monkeypatch: Any, between: Callable[[], object] = 
             between()
             raise lost_connection(database)
 
-    monkeypatch.setattr(store, "_transaction", losing)
+    monkeypatch.setattr(store, "transaction", losing)
     return store
 
 
 def woken(store: Store, monkeypatch: Any) -> list[str]:
     """The queues whose sleepers this store wakes from now on."""
     told: list[str] = []
-    real = store._wake
+    real = store.wake
 
     def note(target: Any, queues: Iterable[str]) -> None:
         named = list(queues)
         told.extend(named)
         real(target, named)
 
-    monkeypatch.setattr(store, "_wake", note)
+    monkeypatch.setattr(store, "wake", note)
     return told
 
 

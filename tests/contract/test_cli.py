@@ -211,13 +211,15 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(sqlite):
 
 def test_a_worker_of_an_outbox_without_a_database_is_refused(importable):
     assert sentence(outboxq("worker", "app:outbox", exit_code=2)) == (
-        "outboxq: app:outbox says no database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or give "
+        "outboxq: app:outbox has no database: give Outbox() a URL or an Engine, set OUTBOXQ_DATABASE_URL, or give "
         "--database-url"
     )
 
 
 def test_a_worker_takes_its_application_from_the_environment(importable, sqlite_url, monkeypatch):
-    assert "which application?" in sentence(outboxq("worker", url=sqlite_url, exit_code=2))
+    assert "no application is named; give it as module:outbox" in sentence(
+        outboxq("worker", url=sqlite_url, exit_code=2)
+    )
     monkeypatch.setenv("OUTBOXQ_APP", "nosuch")
     assert "no module 'nosuch'" in sentence(outboxq("worker", url=sqlite_url, exit_code=2))
     assert "no module 'other'" in sentence(outboxq("worker", "other", url=sqlite_url, exit_code=2))

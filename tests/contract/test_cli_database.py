@@ -104,8 +104,8 @@ def sentence(result, code: int) -> str:
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
 def test_a_command_that_is_told_of_no_database_says_so_and_makes_none(directory, command):
     assert sentence(outboxq(*command), 2) == (
-        "which database? Give the application that uses it (module:outbox, e.g. shop:outbox), --url, or one of the "
-        "environment variables OUTBOXQ_APP and OUTBOXQ_DATABASE_URL"
+        "no database is named; give the application that uses it (module:outbox, e.g. shop:outbox) or --url, or set "
+        "OUTBOXQ_APP or OUTBOXQ_DATABASE_URL"
     )
     assert list(directory.iterdir()) == []
 
@@ -114,7 +114,7 @@ def test_an_application_without_a_database_is_told_of(directory, shop):
     shop(None)
     for command in (("status", "shop:outbox"), ("upgrade", "shop:outbox"), ("failed", "list", "-A", "shop:outbox")):
         said = sentence(outboxq(*command), 2)
-        assert said.startswith("shop:outbox says no database: this outbox is not bound to a database: give Outbox()")
+        assert said.startswith("shop:outbox has no database: this outbox is not bound to a database: give Outbox()")
     assert list(directory.iterdir()) == []
 
 
@@ -145,7 +145,7 @@ def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
     assert outboxq("verify", "shop", OUTBOXQ_SCHEMA="ignored").exit_code == 0
     assert outboxq("verify", "shop", "--schema", "jobs").exit_code == 0
     assert sentence(outboxq("verify", "shop", "--schema", "other"), 2) == (
-        "--schema goes with --url: shop knows its own"
+        "--schema goes with --url; leave it out, since shop knows its own"
     )
     cluster.drop_database(url)
 
@@ -184,17 +184,17 @@ def test_two_databases_are_refused(shop, file, tmp_path):
     shop(file)
     other = f"sqlite:///{tmp_path / 'other.db'}"
     assert sentence(outboxq("verify", "shop", "--url", other), 2) == (
-        "shop and --url are two databases; give one of them"
+        "shop and --url name two databases; give one of them"
     )
     assert sentence(outboxq("verify", OUTBOXQ_APP="shop", OUTBOXQ_DATABASE_URL=other), 2) == (
-        "shop and OUTBOXQ_DATABASE_URL are two databases; give one of them"
+        "shop and OUTBOXQ_DATABASE_URL name two databases; give one of them"
     )
     for twice in (["status", "shop", "--app", "other"], ["upgrade", "shop", "--app", "other"]):
         assert sentence(outboxq(*twice), 2) == "two applications are given, shop and other; give one of them"
     assert sentence(outboxq("upgrade", file, "--app", "shop"), 2) == (
         "an application and a URL are given; give one of them"
     )
-    assert "two addresses are given" in sentence(outboxq("upgrade", file, "--url", other), 2)
+    assert "two URLs are given" in sentence(outboxq("upgrade", file, "--url", other), 2)
     assert not Path(tmp_path / "other.db").exists()
 
 
@@ -212,7 +212,7 @@ def test_an_application_without_a_database_is_looked_at_where_the_url_says(shop,
 
 def test_an_address_in_place_of_the_application_is_told_and_not_printed():
     said = sentence(outboxq("status", f"postgresql://user:{CANARY}@host/shop"), 2)
-    assert said.startswith("the address of a database is no APP, and is given with --url; ")
+    assert said.startswith("APP is the address of a database; give that with --url; ")
     assert CANARY not in said
 
 

@@ -230,11 +230,11 @@ def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatc
     monkeypatch.setattr(dead_letters, "_BATCH", 1)
     store = database.frozen
     ids = [died(database) for _ in range(3)]
-    real = store._moving
+    real = dead_letters._moving
 
-    def failing_at_once(rows, left_out):
+    def failing_at_once(given, rows, left_out):
         def work(target):
-            moved = real(rows, left_out)(target)
+            moved = real(given, rows, left_out)(target)
             database.clock.advance(1)
             (claim,) = store.claim_ready_task(1, worker_id=database.worker, using=target.connection)
             store.fail(claim, "again", using=target.connection)
@@ -242,7 +242,7 @@ def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatc
 
         return work
 
-    monkeypatch.setattr(store, "_moving", failing_at_once)
+    monkeypatch.setattr(dead_letters, "_moving", failing_at_once)
     assert store.redrive_all(limit=9) == 3
     assert {letter.id for letter in store.dead_letters()} == set(ids)
     assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)

@@ -166,7 +166,7 @@ def test_a_callers_transaction_keeps_its_own_setting(database, durability, name,
 def test_a_relaxed_transaction_that_fails_leaves_the_connection_as_it_was(database, durability, monkeypatch):
     claim = claimed(database)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(database.frozen, "_wake", _fail)
+        patch.setattr(database.frozen, "wake", _fail)
         database.frozen.finish([completed(claim)], durable=False)
     assert (durability.left(), durability.connections) == (durability.default, 1)
     assert database.frozen.get(claim.id).status is TaskStatus.RUNNING
@@ -174,7 +174,7 @@ def test_a_relaxed_transaction_that_fails_leaves_the_connection_as_it_was(databa
 
 
 def test_a_relaxed_end_whose_answer_is_lost_is_looked_for_and_not_written_twice(database, monkeypatch):
-    claim, real, lost = claimed(database), database.frozen._transaction, []
+    claim, real, lost = claimed(database), database.frozen.transaction, []
 
     def losing(begin: Any) -> Any:
         """The first is committed, and then the connection is gone."""
@@ -182,7 +182,7 @@ def test_a_relaxed_end_whose_answer_is_lost_is_looked_for_and_not_written_twice(
             return real(begin)
         return _once_lost(database, real, begin, lost)
 
-    monkeypatch.setattr(database.frozen, "_transaction", losing)
+    monkeypatch.setattr(database.frozen, "transaction", losing)
     assert database.frozen.finish([completed(claim)], durable=False) == frozenset()
     assert [str(begin) for begin in lost] == ["single asynchronous"]
     events = [one.event_type for one in database.frozen.history(claim.id)]

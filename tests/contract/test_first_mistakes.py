@@ -29,7 +29,7 @@ from outboxq import (
     UnsupportedDatabase,
 )
 from outboxq.cli import main
-from outboxq.store import base
+from outboxq.store import transactions
 from tests.waiting import until
 
 DOWN = "postgresql+psycopg://me@127.0.0.1:1/shop"
@@ -106,7 +106,7 @@ def test_the_address_that_hosts_hand_out_is_understood() -> None:
 
 def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """From code as SQLAlchemy tells it; a transaction of our own is tried again for half a minute first."""
-    monkeypatch.setattr(base, "_PATIENCE", 0)
+    monkeypatch.setattr(transactions, "_PATIENCE", 0)
     outbox = Outbox(DOWN)
     task = outbox.task(name="shop.hello")(lambda: None)
     host = create_engine(DOWN)
@@ -380,7 +380,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
     ("arguments", "code", "sentence"),
     [
         (["worker", "shop"], 4, r"outboxq: .*no (outboxq tables|SQLite file).*; run: outboxq upgrade.*"),
-        (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.*, nor where Python looks; APP is written module:outbox, e.g. shop.tasks:outbox"),
+        (["worker", "nowhere"], 2, "outboxq: there is no module 'nowhere' in /.* or on Python's path; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["worker", "shop:nope"], 2, "outboxq: shop has no Outbox called 'nope'; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["worker", "shop:engine"], 2, "outboxq: shop has no Outbox called 'engine'; APP is written module:outbox, e.g. shop.tasks:outbox"),
         (["status", "--url", DOWN], 69, "outboxq: the database cannot be used: connection failed: .* Connection refused .*"),

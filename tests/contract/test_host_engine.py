@@ -213,7 +213,7 @@ def test_a_transaction_of_ours_that_fails_leaves_nothing_behind(database: Databa
         store.enqueue_many([task(), task(id=taken.id)])
     assert state(engine) == before
     with pytest.raises(ZeroDivisionError):
-        store._run(lambda target: (target.execute("DELETE FROM task_outbox", {}), 1 / 0))
+        store.run(lambda target: (target.execute("DELETE FROM task_outbox", {}), 1 / 0))
     assert state(engine) == before
     assert database.counts() == (1, 1, 1)
 

@@ -501,7 +501,7 @@ def test_replacing_a_task_does_not_begin_its_keys_time_anew(database: Database) 
 def test_the_queue_is_told_when_a_task_leaves_its_key(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next of that key may be due, and nothing was inserted for it."""
     woken: list[str] = []
-    monkeypatch.setattr(Store, "_wake", lambda _self, _target, queues: woken.extend(queues))
+    monkeypatch.setattr(Store, "wake", lambda _self, _target, queues: woken.extend(queues))
     for key, told in ((None, []), ("a", ["left"])):
         database.add(idempotency_key=f"{key}", partition_key=key, queue="left", delay=HOUR)
         database.frozen.enqueue(task(f"{key}", REPLACE, queue="entered"))

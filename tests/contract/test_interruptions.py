@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from outboxq import EventType, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.model import INTERRUPTED, Claim, Outcome
 from outboxq.store import Store
-from outboxq.store.base import Transactions
+from outboxq.store.transactions import Transactions
 from outboxq.worker import interruptions
 from tests.contract import helpers
 from tests.waiting import until
@@ -375,7 +375,7 @@ def test_a_count_that_may_not_be_read_makes_it_a_failed_attempt(outbox, run, dat
 
 def losing_commits(monkeypatch, database, times):
     """The connections of so many handlers are lost before their commits."""
-    real, lost = Transactions._transaction, []
+    real, lost = Transactions.transaction, []
 
     @contextmanager
     def losing(store, begin):
@@ -385,7 +385,7 @@ def losing_commits(monkeypatch, database, times):
                 lost.append(begin)
                 raise helpers.lost_connection(database)
 
-    monkeypatch.setattr(Transactions, "_transaction", losing)
+    monkeypatch.setattr(Transactions, "transaction", losing)
 
 
 def interrupted_times(database, times) -> Claim:

@@ -347,12 +347,12 @@ def live(database, monkeypatch, *, examples, steps, explore):
         model.first_starts()
         assert database.store.verify() == []
 
-    monkeypatch.setattr(Store, "_wake", woken_by(told))
+    monkeypatch.setattr(Store, "wake", woken_by(told))
     one()
 
 
 def woken_by(told):
-    real = Store._wake
+    real = Store.wake
 
     def tell(self, target, queues):
         told.extend(sorted(set(queues)))

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from outboxq.database.statements import by_hand
 from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
@@ -64,9 +65,8 @@ def test_an_older_retry_of_another_time_is_not_taken_for_this_one(database, monk
     at = database.clock.now + timedelta(hours=1)
     database.frozen.schedule_retry(handle.id, at, 2)
     store = helpers.lossy(database, monkeypatch)
-    monkeypatch.setattr(
-        store.dialect.statements.by_hand, "run", _failing_once(database, store.dialect.statements.by_hand)
-    )
+    written = store.dialect.compiled[by_hand.by_hand]
+    monkeypatch.setattr(written, "run", _failing_once(database, written))
     store.schedule_retry(handle.id, at + timedelta(hours=1), 2)
     assert database.frozen.get(handle.id).retry_at == at + timedelta(hours=1)
 
@@ -143,7 +143,7 @@ def test_what_was_done_by_hand_is_known_although_a_worker_has_claimed_the_task_s
 def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkeypatch):
     handle = database.add(delay=timedelta(hours=1))
     database.frozen.set_priority(handle.id, 5)
-    real, failures = database.frozen._transaction, [1]
+    real, failures = database.frozen.transaction, [1]
 
     def failing(begin):
         if begin == "write" and failures:
@@ -151,6 +151,6 @@ def test_an_earlier_change_is_not_taken_for_the_one_that_failed(database, monkey
             raise helpers.lost_connection(database)
         return real(begin)
 
-    monkeypatch.setattr(database.frozen, "_transaction", failing)
+    monkeypatch.setattr(database.frozen, "transaction", failing)
     assert database.frozen.run_now(handle.id)
     assert len(database.claim()) == 1

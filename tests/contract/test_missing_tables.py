@@ -44,10 +44,12 @@ CLAIM = Claim(
     started_at=NOW,
 )
 READS_NO_TABLE = {
-    "bound_engine", "cannot_write_now", "check_file", "compile_ends", "dialect", "ensure_file", "ensure_permitted",
-    "ensure_primary", "is_locked_out", "make_partitions", "may_pass", "now", "reserved", "unit", "unusable",
+    "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "dialect",
+    "ensure_file", "ensure_permitted", "ensure_primary", "forget_sleepers", "is_locked_out", "join", "make_partitions",
+    "may_pass", "now", "queue_values", "reserve_engine", "reserved", "run", "scope", "transaction", "tries", "unit",
+    "unusable", "values", "wake",
 }  # fmt: skip
-"""What a store has besides: `unit` is the user's own transaction, `make_partitions` has none to make."""
+"""What a store has besides: what its verbs go by; `unit` is the user's own transaction, `make_partitions` has none to make."""
 TASK, WORKER = uuid7(), uuid4()
 WAITING: Any = SimpleNamespace(id=TASK, status=TaskStatus.READY, queue="mail")
 

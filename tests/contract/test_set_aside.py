@@ -114,7 +114,7 @@ def test_a_search_ends_after_a_batch_in_which_all_fail_alike_and_is_not_repeated
     for _ in range(48):
         database.add(database.store)
     refuse(database, "task_leases")
-    begun, transaction = [], database.store._transaction
+    begun, transaction = [], database.store.transaction
 
     @contextmanager
     def counted(begin):
@@ -122,7 +122,7 @@ def test_a_search_ends_after_a_batch_in_which_all_fail_alike_and_is_not_repeated
         with transaction(begin) as target:
             yield target
 
-    monkeypatch.setattr(database.store, "_transaction", counted)
+    monkeypatch.setattr(database.store, "transaction", counted)
     with pytest.raises(Exception, match="not now"):
         database.claim(1, database.store)
     assert len(begun) <= 31 + 4  # each half of one batch, and what a claim takes

@@ -16,7 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from outboxq import Cancel, EventType, InvalidTarget, Outbox, Retry, RetryPolicy, Snooze, TaskContext, TaskStatus
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.base import Transactions
+from outboxq.store.transactions import Transactions
 from outboxq.worker import interruptions
 from outboxq.worker.failpoints import Failpoint
 from tests.contract import helpers
@@ -817,7 +817,7 @@ def test_on_sqlite_they_wait_their_turn(database, outbox, work):
 
 def test_a_commit_whose_answer_is_lost_completes_once(outbox, work, database, monkeypatch, caplog):
     """The transaction is in the tables, but its worker is told that the connection broke."""
-    real, lost = Transactions._transaction, []
+    real, lost = Transactions.transaction, []
 
     @contextmanager
     def losing(store, begin):
@@ -827,7 +827,7 @@ def test_a_commit_whose_answer_is_lost_completes_once(outbox, work, database, mo
             lost.append(begin)
             raise helpers.lost_connection(database)
 
-    monkeypatch.setattr(Transactions, "_transaction", losing)
+    monkeypatch.setattr(Transactions, "transaction", losing)
 
     @outbox.task(name="once", transactional=True, retry=RetryPolicy(max_attempts=5, wait=0))
     def once(ctx: TaskContext) -> None:
@@ -843,7 +843,7 @@ def test_a_commit_whose_answer_is_lost_completes_once(outbox, work, database, mo
 
 
 def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, database, monkeypatch):
-    real, lost = Transactions._transaction, []
+    real, lost = Transactions.transaction, []
 
     @contextmanager
     def losing(store, begin):
@@ -853,7 +853,7 @@ def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, da
                 lost.append(begin)
                 raise helpers.lost_connection(database)
 
-    monkeypatch.setattr(Transactions, "_transaction", losing)
+    monkeypatch.setattr(Transactions, "transaction", losing)
 
     @outbox.task(name="again", transactional=True, retry=RetryPolicy(max_attempts=5, wait=0))
     def again(ctx: TaskContext) -> None:
@@ -869,7 +869,7 @@ def test_a_connection_lost_before_the_commit_runs_the_task_again(outbox, run, da
 
 
 def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbox, run, database, monkeypatch):
-    real, failures, runs = Transactions._transaction, [], []
+    real, failures, runs = Transactions.transaction, [], []
 
     @contextmanager
     def failing(store, begin):
@@ -879,7 +879,7 @@ def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbo
         with real(store, begin) as target:
             yield target
 
-    monkeypatch.setattr(Transactions, "_transaction", failing)
+    monkeypatch.setattr(Transactions, "transaction", failing)
 
     @outbox.task(name="begun", transactional=True)
     def begun(ctx: TaskContext) -> None:

@@ -13,6 +13,7 @@ from outboxq import EventType, Outbox, TaskStatus
 from outboxq.cli import main
 from outboxq.model import Outcome
 from outboxq.store import Reason
+from outboxq.store.unknown import _make_due
 from tests.waiting import PROMPTLY, until
 
 HOUR = timedelta(hours=1)
@@ -302,7 +303,7 @@ def test_an_entry_that_was_replaced_since_it_was_looked_at_is_left_alone(databas
     turned_away(database, unknown_tasks(database.frozen))
     ((entry,),) = database.rows("SELECT id FROM task_outbox")
     database.frozen.set_priority(handle.id, 5)
-    database.frozen._run(lambda target: database.frozen._make_due(target, [entry]))
+    database.frozen.run(lambda target: _make_due(database.frozen, target, [entry]))
     events = [event.event_type for event in database.frozen.history(handle.id)]
     assert events.count(EventType.RESCHEDULED) == 1
     assert database.claim() == []

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.database.statements.checks import repairs
+from outboxq.database.statements.checks import REPAIRS
 from outboxq.errors import LeaseLost
 from outboxq.model import EventType, Outcome, TaskStatus
 from tests.contract import helpers
@@ -199,7 +199,7 @@ def test_a_corruption_is_named_and_nothing_else_is(database, names, state, state
         assert violation.meaning == meanings(database)[violation.name]
 
 
-REPAIRABLE = [case for case in CORRUPTIONS if set(case[0].split("+")) <= set(repairs())]
+REPAIRABLE = [case for case in CORRUPTIONS if set(case[0].split("+")) <= set(REPAIRS)]
 
 
 @pytest.mark.parametrize(
@@ -343,10 +343,9 @@ def test_repair_beside_writers_breaks_nothing(database):
         found, passes = [], 0
         try:
             while not over.is_set() and (passes < 3 or min(rounds) < 3):
-                for name in repairs():
-                    statement = database.store.dialect.statements.repairs[name]
-                    found += database.store._run(
-                        lambda target, run=statement.run: run(target.execute, database.store._values(target))
+                for repair in REPAIRS.values():
+                    found += database.store.run(
+                        lambda target, repair=repair: target.run(repair, database.store.values(target))
                     )
                 passes += 1
             return found, passes

@@ -524,7 +524,7 @@ def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(
     gate.set()
     task = ended(outbox, handle)
     assert (task.status, task.result, task.attempt) == (TaskStatus.COMPLETED, '"done"', 1)
-    warning = f"task {handle.id} (deaf) runs past its timeout of 0.1 s; its handler is to look at ctx.timed_out"
+    warning = f"task {handle.id} (deaf) runs past its timeout of 0.1 s; its handler should check ctx.timed_out"
     assert caplog.text.count(warning) == 1
 
 

@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq import migrations
 from outboxq.database.engine import make_engine
+from outboxq.database.statements import channel as channel_statements
 from outboxq.database.tables import VERSION_TABLE, metadata
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
@@ -233,7 +234,7 @@ def heard_before(word, ear):
 @pytest.mark.parametrize("found", PLACES)
 def test_nobody_is_notified_while_nobody_sleeps_wherever_the_tables_lie(place, found):
     producer, worker = found(place)
-    find = worker.dialect.statements.sleeping["channel"]
+    find = worker.dialect.compiled[channel_statements.find]
     with worker.bound_engine.connect() as connection, psycopg.connect(plain(place.url), autocommit=True) as ear:
         [tables] = find.run(lambda text, values: connection.exec_driver_sql(text, dict(values)).all(), {})
         channel = tables["channel"]

@@ -139,7 +139,7 @@ def test_the_limit_holds_under_every_plan(postgresql, plan, analyzed):
 @pytest.mark.parametrize("begin", [begin for begin in Begin if begin not in {Begin.HANDLER, Begin.INSERT}])
 def test_no_statement_of_ours_is_compiled(postgresql, begin):
     """A plan that cannot avoid a disabled sequential scan costs 1e10, and JIT then takes 600 ms for what takes one."""
-    with postgresql.store._transaction(begin) as target:
+    with postgresql.store.transaction(begin) as target:
         assert target.execute("SHOW jit", {}) == [("off",)]
 
 

@@ -1,6 +1,6 @@
 """Every statement's SQL text, compared with the one that was reviewed (item 74).
 
-A change of SQL shows as a diff of tests/golden/<database>/<statement>.sql. To take the new texts over::
+A change of SQL shows as a diff of tests/golden/<database>/<module>.<builder>.sql. To take the new texts over::
 
     OUTBOXQ_WRITE_GOLDEN=1 python -m pytest tests/dialects/test_golden_sql.py
 
@@ -12,25 +12,23 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Mapping
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from outboxq.database.dialects import Statements, dialect_for
+from outboxq.database.dialects import dialect_for
+from outboxq.database.dialects.base import Compiled
+from outboxq.database.statements import claim, ends, enqueue, idempotency
 from outboxq.database.statements.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.database.statements.ends import END
 from outboxq.database.statements.enqueue import CONSTANT_COLUMNS, NEW_TASK
 from outboxq.database.statements.idempotency import KEYED
+from tests.builders import BUILDERS, of_database
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WRITE = bool(os.environ.get("OUTBOXQ_WRITE_GOLDEN"))
 DATABASES = ["sqlite", "postgresql"]
-NAMES = sorted(
-    name for room in Statements.__mro__ for name, value in vars(room).items() if isinstance(value, cached_property)
-)
 
 
 def readable(sql: str) -> str:
@@ -52,37 +50,30 @@ def as_compared(text: str) -> str:
     return " ".join(re.sub(r"(?<=\)s)::[A-Z]+|[()]", " ", text).split())
 
 
-def texts(database: str, name: str) -> dict[str, str]:
-    """The statement's file, or one file for each of a group, by name."""
-    found = getattr(dialect_for(database).statements, name)
-    if not isinstance(found, Mapping):
-        return {name: readable(found.sql)}
-    return {f"{name}_{key}": readable(getattr(member, "query", member).sql) for key, member in found.items()}
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize(
+    ("database", "name"), [(database, name) for database in DATABASES for name in of_database(database)]
+)
 def test_the_sql_is_the_one_that_was_reviewed(database, name):
-    for stem, text in texts(database, name).items():
-        file = GOLDEN / database / f"{stem}.sql"
-        if WRITE:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        assert file.exists(), f"no golden file for {stem}; see the docstring of {__name__}"
-        assert as_compared(text) == as_compared(file.read_text())
+    text = readable(dialect_for(database).compiled[BUILDERS[name]].sql)
+    file = GOLDEN / database / f"{name}.sql"
+    if WRITE:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert file.exists(), f"no golden file for {name}; see the docstring of {__name__}"
+    assert as_compared(text) == as_compared(file.read_text())
 
 
 BATCHED = [
     name
-    for name in NAMES
-    if getattr(getattr(dialect_for("postgresql").statements, name), "sql_of_one", None) is not None
+    for name, builder in BUILDERS.items()
+    if getattr(dialect_for("postgresql").compiled[builder], "sql_of_one", None) is not None
 ]
 
 
 @pytest.mark.parametrize("name", BATCHED)
 def test_for_a_batch_of_one_only_the_batch_is_said_otherwise(name):
     """So one golden file holds both."""
-    plan = getattr(dialect_for("postgresql").statements, name)
+    plan = dialect_for("postgresql").compiled[BUILDERS[name]]
     [batch, one], [rest, rest_of_one] = zip(*(without_given(sql) for sql in (plan.sql, plan.sql_of_one)), strict=True)
     assert rest_of_one == rest
     assert "unnest(" in batch
@@ -91,16 +82,16 @@ def test_for_a_batch_of_one_only_the_batch_is_said_otherwise(name):
 
 @pytest.mark.parametrize("name", BATCHED)
 def test_on_sqlite_a_single_row_is_a_few_parameters(name):
-    plan = dialect_for("sqlite").statements
-    batch, one = getattr(plan, name).sql, getattr(plan, name).sql_of_one
+    plan = dialect_for("sqlite").compiled[BUILDERS[name]]
+    batch, one = plan.sql, plan.sql_of_one
     assert "json_each(:given)" in batch
     assert "json_each(:given)" not in one
     assert ":given_" in one
 
 
-@pytest.mark.parametrize(("name", "columns"), [("enqueue", NEW_TASK), ("enqueue_keyed", KEYED)])
-def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(name, columns):
-    plan = getattr(dialect_for("postgresql").statements, name)
+@pytest.mark.parametrize(("builder", "columns"), [(enqueue.enqueue, NEW_TASK), (idempotency.enqueue_keyed, KEYED)])
+def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_otherwise(builder, columns):
+    plan = dialect_for("postgresql").compiled[builder]
     differing = set(columns) - CONSTANT_COLUMNS
 
     def row(number: int, **values: object) -> tuple[object, ...]:
@@ -115,11 +106,15 @@ def test_what_a_whole_batch_has_alike_is_sent_once_and_nothing_else_is_said_othe
 
 
 @pytest.mark.parametrize(
-    ("name", "columns", "alike"),
-    [("enqueue", NEW_TASK, CONSTANT_COLUMNS), ("enqueue_keyed", KEYED, CONSTANT_COLUMNS), ("end", END, END_CONSTANTS)],
+    ("builder", "columns", "alike"),
+    [
+        (enqueue.enqueue, NEW_TASK, CONSTANT_COLUMNS),
+        (idempotency.enqueue_keyed, KEYED, CONSTANT_COLUMNS),
+        (ends.end, END, END_CONSTANTS),
+    ],
 )
-def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(name, columns, alike):
-    plan = getattr(dialect_for("sqlite").statements, name)
+def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(builder, columns, alike):
+    plan = dialect_for("sqlite").compiled[builder]
     whole, little = plan.sql, plan.sql_of_constants
     assert "json_each(:given)" in little
     assert not re.search(r":given_\w", whole)
@@ -132,7 +127,7 @@ def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(name, column
 
 
 def test_ends_that_are_alike_are_sent_once():
-    plan = dialect_for("postgresql").statements.end
+    plan = dialect_for("postgresql").compiled[ends.end]
 
     def row(number: int, **values: object) -> tuple[object, ...]:
         own = dict.fromkeys(set(END) - END_CONSTANTS, number)
@@ -144,7 +139,7 @@ def test_ends_that_are_alike_are_sent_once():
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_batch_is_spared_the_steps_that_it_has_no_row_for(size):
-    plan = dialect_for("postgresql").statements.end
+    plan = dialect_for("postgresql").compiled[ends.end]
 
     def row(status: str, key: str | None = None) -> tuple[object, ...]:
         return tuple({"status": status, "partition_key": key}.get(name) for name in END)
@@ -179,7 +174,7 @@ def without_given(sql: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("database", DATABASES)
 def test_no_golden_file_is_left_of_a_statement_that_is_gone(database):
-    known = {f"{stem}.sql" for name in NAMES for stem in texts(database, name)}
+    known = {f"{name}.sql" for name in of_database(database)}
     for file in (GOLDEN / database).iterdir():
         if WRITE and file.name not in known:
             file.unlink()
@@ -190,19 +185,15 @@ def test_no_golden_file_is_left_of_a_statement_that_is_gone(database):
 @pytest.mark.parametrize("database", DATABASES)
 def test_the_text_does_not_depend_on_what_was_compiled_before(database):
     dialect = dialect_for(database)
-    again = Statements(dialect)
-    for name in reversed(NAMES):
-        found, expected = getattr(again, name), getattr(dialect.statements, name)
-        if not isinstance(found, Mapping):
-            assert found.sql == expected.sql
+    again = Compiled(dialect.compiled._compile)
+    for builder in reversed(of_database(database).values()):
+        assert again[builder].sql == dialect.compiled[builder].sql
 
 
 def test_each_database_has_its_own_claim():
     """Row locks on PostgreSQL; none on SQLite, whose writer is alone, and which has neither ctid nor LATERAL."""
-    for name in ("claim_from_one", "claim_from_given", "claim_from_all"):
-        postgresql, sqlite = (
-            getattr(dialect_for(database).statements, name).sql for database in ("postgresql", "sqlite")
-        )
+    for builder in (claim.from_one, claim.from_given, claim.from_all):
+        postgresql, sqlite = (dialect_for(database).compiled[builder].sql for database in ("postgresql", "sqlite"))
         assert "FOR UPDATE SKIP LOCKED" in postgresql
         assert "clock_timestamp()" in postgresql
         assert "MATERIALIZED" in postgresql
@@ -210,13 +201,10 @@ def test_each_database_has_its_own_claim():
         assert ":limit" in sqlite
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_a_schema_is_put_before_every_table_and_before_nothing_else(name):
-    found = getattr(dialect_for("postgresql", schema="tasks").statements, name)
-    members = found.values() if isinstance(found, Mapping) else [found]
-    for member in members:
-        sql = getattr(member, "query", member).sql
-        for table in ("task_executions", "task_outbox", "task_leases", "execution_events", "idempotency_keys"):
-            for keyword in ("FROM", "JOIN", "INTO", "UPDATE"):
-                assert f"{keyword} {table} " not in sql, sql
-        assert "__[SCHEMA" not in sql
+    sql = dialect_for("postgresql", schema="tasks").compiled[BUILDERS[name]].sql
+    for table in ("task_executions", "task_outbox", "task_leases", "execution_events", "idempotency_keys"):
+        for keyword in ("FROM", "JOIN", "INTO", "UPDATE"):
+            assert f"{keyword} {table} " not in sql, sql
+    assert "__[SCHEMA" not in sql

@@ -314,9 +314,9 @@ def test_an_end_that_is_open_keeps_its_key_until_it_is_committed(postgresql, mon
     end(postgresql, claims["other"])
     other = put(postgresql, "other")
     with helpers.transaction(postgresql) as open_end:
-        real = postgresql.frozen._run
+        real = postgresql.frozen.run
         monkeypatch.setattr(
-            postgresql.frozen, "_run", lambda work, **options: real(work, **options | {"using": open_end})
+            postgresql.frozen, "run", lambda work, **options: real(work, **options | {"using": open_end})
         )
         how(postgresql, claims["k"])
         monkeypatch.undo()

@@ -18,6 +18,8 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
+from outboxq.database.statements import explaining, letters, listing, retention, waiting
+from outboxq.database.statements import keyed as partition_keys
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store
@@ -174,9 +176,9 @@ def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
 
     def call(store: Store, _: Big, using: Connection) -> None:
         target = target_of(using, schema=None)
-        statements, values = target.dialect.statements, store._values(target) | store._scope(target, [queue], None)
-        assert bool(statements.any_due_given.run(target.execute, values)) is can_claim
-        statements.besides_given.run(target.execute, values)
+        values = store.values(target) | store.scope(target, [queue], None)
+        assert bool(target.run(waiting.any_due_given, values)) is can_claim
+        target.run(partition_keys.besides_given, values)
 
     return call
 
@@ -189,7 +191,7 @@ def _settle(store: Store, _: Big, using: Connection) -> None:
     """Of keys that were won, half are given back and half go to another."""
     target = target_of(using, schema=None)
     changed = [(held(n), UUID(int=n) if n % 2 else None) for n in range(1, LIMIT + 1)]
-    target.dialect.statements.settle_keys.run(target.execute, store._values(target), changed)
+    target.run(partition_keys.settle, store.values(target), changed)
 
 
 def _prune(store: Store, _: Big, using: Connection) -> None:
@@ -291,23 +293,26 @@ class Grown:
         self.big = Big(database)
         self.order: dict[str, list[str]] = {}
         self._connection = connection
-        catalogue = dialect_for("postgresql").statements
-        for prepared in (
-            catalogue.win_keys,
-            catalogue.win_due_keys,
-            catalogue.win_recent_keys,
-            catalogue.claim_heads,
-            catalogue.settle_keys,
-            catalogue.besides,
-            catalogue.besides_given,
-            catalogue.any_due_given,
-            catalogue.any_recent_given,
-            catalogue.next_available_at_given,
-            catalogue.prune,
-            catalogue.letters_newest,
-            catalogue.listed["failed"],
-            *(catalogue.explaining[name] for name in ("entry", "holder", "head", "ahead")),
+        for builder in (
+            partition_keys.win,
+            partition_keys.win_due,
+            partition_keys.win_recent,
+            partition_keys.take_heads,
+            partition_keys.settle,
+            partition_keys.besides,
+            partition_keys.besides_given,
+            waiting.any_due_given,
+            waiting.any_recent_given,
+            waiting.next_available_at_given,
+            retention.prune,
+            letters.newest,
+            listing.failed,
+            explaining.entry,
+            explaining.holder,
+            explaining.head,
+            explaining.ahead,
         ):
+            prepared = dialect_for("postgresql").compiled[builder]
             for sql in (prepared.sql, getattr(prepared, "sql_of_one", None)):
                 if sql is not None:
                     self._prepare(sql)

@@ -25,6 +25,7 @@ from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
 from outboxq.model.periods import Every, Period, first_id, moment_of, periods
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
+from outboxq.store.partitions import read_layout
 from tests.conftest import Clock, Database
 from tests.contract import helpers
 from tests.reuse import Reused
@@ -58,7 +59,7 @@ def partitioned(reused) -> Iterator[Database]:
 
 
 def layout(database: Database) -> list[Partition]:
-    found = database.store._layout()
+    found = read_layout(database.store)
     assert found is not None
     return list(found.partitions)
 
@@ -141,7 +142,7 @@ def test_sqlite_says_that_it_has_none(sqlite):
 def test_senseless_layouts_are_refused(postgresql, options):
     with pytest.raises(InvalidArgument):
         migrations.partition(postgresql.url, **options)
-    assert postgresql.store._layout() is None
+    assert read_layout(postgresql.store) is None
 
 
 def test_without_tables_there_is_nothing_to_partition(cluster):
@@ -512,7 +513,7 @@ def test_a_drop_that_dies_has_changed_nothing(partitioned, full, monkeypatch):
 
 def test_a_drop_whose_answer_is_lost_is_counted_once(partitioned, full, monkeypatch):
     store = helpers.lossy(partitioned, monkeypatch)
-    monkeypatch.setattr(store, "_free_keys", lambda *_: None)
+    monkeypatch.setattr("outboxq.store.partitions._free_keys", lambda *_: None)
     monkeypatch.setattr("outboxq.store.partitions._PAUSE", tenacity.wait_none())
     assert store.prune(DAY) == 2
     assert gone(partitioned, full) == {"completed", "cancelled"}
@@ -649,7 +650,7 @@ def test_the_command_says_what_it_makes(postgresql, capsys):
 
     told, sentence = run("partition", "--every", "day", "--ahead", "2", "--dry-run")
     assert sentence == "8 tables would be made\n"
-    assert postgresql.store._layout() is None
+    assert read_layout(postgresql.store) is None
     made, sentence = run("partition", "--every", "day", "--ahead", "2")
     assert (made, sentence) == (told, "8 tables were made\n")
     assert set(made.split()) <= tables(postgresql)

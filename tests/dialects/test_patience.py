@@ -42,13 +42,13 @@ def failing_once(state):
 
 @pytest.mark.parametrize("state", PASSES, ids=PASSES.get)
 def test_a_transaction_that_fails_for_what_passes_is_run_again(postgresql, state):
-    assert postgresql.store._run(failing_once(state)) == 2
+    assert postgresql.store.run(failing_once(state)) == 2
 
 
 @pytest.mark.parametrize("state", STAYS, ids=STAYS.get)
 def test_a_transaction_that_fails_for_what_stays_raises_at_once(postgresql, state):
     with pytest.raises(DBAPIError, match="refused"):
-        postgresql.store._run(failing_once(state))
+        postgresql.store.run(failing_once(state))
 
 
 def test_our_connections_notice_a_silent_server_within_a_minute(postgresql):

@@ -760,7 +760,7 @@ def test_nothing_is_lost_while_the_listener_asks_whether_the_server_is_there(pos
     heard, listens = [], threading.Event()
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),
-        postgresql.store.dialect.statements.sleeping,
+        postgresql.store.dialect,
         on_notify=heard.append,
         on_change=listens.set,
         ping_every=0.0005,
@@ -787,7 +787,7 @@ def test_it_says_that_it_listens_only_once_it_does(postgresql):
 
     listener = Listener(
         lambda: psycopg.connect(plain(postgresql.url)),
-        postgresql.store.dialect.statements.sleeping,
+        postgresql.store.dialect,
         on_notify=heard.append,
         on_change=changed,
     )

@@ -18,7 +18,7 @@ from outboxq import Outbox, configure_sqlite, migrations
 from outboxq.cli import main
 from outboxq.database.engine import make_engine
 from outboxq.errors import ConfigurationError, FileUnusable
-from outboxq.store import Store, base
+from outboxq.store import Store, transactions
 from tests.waiting import PROMPTLY
 
 APPLICATION = """
@@ -277,7 +277,7 @@ def test_a_worker_ends_where_its_file_is_damaged(file, outboxes, caplog):
 
 def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes, monkeypatch, caplog):
     """SQLite waits by itself, each time anew. Here half a minute is 50 ms."""
-    monkeypatch.setattr("outboxq.store.base._PATIENCE", 0.05)
+    monkeypatch.setattr("outboxq.store.transactions._PATIENCE", 0.05)
     outbox = outboxes(own(file))
     event.listen(outbox.store.engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout = 50"))
 
@@ -294,7 +294,7 @@ def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes
 
 def test_what_sqlite_waits_and_what_a_transaction_is_tried_for_is_half_a_minute(file, outboxes):
     with outboxes(own(file)).store.engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * base._PATIENCE == 30_000
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 1000 * transactions._PATIENCE == 30_000
 
 
 def test_a_file_that_could_not_be_made_was_not_deleted(tmp_path):

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import psycopg
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.dialects.postgresql import PostgresDialect
+from outboxq.database.statements import ends
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
@@ -230,7 +231,7 @@ def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, mo
         run = target_of(connection).execute
         values = {"worker_id": postgresql.worker}
         ended = [Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims]
-        assert len(dialect.statements.end.run(run, values, [_row(one) for one in ended])) == n
+        assert len(dialect.compiled[ends.end].run(run, values, [_row(one) for one in ended])) == n
 
 
 def claimed(database: Database, n: int) -> list[Claim]:

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, NoReturn
 
 import sqlalchemy.dialects.postgresql.psycopg
@@ -23,8 +22,28 @@ import sqlalchemy.dialects.sqlite.pysqlite  # noqa: F401 - imported for the chil
 import outboxq.cli.worker
 import outboxq.worker.distributor.listener
 import outboxq.worker.worker  # noqa: F401
-from outboxq.database.dialects import catalogue, dialect_for
+from outboxq.database.dialects import dialect_for
+from tests import builders
 from tests.faults import run_worker
+
+_OF_A_WORKER = frozenset(
+    [
+        "aside",
+        "channel",
+        "claim",
+        "clock",
+        "ends",
+        "interruptions",
+        "keyed",
+        "limits",
+        "reading",
+        "recovery",
+        "sleeping",
+        "unknown",
+        "waiting",
+    ]
+)
+"""The modules whose statements a worker needs."""
 
 
 def serve() -> dict[str, Any] | None:
@@ -56,11 +75,10 @@ def serve() -> dict[str, Any] | None:
 
 def compile_statements(database: str) -> None:
     """What every worker would compile for itself at its first task: a quarter of a second of each."""
-    statements = dialect_for(database, schema=None).statements  # as a store asks for it: the cache tells the two apart
-    for room in (catalogue.Working, catalogue.Reading):
-        for name, found in vars(room).items():
-            if isinstance(found, cached_property):
-                getattr(statements, name)
+    dialect = dialect_for(database, schema=None)  # as a store asks for it: the cache tells the two apart
+    for name, builder in builders.of_database(database).items():
+        if name.partition(".")[0] in _OF_A_WORKER:
+            _ = dialect.compiled[builder]
     gc.freeze()
 
 

@@ -36,7 +36,7 @@ from tests.waiting import PROMPTLY, until
 DEAF = 0.5
 """How often it polls while it does not listen."""
 MINUTE = timedelta(minutes=1)
-SPOKEN = dialect_for("postgresql").statements.sleeping
+SPOKEN = dialect_for("postgresql")
 QUICK = {"_ping_every": 0.1, "_answer_timeout": 0.5}
 
 

@@ -18,12 +18,17 @@ from outboxq import Outbox
 from outboxq.database.dialects import Begin
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
+from outboxq.database.statements import channel
+from outboxq.database.statements.sleeping import forget_ended
 from outboxq.errors import DuplicateTask
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
 from outboxq.store import Sleeping, Store
+from outboxq.store.claims import _has_ended
+from outboxq.store.fanout import _emitted
+from outboxq.store.idempotency import enqueued
 from tests.waiting import until
 
 HOUR = timedelta(hours=1)
@@ -120,8 +125,8 @@ def enqueues_while_a_worker_sleeps(stage: Stage) -> None:
 def enqueues_though_an_answer_was_lost(stage: Stage) -> None:
     task = new()
     stage.store.enqueue(task)
-    with stage.store._transaction(Begin.WRITE) as target:
-        [handle] = stage.store._enqueued(target, [task]) or []
+    with stage.store.transaction(Begin.WRITE) as target:
+        [handle] = enqueued(stage.store, target, [task]) or []
         assert handle.created
 
 
@@ -137,8 +142,8 @@ def emits(stage: Stage) -> None:
     stage.store.emit(said)
     with stage.session() as session:
         stage.store.emit(event(), using=session)
-    with stage.store._transaction(Begin.WRITE) as target:
-        assert stage.store._emitted(target, said)
+    with stage.store.transaction(Begin.WRITE) as target:
+        assert _emitted(stage.store, target, said)
 
 
 def enqueues_with_a_key(stage: Stage) -> None:
@@ -176,9 +181,9 @@ def takes_the_key_of_a_dead_letter(stage: Stage) -> None:
 def takes_a_key_though_an_answer_was_lost(stage: Stage) -> None:
     task, other = new(idempotency_key="k"), new(idempotency_key="k")
     stage.store.enqueue(task)
-    with stage.store._transaction(Begin.WRITE) as target:
-        assert stage.store._enqueued(target, [task])
-        stage.store._enqueued(target, [other])
+    with stage.store.transaction(Begin.WRITE) as target:
+        assert enqueued(stage.store, target, [task])
+        enqueued(stage.store, target, [other])
 
 
 def enqueues_with_a_key_from_sql(stage: Stage) -> None:
@@ -196,8 +201,8 @@ def emits_with_a_key(stage: Stage) -> None:
     said = event(idempotency_key="k")
     stage.store.emit(said)
     stage.store.emit(event(idempotency_key="k"))
-    with stage.store._transaction(Begin.WRITE) as target:
-        assert stage.store._emitted(target, said)
+    with stage.store.transaction(Begin.WRITE) as target:
+        assert _emitted(stage.store, target, said)
 
 
 def replaces(stage: Stage) -> None:
@@ -221,8 +226,8 @@ def replaces_though_an_answer_was_lost(stage: Stage) -> None:
     stage.store.enqueue(new(idempotency_key="a"))
     task = new(idempotency_key="a", on_conflict=OnConflict.REPLACE)
     stage.store.enqueue(task)
-    with stage.store._transaction(Begin.WRITE) as target:
-        [handle] = stage.store._enqueued(target, [task]) or []
+    with stage.store.transaction(Begin.WRITE) as target:
+        [handle] = enqueued(stage.store, target, [task]) or []
         assert handle.replaced
 
 
@@ -270,16 +275,15 @@ def listens(stage: Stage) -> None:
         sleeping.look(sleeping.horizon(), queues)
     sleeping.withdraw(me)
     sleeping.forget(me)
-    stage.store._forget_sleepers()
-    with sleeping._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
-        sleeping.dialect.statements.sleeping["forget_ended"].run(target.execute, sleeping._values(target))
+    stage.store.forget_sleepers()
+    with sleeping.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
+        target.run(forget_ended, sleeping.values(target))
 
 
 def hears(stage: Stage) -> None:
-    statements = stage.store.dialect.statements.sleeping
-    with stage.store._transaction(Begin.WRITE) as target:
-        assert statements["channel"].run(target.execute, {})
-        statements["prove"].run(target.execute, {"word": "proof 0"})
+    with stage.store.transaction(Begin.WRITE) as target:
+        assert target.run(channel.find)
+        target.run(channel.prove, {"word": "proof 0"})
 
 
 def claims(stage: Stage) -> None:
@@ -312,8 +316,8 @@ def ends(stage: Stage) -> None:
         stage.store.finish([Outcome(claim=stage.claimed(partition_key=str(kind)), event_type=kind, delay=HOUR)])
     stage.store.finish([Outcome(claim=stage.claimed(), event_type=EventType.CANCELLED)])
     stage.store.finish_unlocked([Outcome(claim=stage.claimed(), event_type=EventType.COMPLETED)])
-    with stage.store._transaction(Begin.WRITE) as target:
-        stage.store._has_ended(target, Outcome(claim=claim, event_type=EventType.COMPLETED))
+    with stage.store.transaction(Begin.WRITE) as target:
+        _has_ended(target, Outcome(claim=claim, event_type=EventType.COMPLETED))
 
 
 def recovers(stage: Stage) -> None:

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
-from outboxq.cli.database import OPTIONS
-from outboxq.cli.framing import WHERE, Frame, FramedGroup
+from outboxq.cli.framing import Frame, FramedGroup
+from outboxq.cli.groups import DATABASE_PARAMETERS
 from outboxq.cli.typed import front_end
 from outboxq.contrib import flask_commands
 
@@ -47,13 +47,9 @@ def test_no_command_of_flask_asks_for_the_database_and_each_has_the_other_parame
     for path, command in commands(FLASK):
         names = {one.name for one in command.params}
         if path != ("upgrade",):
-            assert names == {one.name for one in ours[path].params} - WHERE, path
-        assert not names & WHERE, path
+            assert names == {one.name for one in ours[path].params} - DATABASE_PARAMETERS, path
+        assert not names & DATABASE_PARAMETERS, path
         assert command.get_short_help_str() not in ("", "()"), path
-
-
-def test_what_says_where_the_tables_are_is_all_that_is_left_out():
-    assert OPTIONS | {"database_urls"} == WHERE
 
 
 def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_is_typed_in():

@@ -7,7 +7,8 @@
     @outbox.task(queue="mail")
     def send_receipt(order_id: int) -> None: ...
 
-`outbox` is that of the database `default`; `outboxes[alias]` that of another. `task` declares a task of `django.tasks`. Importing this needs neither settings nor models.
+`outbox` is the outbox in the database `default`; `outboxes[alias]` is that in another. `task` declares a task of `django.tasks`.
+This package can be imported before the settings and the models.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Django imports this package while the settings are being read: nothing of it may need them yet."""
+    """Import the module of a name at its first use: Django imports this package while it reads the settings."""
     if name == "outbox":
         return __getattr__("outboxes")["default"]
     if name not in _HOMES:

@@ -1,4 +1,4 @@
-"""An outbox for each database of the project, made at first use."""
+"""The outboxes of a project: one for each database, made at first use."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .registry import DjangoRegistry
 from .store import DjangoStore
 
 SETTINGS = {"SCHEMA": None}
-"""What OUTBOXQ in the settings may say, and what holds where it does not. SCHEMA: the PostgreSQL schema of our tables."""
+"""Keys of OUTBOXQ in the settings, with their defaults. SCHEMA: the PostgreSQL schema of outboxq's tables."""
 
 
 class DjangoOutbox(Outbox):
-    """The outbox in one of DATABASES. `task.enqueue()` writes through Django's own connection, in its transaction.
+    """An outbox in one of DATABASES. `task.enqueue()` writes through Django's own connection, in its transaction.
 
     Outside `transaction.atomic()` it writes in a transaction of its own, as a model's `save()` does.
     """
 
     def __init__(self, alias: str = "default") -> None:
-        """Raises ConfigurationError for settings that it does not know."""
+        """Make the outbox. Raises ConfigurationError for unknown keys of OUTBOXQ in the settings."""
         self.alias = alias
         self._chosen: tuple[str, DjangoStore] | None = None
         self._choosing = threading.Lock()
@@ -36,20 +36,21 @@ class DjangoOutbox(Outbox):
         self.tasks: DjangoRegistry = DjangoRegistry(alias)
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
-        """Raises ConfigurationError: the database is said in DATABASES."""
+        """Raise ConfigurationError: DATABASES in the settings names the database."""
         raise ConfigurationError(
-            f"this outbox is in Django's database {self.alias!r}; change DATABASES in the settings"
+            f"this outbox is in Django's database {self.alias!r} and cannot be bound; change DATABASES in the settings"
         )
 
     @property
     def is_bound(self) -> bool:
+        """True: the settings name the database."""
         return True
 
     @property
     def store(self) -> DjangoStore:
-        """The lower layer. Its methods with ``using=`` open no connection but Django's; the engine is made for the others.
+        """The Store. Its methods with ``using=`` use Django's connection only; the others make an engine.
 
-        It follows the settings: tests give a database another name, and then it is another store.
+        It follows the settings: when a test gives the database another name, this is another Store.
         """
         database = repr(
             [connections[self.alias].settings_dict[key] for key in ("ENGINE", "NAME", "HOST", "PORT", "USER")]
@@ -67,31 +68,31 @@ class DjangoOutbox(Outbox):
 
 
 class Outboxes:
-    """`outboxes[alias]`, as `django.db.connections[alias]`; but one for all threads, for it holds the tasks."""
+    """The outboxes by alias, like `django.db.connections`, but shared by all threads: an outbox holds the tasks."""
 
     def __init__(self) -> None:
         self._made: dict[str, DjangoOutbox] = {}
         self._making = threading.Lock()
 
     def __getitem__(self, alias: str) -> DjangoOutbox:
-        """Raises ConfigurationError for an alias that DATABASES does not have."""
+        """Return the outbox in this database. Raises ConfigurationError for an alias that DATABASES does not have."""
         with self._making:
             if alias not in self._made:
                 try:
                     connections[alias]
                 except ConnectionDoesNotExist:
                     raise ConfigurationError(
-                        f"Django knows no database {alias!r}; see DATABASES in its settings"
+                        f"Django knows no database {alias!r}; give one of DATABASES in the settings"
                     ) from None
                 self._made[alias] = DjangoOutbox(alias)
             return self._made[alias]
 
     def made(self) -> list[str]:
-        """The aliases whose outboxes have tasks."""
+        """Return the aliases whose outboxes have tasks."""
         return [alias for alias, outbox in self._made.items() if any(outbox.tasks)]
 
     def __iter__(self) -> Iterator[str]:
-        """The aliases of DATABASES."""
+        """Iterate over the aliases of DATABASES."""
         return iter(connections)
 
 
@@ -99,7 +100,7 @@ outboxes = Outboxes()
 
 
 def setting(name: str) -> str | None:
-    """One of SETTINGS. Raises ConfigurationError where OUTBOXQ has others."""
+    """Return one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
     given = getattr(settings, "OUTBOXQ", {})
     unknown = sorted(set(given) - set(SETTINGS))
     if unknown:

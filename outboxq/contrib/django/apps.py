@@ -1,4 +1,4 @@
-"""The application for INSTALLED_APPS."""
+"""The Django application of outboxq, for INSTALLED_APPS."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
 OLDEST = (5, 2)
-"""The oldest release of Django that this works with: our models need its composite primary keys."""
+"""Oldest supported release of Django: outboxq's models need its composite primary keys."""
 
 
 class OutboxqConfig(AppConfig):
-    """Its tables come with `manage.py migrate`, and with them what the project's tasks subscribe to."""
+    """The application. `manage.py migrate` creates its tables and stores the subscriptions of the project's tasks."""
 
     name = "outboxq.contrib.django"
     label = "outboxq"
@@ -28,7 +28,7 @@ class OutboxqConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def __init__(self, app_name: str, app_module: ModuleType | None) -> None:
-        """Raises ImproperlyConfigured for a Django that is too old, before it would fail at one of our models."""
+        """Raise ImproperlyConfigured for a Django that is too old for outboxq's models."""
         if django.VERSION[:2] < OLDEST:
             raise ImproperlyConfigured(
                 f"outboxq works with Django {'.'.join(map(str, OLDEST))} and later, and this is Django {django.get_version()}; "
@@ -37,7 +37,7 @@ class OutboxqConfig(AppConfig):
         super().__init__(app_name, app_module)
 
     def ready(self) -> None:
-        """The tasks are not imported here: a process that enqueues imports those it names, a worker all."""
+        """Register checks and signal receivers. Tasks are not imported here: a worker imports all, other processes some."""
         from .checks import check_settings, check_tables
 
         register(check_settings, "outboxq")
@@ -47,7 +47,7 @@ class OutboxqConfig(AppConfig):
 
 
 def _make_tables(using: str, **_: Any) -> None:
-    """Where MIGRATION_MODULES says that no migrations are to be run, as in tests: models alone would make worse tables."""
+    """Create the tables if MIGRATION_MODULES disables migrations, as in tests: models alone would make worse tables."""
     from .operations import bring_to, has_tables
 
     if has_tables(using) and MigrationLoader.migrations_module("outboxq")[0] is None:
@@ -56,7 +56,7 @@ def _make_tables(using: str, **_: Any) -> None:
 
 
 def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
-    """So that an event emitted before the first worker has started finds its subscribers; again after a flush, in tests."""
+    """Store the subscriptions, for events emitted before the first worker starts; in tests, again after each flush."""
     from .aliases import outboxes
     from .operations import has_tables
 

@@ -1,4 +1,4 @@
-"""`TASKS`: the outbox as a backend of Django's own tasks."""
+"""The backend for `TASKS`: Django's own tasks in the outbox."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ APP = "outboxq.contrib.django"
 
 
 class OutboxqBackend(AdaptedBackend):
-    """Enqueues in the transaction that Django's connection is in; outboxq's workers run what was committed."""
+    """A backend that enqueues in the transaction of Django's connection. outboxq's workers run the committed tasks."""
 
     task_class = OutboxqTask
     supports_defer = True
@@ -46,7 +46,7 @@ class OutboxqBackend(AdaptedBackend):
     supports_priority = True
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
-        """Raises InvalidTaskBackend for OPTIONS that outboxq does not know."""
+        """Read QUEUES and OPTIONS. Raises InvalidTaskBackend for options that outboxq does not know."""
         if isinstance(params.get("QUEUES"), str):
             raise InvalidTaskBackend(f"TASKS[{alias!r}]: QUEUES takes a list; write [{params['QUEUES']!r}]")
         super().__init__(alias, params)
@@ -54,23 +54,26 @@ class OutboxqBackend(AdaptedBackend):
 
     @property
     def outbox(self) -> DjangoOutbox:
+        """The outbox in the backend's database."""
         return outboxes[self.database]
 
     def validate_task(self, task: Any) -> None:
-        """Raises InvalidTask."""
+        """Raise InvalidTask for a task that could not be enqueued or run."""
         super().validate_task(task)
         if inspect.isgeneratorfunction(task.func) or inspect.isasyncgenfunction(task.func):
-            raise InvalidTask(f"{task.module_path}: a generator function does nothing when it is called; return a list")
+            raise InvalidTask(
+                f"{task.module_path} is a generator function, whose body a call does not run; return a list instead"
+            )
         validate(task, self.defaults)
         if self.database in connections:  # `check()` says where it is not
             self._tasks.declare(task.module_path)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Write the task in the transaction of Django's connection; outside `atomic()` in one of its own, as `save()` would.
+        """Enqueue the task in the transaction of Django's connection; outside `atomic()` in its own, as `save()` would.
 
-        Where its idempotency key has a task already, returns the result of that. Raises InvalidTask for a task that no worker
-        could find, TypeError for arguments that do not fit the function or are no JSON, PayloadError for those that cannot be
-        stored; all of them before anything is written.
+        Returns the TaskResult: that of another task if the idempotency key is taken. Raises InvalidTask for a task that no
+        worker could find, TypeError for arguments that do not fit the function or are no JSON, PayloadError for those that
+        cannot be stored; all of them before anything is written.
         """
         self.validate_task(task)
         adapter, store = self._adapter(task), self.outbox.store
@@ -88,7 +91,7 @@ class OutboxqBackend(AdaptedBackend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Raises TaskResultDoesNotExist, also for the id of a task that was not enqueued through Django's."""
+        """Return the TaskResult of this id. Raises TaskResultDoesNotExist, also if the task was not enqueued through Django's tasks."""
         try:
             task_id = UUID(str(result_id))
         except ValueError as error:
@@ -101,7 +104,7 @@ class OutboxqBackend(AdaptedBackend):
             return self._result(execution, using=where)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
-        """That the settings fit together."""
+        """Check the settings of the backend, for `manage.py check`."""
         where = f"TASKS[{self.alias!r}]"
         found = list(super().check(**kwargs))
         if not apps.is_installed(APP):
@@ -130,7 +133,7 @@ class OutboxqBackend(AdaptedBackend):
 
     @contextmanager
     def reading(self) -> Iterator[object]:
-        """A transaction to look in: the present one, or a short one that on SQLite waits for no writer."""
+        """Open a transaction for reading: the present one, or a short one that waits for no writer on SQLite."""
         connection = connections[self.database]
         if connection.in_atomic_block or not connection.get_autocommit():
             yield connection
@@ -158,13 +161,13 @@ class OutboxqBackend(AdaptedBackend):
             found = None
         if not isinstance(found, TaskAdapter):
             raise InvalidTask(
-                f"no worker would find {task.module_path}: declare it with @task under that name, in a module of an installed "
+                f"no worker would find {task.module_path}; declare it with @task under that name, in a module of an installed "
                 f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
             )
         return found
 
     def _result(self, execution: TaskExecution, *, using: object) -> Any:
-        """With the task as it was enqueued; of one that is gone from the code, with what can still be said."""
+        """Return the result with the task as it was enqueued, as far as it is known if the code no longer has it."""
         if (call := Call.parse(execution.args)) is None:
             raise TaskResultDoesNotExist(str(execution.id))
         try:
@@ -187,7 +190,7 @@ def _check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """In tests, settings change under tasks that were found by them."""
+    """Forget the tasks that were found by settings that a test has changed."""
     if setting in {"TASKS", "INSTALLED_APPS"}:
         for alias in outboxes:
             outboxes[alias].tasks.forget()

@@ -1,4 +1,4 @@
-"""What `manage.py check` says about the set-up."""
+"""The checks of `manage.py check`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEWER = "Install the release of outboxq that made these tables, or a later one.
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """What needs no connection."""
+    """Check the settings, without a connection."""
     try:
         setting("SCHEMA")
     except ConfigurationError as error:
@@ -31,7 +31,7 @@ def check_settings(**_options: Any) -> list[CheckMessage]:
 
 
 def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> list[CheckMessage]:
-    """For `check --database` and `migrate`: whether this release can work on the tables, where Django believes that it can."""
+    """Check that this release can work with the tables of migrated databases; for `check --database` and `migrate`."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         if not (has_tables(alias) and _is_migrated(alias)):
@@ -61,7 +61,7 @@ def _begins() -> Iterator[CheckMessage]:
 
 
 def _places() -> Iterator[CheckMessage]:
-    """Of the outboxes whose tasks are declared so far."""
+    """Check the databases of the outboxes that have tasks so far."""
     ours = apps.get_app_config("outboxq")
     written = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_config is not ours}  # noqa: SLF001 - Django's public name for it
     for alias in outboxes.made():
@@ -87,6 +87,6 @@ def _places() -> Iterator[CheckMessage]:
 
 
 def _is_migrated(alias: str) -> bool:
-    """Where it is not, Django says so itself."""
+    """Return whether outboxq's migrations have run; if not, Django reports that itself."""
     executor = MigrationExecutor(connections[alias])
     return not executor.migration_plan(executor.loader.graph.leaf_nodes("outboxq"))

@@ -1,6 +1,6 @@
-"""`django.tasks` of Django 6, or the backport that came before it: the same things under two names.
+"""The names of `django.tasks` in Django 6, or of the backport `django_tasks`.
 
-Which of the two is there, only the run knows; so to a type checker these are Any.
+Only the installed packages decide between the two, so a type checker sees Any.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from django.core.exceptions import ImproperlyConfigured
 _HOMES = [name for name in ("django.tasks", "django_tasks") if find_spec(name) is not None]
 if not _HOMES:
     raise ImproperlyConfigured(
-        "tasks came with Django 6.0; for an earlier Django install the backport: pip install django-tasks"
+        "this Django has no django.tasks, which came with 6.0; install the backport: pip install django-tasks"
     )
 PACKAGE = _HOMES[0]
-"""It is also the name of their logger."""
+"""Name of the package, and of its logger."""
 
 if TYPE_CHECKING:
     from django.tasks.backends.base import BaseTaskBackend
@@ -36,7 +36,7 @@ _IN_DJANGO = PACKAGE == "django.tasks"
 task_backends: Any = import_module(PACKAGE).task_backends
 signals: Any = import_module(f"{PACKAGE}.signals")
 normalize_json: Any = import_module("django.utils.json" if _IN_DJANGO else "django_tasks.utils").normalize_json
-"""Mappings, sequences, bytes and scalars as JSON has them. Raises TypeError for anything else."""
+"""Function that turns mappings, sequences, bytes and scalars into JSON's types. Raises TypeError for anything else."""
 
 __all__ = [
     "PACKAGE",

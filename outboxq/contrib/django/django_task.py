@@ -1,4 +1,4 @@
-"""Django's Task with what outboxq can do for it."""
+"""Django's Task with outboxq's options."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
-from ...model import NewTask, OnConflict, OnDeadLetter, duration
-from ...model.options import choice, times
+from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from ...model.options import DEFAULT_LEASE, choice, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy
 from ...store import check
-from ...task import DEFAULT_LEASE, Settings
 from .compat import InvalidTask, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxqTask(Task):
-    """What is None is as the backend's OPTIONS say it, or as outboxq does by itself."""
+    """A task of `django.tasks` with outboxq's options. None: the backend's OPTIONS decide, else outboxq's default."""
 
     # Django's own, which have defaults from 6.1 on.
     priority: int = 0
@@ -64,25 +63,25 @@ class OutboxqTask(Task):
         unique_until_finished: bool | None = None,
         on_conflict: OnConflict | str | None = None,
     ) -> Self:
-        """The task with these options, which mean what they mean to `outboxq.Task.using`; None leaves one as it was.
+        """Return the task with these options, which are those of `outboxq.Task.using`; None keeps an option.
 
-        Raises InvalidTask for a value that is out of its range.
+        Raises InvalidTask for a value out of its range.
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         return replace(self, **given)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By its import path, and what was said with `using()`: a retry policy is found again where it is declared."""
+        """Pickle the import path and the options of `using()`; a retry policy is found again by the import."""
         given = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _DECLARED}
         return _rebuilt, (self.module_path, given)
 
 
 def task(function: Callable[..., Any] | None = None, *, backend: str = "default", **options: Any) -> Any:
-    """`@task` as Django has it, with outboxq's options besides: ``@task(queue_name="mail", retry=RetryPolicy(…))``.
+    """Declare a task as Django's `@task` does, with outboxq's options: ``@task(queue_name="mail", retry=RetryPolicy(…))``.
 
-    From Django 6.1 on, and in the backport, Django's own does the same where the backend is outboxq's. This one also works in
-    Django 6.0; and where TASKS names another backend, as in tests, that runs the task without those options. Raises
-    TypeError for an option that nobody knows, InvalidTask for a value that cannot be.
+    From Django 6.1 on, and in the backport, Django's own `@task` does the same for outboxq's backend. This one also works in
+    Django 6.0. A backend other than outboxq's, as in tests, runs the task without those options. Raises TypeError for an
+    unknown option, InvalidTask for a value out of its range.
     """
     if "run_after" in options:
         raise TypeError("run_after belongs to one call; write task.using(run_after=…).enqueue(…)")
@@ -90,10 +89,10 @@ def task(function: Callable[..., Any] | None = None, *, backend: str = "default"
     return declared(func=function) if function is not None else lambda f: declared(func=f)
 
 
-def settings_of(task: Any, defaults: Any) -> Settings:
-    """What an outboxq task of it is declared with; `defaults` are the backend's."""
+def settings_of(task: Any, defaults: Any) -> TaskOptions:
+    """Return the options of the outboxq task for it; `defaults` are the backend's."""
     lease, timeout, letter = (_said(task, name, defaults) for name in ("lease", "timeout", "on_dead_letter"))
-    return Settings(
+    return TaskOptions(
         queue=task.queue_name,
         priority=int(task.priority),
         lease=DEFAULT_LEASE if lease is None else duration(lease, "lease"),
@@ -103,7 +102,7 @@ def settings_of(task: Any, defaults: Any) -> Settings:
 
 
 def retry_of(task: Any, defaults: Any) -> RetryPolicy:
-    """Django runs a task once; another attempt must have been asked for."""
+    """Return the retry policy. Without one a task has a single attempt, as in Django."""
     given = _said(task, "retry", defaults)
     return RetryPolicy.never() if given is None else RetryPolicy.of(given)
 
@@ -113,7 +112,7 @@ def is_transactional(task: Any, defaults: Any) -> bool:
 
 
 def call_options(task: Any) -> dict[str, Any]:
-    """What `outboxq.Task.using` is to be given for one enqueue of it."""
+    """Return the options of `outboxq.Task.using` for one enqueue of the task."""
     given = {name: getattr(task, name, None) for name in _CALL}
     due = None if task.run_after is None else aware(task.run_after)
     options = {"queue": task.queue_name, "priority": int(task.priority), "run_after": due}
@@ -121,7 +120,7 @@ def call_options(task: Any) -> dict[str, Any]:
 
 
 def validate(task: Any, defaults: Any) -> None:
-    """Raises InvalidTask for what `enqueue` would refuse."""
+    """Raise InvalidTask for a task that `enqueue` would refuse."""
     try:
         settings, options = settings_of(task, defaults), call_options(task)
         retry_of(task, defaults)
@@ -130,13 +129,8 @@ def validate(task: Any, defaults: Any) -> None:
             id=uuid7(),
             task_name=task.module_path,
             args="{}",
-            queue=settings.queue,
-            priority=settings.priority,
-            lease=settings.lease,
-            timeout=settings.timeout,
-            max_attempts=options.get("max_attempts"),
+            **vars(settings.with_key(key)) | {"max_attempts": options.get("max_attempts")},
             partition_key=key,
-            on_dead_letter=OnDeadLetter.RELEASE if key is None else settings.on_dead_letter,
             idempotency_key=options.get("idempotency_key"),
             unique_for=None if "unique_for" not in options else duration(options["unique_for"], "unique_for"),
             unique_until_finished=options.get("unique_until_finished", False),
@@ -147,11 +141,13 @@ def validate(task: Any, defaults: Any) -> None:
     except OutboxqError as error:
         raise InvalidTask(str(error)) from None
     if new.on_conflict is OnConflict.SKIP:
-        raise InvalidTask(f"{task.module_path}: on_conflict='skip' would return no result; write 'return'")
+        raise InvalidTask(
+            f"{task.module_path}: on_conflict='skip' has no result for enqueue() to return; write 'return'"
+        )
 
 
 def changed(task: Any, **changes: Any) -> Any:
-    """A copy that nobody validates: what was enqueued under other settings can still be looked at."""
+    """Return a changed copy without validation, since a task may have been enqueued under other settings."""
     copy = object.__new__(type(task))
     for field in fields(task):
         object.__setattr__(copy, field.name, changes.get(field.name, getattr(task, field.name)))
@@ -159,7 +155,7 @@ def changed(task: Any, **changes: Any) -> Any:
 
 
 def unvalidated(path: str, **values: Any) -> OutboxqTask:
-    """A task that stands at this path in the rows, but maybe not in the code."""
+    """Return a task with this import path without validation: the rows may name it, and the code no longer."""
 
     def gone(*_: Any, **__: Any) -> NoReturn:
         raise UnknownTask(f"there is no task at {path} any more")
@@ -174,12 +170,12 @@ def unvalidated(path: str, **values: Any) -> OutboxqTask:
 
 
 def aware(moment: datetime) -> datetime:
-    """With USE_TZ = False, Django's instants are naive, in the zone of TIME_ZONE."""
+    """Return an aware datetime: with USE_TZ = False, Django's are naive, in the zone of TIME_ZONE."""
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 
 def local(moment: datetime | None) -> datetime | None:
-    """An instant as Django's own would be."""
+    """Return a datetime as Django has it: naive with USE_TZ = False."""
     if moment is not None and not settings.USE_TZ:
         moment = timezone.make_naive(moment, timezone.get_default_timezone())
     return moment

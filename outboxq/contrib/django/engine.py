@@ -1,4 +1,4 @@
-"""The worker's engine, made from Django's settings."""
+"""An engine of SQLAlchemy, made from Django's settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...errors import ConfigurationError, UnsupportedDatabase
 
 
 def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
-    """An engine of our own to the database of Django's `alias`. Connects to nothing yet.
+    """Return an engine for the database of Django's `alias`. It does not connect yet.
 
     Raises ConfigurationError for an in-memory database, UnsupportedDatabase for one that outboxq does not run on.
     """
@@ -32,7 +32,7 @@ def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
     name = connection.settings_dict["NAME"]
     if connection.is_in_memory_db():
         raise ConfigurationError(
-            f"the database {connection.alias!r} is an in-memory SQLite database, which cannot be shared with a worker; give it "
+            f"the database {connection.alias!r} is an in-memory SQLite database, which no worker can share; give it "
             "a file (in tests: DATABASES[…]['TEST']['NAME'])"
         )
     if str(name).startswith("file:"):
@@ -41,7 +41,7 @@ def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
 
 
 def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
-    """Connected as Django connects, OPTIONS included, but for what it adds for itself."""
+    """Return an engine that connects as Django does, OPTIONS included, without what Django adds for itself."""
     alias = connection.alias
     engine = make_engine(_called(connection.settings_dict), poolclass=poolclass)
 
@@ -53,7 +53,7 @@ def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
 
 
 def _called(settings: Mapping[str, Any]) -> URL:
-    """Return the URL that sentences and logs call the database by: with its server, without the password."""
+    """Return the URL of the database for messages and logs: with its server, without the password."""
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:

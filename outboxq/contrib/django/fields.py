@@ -1,4 +1,4 @@
-"""How our columns look to Django."""
+"""Model fields for outboxq's columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...database.column_types import iso
 
 
 class InstantField(models.DateTimeField):
-    """An aware UTC datetime whatever USE_TZ says. On SQLite outboxq stores it as ISO text, and compares it as that."""
+    """A field of aware UTC datetimes, whatever USE_TZ says. On SQLite outboxq stores and compares them as ISO text."""
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         if connection.vendor != "sqlite" or not isinstance(value, datetime):
@@ -24,12 +24,12 @@ class InstantField(models.DateTimeField):
 
 
 def _aware(value: datetime, connection: Any) -> datetime:
-    """With USE_TZ False Django speaks of the connection's own zone."""
+    """Return an aware datetime: with USE_TZ False, Django means the connection's time zone."""
     return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(connection.timezone_name))
 
 
 def table(name: str) -> str:
-    """The table's name for `db_table`; in our schema, written so that Django's quotes come out around each part."""
+    """Return the name for `db_table`; with a schema, written so that Django's quotes enclose each part."""
     from .aliases import setting
 
     schema = setting("SCHEMA")

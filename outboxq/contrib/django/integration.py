@@ -1,4 +1,4 @@
-"""What Django brings along for a request that enqueues, and for a handler."""
+"""The integration with Django: the transaction of a request, and the connections of a handler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("outboxq.worker")
 
 
 class DjangoIntegration(Integration):
-    """Django's connection to one database: enqueues join its transaction, transactional tasks are written through it."""
+    """The integration with one of DATABASES: enqueues join the transaction of its connection, and so do transactional tasks."""
 
     front_end = FrontEnd(program="manage.py outboxq", worker="manage.py outboxq_worker")
 
@@ -36,19 +36,19 @@ class DjangoIntegration(Integration):
 
     @contextmanager
     def transaction(self) -> Iterator[object]:
-        """The present `atomic()`; outside of one, a transaction of its own, as `save()` has."""
+        """Yield the connection inside the present `atomic()`; outside of one, inside its own, as `save()` does."""
         connection = connections[self.alias]
         if connection.in_atomic_block or not connection.get_autocommit():
-            yield connection  # bare: an error of ours must not mark the caller's block for rollback
+            yield connection  # without atomic(): an error of outboxq must not mark the caller's block for rollback
             return
         with _atomic(connection):
             yield connection
 
     @contextmanager
     def around_handler(self, context: TaskContext) -> Iterator[None]:
-        """A handler does not meet a connection that broke, is too old, or that another left in a transaction."""
+        """Give the handler usable connections: none that is broken, too old, or left in a transaction by another handler."""
         if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
-            yield  # a test holds them: Django would close them, and count its queries anew
+            yield  # a test's: Django would close them and reset its queries
             return
         _refresh_connections()
         try:
@@ -59,9 +59,10 @@ class DjangoIntegration(Integration):
 
     @contextmanager
     def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[DjangoUnitOfWork]:
-        """`transaction.atomic()` on Django's connection: the ORM's writes and the completion are committed together.
+        """Open `transaction.atomic()` on Django's connection, so the ORM's writes and the completion are committed together.
 
-        Raises InvalidTarget for a `within` that is not Django's connection to this database.
+        Raises InvalidTarget for a `within` that is not Django's connection to this database, and after the block if the
+        handler left the transaction open or closed the connection.
         """
         connection = connections[self.alias]
         if within is not None:
@@ -81,29 +82,30 @@ class DjangoIntegration(Integration):
                 unit = DjangoUnitOfWork(connection)
                 with connection.execute_wrapper(unit.watch):
                     yield unit
-        except BaseException:  # SystemExit, too: the worker's thread is not the callback's to end
+        except BaseException:  # SystemExit too: a callback must not end the worker's thread
             if not committed:
                 raise
             log.exception("an on_commit callback failed after its task was committed; later ones were not called")
-        if not committed and not is_nested:  # Django says nothing of it
+        if not committed and not is_nested:  # Django reports no error then
             _drop(connection)
             raise InvalidTarget(
                 "the transaction of this task was not committed: its handler left an atomic() block open, or closed the "
-                "connection; leave each block that is begun (`with`), and do not close connections inside"
+                "connection; write each block as `with atomic():`, and do not close connections inside"
             )
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
-        """A task of `django.tasks` sends its signal."""
+        """Send the signal of a task of `django.tasks`."""
         tasks = getattr(context.outbox, "tasks", None)
         if isinstance(tasks, DjangoRegistry):
             tasks.ended(context, outcome)
 
     def on_thread_exit(self) -> None:
+        """Close the connections of the thread."""
         connections.close_all()
 
 
 class DjangoUnitOfWork:
-    """The transaction of a transactional task: Django's own."""
+    """The transaction of a transactional task on Django's connection."""
 
     def __init__(self, connection: Any) -> None:
         self.target = connection
@@ -111,7 +113,7 @@ class DjangoUnitOfWork:
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        """Around each statement of Django's: keep its error, which an `atomic()` inside may have taken back by the end."""
+        """Execute a statement of Django's, and keep its error: an inner `atomic()` may hide it from the caller."""
         try:
             return execute(sql, params, many, context)
         except Exception as error:
@@ -119,32 +121,33 @@ class DjangoUnitOfWork:
             raise
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside, of which `error` tells, ended this transaction: nobody's failure."""
+        """Return whether an error from outside ended this transaction, to judge by `error`."""
         dialect = DjangoTarget(self.target, None).dialect
         return dialect.was_interrupted(self._raw, error, self._failures)
 
     @property
     def connection(self) -> NoReturn:
-        """Raises InvalidTarget: SQLAlchemy over Django's connection would end Django's transaction."""
+        """Raise InvalidTarget: SQLAlchemy on Django's connection would end Django's transaction."""
         raise InvalidTarget(
-            "a task of Django's writes through Django: use the ORM, or django.db.connections"
-            f"[{self.target.alias!r}].cursor(); ctx.connection and ctx.session are SQLAlchemy's"
+            "a transactional task in Django has no ctx.connection and no ctx.session, which are SQLAlchemy's; use the ORM, or "
+            f"django.db.connections[{self.target.alias!r}].cursor()"
         )
 
     session = connection
 
     @property
     def database(self) -> str | None:
+        """The name or the file of the database; None if it is not known."""
         return DjangoTarget(self.target, None).database()
 
     def flush(self) -> None:
-        """The ORM holds nothing back. Raises InvalidTarget where the transaction has ended already."""
+        """Check that the transaction is still open; the ORM holds nothing back. Raises InvalidTarget if it has ended."""
         if not DjangoTarget(self.target, None).dialect.is_open(self.target.connection):
             raise ended()
 
 
 def _refresh_connections() -> None:
-    """As around a request, and each is looked at before it is used again: an attempt costs more than a request."""
+    """Close old connections, as around a request, and check the others before their next use: a lost attempt costs more."""
     reset_queries()
     for connection in connections.all(initialized_only=True):
         connection.health_check_enabled = True
@@ -152,11 +155,11 @@ def _refresh_connections() -> None:
 
 
 def _end_what_is_open(context: TaskContext) -> None:
-    """Nobody would end it any more, and what later handlers of this thread write would never be committed."""
+    """Roll back transactions that the handler left open: writes of later handlers in this thread would never be committed."""
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
             log.error(
-                "task %s (%s) left a transaction open on the database %r: what it wrote there is rolled back",
+                "task %s (%s) left a transaction open on the database %r, so its writes there are rolled back; end each atomic() block",
                 context.task_id,
                 context.task_name,
                 connection.alias,
@@ -165,14 +168,14 @@ def _end_what_is_open(context: TaskContext) -> None:
 
 
 def _drop(connection: Any) -> None:
-    """This thread makes another when it needs one."""
+    """Close the connection; the thread opens another when it needs one."""
     connection.close()
     del connections[connection.alias]
 
 
 @contextmanager
 def _atomic(connection: Any, *, durable: bool = False) -> Iterator[None]:
-    """`transaction.atomic()` that on SQLite begins as a writer: one that reads first may find that it cannot write any more."""
+    """Open `transaction.atomic()`, on SQLite as a writer: a transaction that reads first may not be able to write later."""
     block = transaction.atomic(using=connection.alias, durable=durable)
     with ExitStack() as stack:
         if hasattr(connection, "transaction_mode"):
@@ -189,7 +192,7 @@ def _atomic(connection: Any, *, durable: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _autocommit(connection: Any) -> Iterator[None]:
-    """With AUTOCOMMIT False in the settings, `atomic()` would commit nothing."""
+    """Switch autocommit on for the block: with AUTOCOMMIT False in the settings, `atomic()` would commit nothing."""
     if connection.in_atomic_block or connection.get_autocommit():
         yield
         return

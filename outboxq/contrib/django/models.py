@@ -1,8 +1,8 @@
-"""outboxq's tables as Django sees them: to read, to show in the admin, and to be flushed after a test.
+"""Read-only models of outboxq's tables, for queries, for the admin, and for Django's flush after a test.
 
-They are written through the outbox only: what happens to a task is more than one row.
+Only the outbox writes the tables, since each change of a task is more than one row.
 """
-# ruff: noqa: D106, DJ001, DJ008 - Django's rules for tables of its own; in ours an absent text is NULL
+# ruff: noqa: D106, DJ001, DJ008 - Django's rules for its own tables; in outboxq's an absent text is NULL
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .fields import InstantField, table
 
 
 class ReadOnlyQuerySet(models.QuerySet):
-    """Rows of ours. What changes them raises InvalidTransition."""
+    """A query on outboxq's tables. Methods that write raise InvalidTransition."""
 
     def _refuse(self, *_args: Any, **_options: Any) -> NoReturn:
         refuse(self.model)
@@ -25,7 +25,7 @@ class ReadOnlyQuerySet(models.QuerySet):
 
 
 class ReadOnlyModel(models.Model):
-    """A row of ours."""
+    """A row of one of outboxq's tables."""
 
     objects = ReadOnlyQuerySet.as_manager()
 
@@ -33,23 +33,23 @@ class ReadOnlyModel(models.Model):
         abstract = True
 
     def save(self, *_args: Any, **_options: Any) -> NoReturn:
-        """Raises InvalidTransition."""
+        """Raise InvalidTransition."""
         refuse(type(self))
 
     def delete(self, *_args: Any, **_options: Any) -> NoReturn:
-        """Raises InvalidTransition."""
+        """Raise InvalidTransition."""
         refuse(type(self))
 
 
 def refuse(model: Any) -> NoReturn:
     raise InvalidTransition(
-        f"{model._meta.label} is for reading; change tasks through outboxes[alias].store, which keeps outbox, events and "  # noqa: SLF001 - Django's public name for it
-        "leases in agreement"
+        f"{model._meta.label} is read-only; change tasks through outboxes[alias].store, which keeps outbox, events and "  # noqa: SLF001 - Django's public name for it
+        "leases consistent"
     )
 
 
 class TaskExecution(ReadOnlyModel):
-    """One piece of work."""
+    """A row of `task_executions`."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     pipeline_execution_id = models.UUIDField()
@@ -95,7 +95,7 @@ class TaskExecution(ReadOnlyModel):
 
 
 class OutboxEntry(ReadOnlyModel):
-    """What makes a Ready task claimable."""
+    """A row of `task_outbox`, which makes a Ready task claimable."""
 
     id = models.BigAutoField(primary_key=True)
     task_execution_id = models.UUIDField(unique=True)
@@ -115,7 +115,7 @@ class OutboxEntry(ReadOnlyModel):
 
 
 class ExecutionEvent(ReadOnlyModel):
-    """A transition, for ever."""
+    """A row of `execution_events`: a transition of a task, kept with it."""
 
     sequence_num = models.BigAutoField(primary_key=True)
     pipeline_execution_id = models.UUIDField()
@@ -145,7 +145,7 @@ class TaskLease(ReadOnlyModel):
 
 
 class DeadLetter(ReadOnlyModel):
-    """A task that Failed and was not dealt with."""
+    """A row of `dead_letters`: a Failed task that was neither redriven nor discarded."""
 
     task_execution_id = models.UUIDField(primary_key=True)
     queue = models.TextField()
@@ -205,7 +205,7 @@ class TaskSubscription(ReadOnlyModel):
 
 
 class QueueSettings(ReadOnlyModel):
-    """What is said of a queue by hand."""
+    """A row of `queue_settings`: the pause, the limits and the order of a queue."""
 
     queue = models.TextField(primary_key=True)
     paused_at = InstantField(null=True)

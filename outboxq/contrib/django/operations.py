@@ -1,4 +1,4 @@
-"""What Django's migrations do: run outboxq's own, on Django's connection and in its transaction."""
+"""Operations of Django's migrations: they run outboxq's own, on Django's connection and in its transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRIVERS: dict[str, dict[str, Any]] = {
 
 
 def reaching(revision: str, *, before: str) -> RunPython:
-    """The operation that brings the tables to a revision of outboxq's, and back to the one `before`.
+    """Return the operation that brings the tables to a revision of outboxq, and back to the revision `before`.
 
     Tables that `outboxq upgrade` made are taken over as they are. A database that outboxq does not run on is left alone.
     """
@@ -35,13 +35,13 @@ def reaching(revision: str, *, before: str) -> RunPython:
 
 
 def bring_to(revision: str, connection: Any, command: Callable[..., None] = migrations.upgrade) -> None:
-    """The tables to this revision, on Django's connection, inside its open transaction."""
+    """Bring the tables to this revision, on Django's connection and inside its open transaction."""
     with _borrowed(connection) as borrowed:
         command(borrowed, revision, schema=setting("SCHEMA"))
 
 
 def has_tables(alias: str) -> bool:
-    """Whether our tables belong in this database: outboxq runs on it, and no router keeps them out."""
+    """Return whether outboxq's tables belong in this database: outboxq runs on it, and no router keeps them out."""
     return runs_on(alias) and router.allow_migrate(alias, "outboxq")
 
 
@@ -62,7 +62,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
-    """A SQLAlchemy connection for DDL on Django's, which stays as it is: its transaction is Django's to end."""
+    """Yield a SQLAlchemy connection over Django's, for DDL; it cannot end Django's transaction."""
     dialect_for(django.vendor)  # raises ConfigurationError where Django uses psycopg2 for want of psycopg 3
     django.ensure_connection()
     engine = create_engine(
@@ -76,7 +76,7 @@ def _borrowed(django: Any) -> Iterator[Connection]:
 
 
 class _Borrowed:
-    """A driver's connection that nobody but its owner can end or set up."""
+    """A driver's connection that only its owner can end or set up."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""What `TASKS` says of the outbox: OPTIONS of one backend."""
+"""The OPTIONS of one backend in `TASKS`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .django_task import unvalidated, validate
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """The database, and what holds for tasks that do not say otherwise."""
+    """The database of a backend, and the defaults of its tasks."""
 
     database: str = "default"
-    """Its alias in DATABASES."""
+    """Alias of the database in DATABASES."""
     modules: Sequence[str] = ()
-    """Packages and modules outside the installed apps that tasks are declared in."""
+    """Packages and modules outside the installed apps in which tasks are declared."""
     retry: RetryPolicy | tenacity.BaseRetrying | None = None
-    """None: a task runs once, as Django says."""
+    """Retry policy; None: a task has one attempt, as in Django."""
     lease: timedelta | float | None = None
     timeout: timedelta | float | None = None
     transactional: bool = False
@@ -32,7 +32,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], alias: str) -> Options:
-        """Raises InvalidTaskBackend for what is not known, or out of its range."""
+        """Read OPTIONS. Raises InvalidTaskBackend for an unknown option, or a value out of its range."""
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(given) - set(known)):
             raise InvalidTaskBackend(

@@ -1,4 +1,4 @@
-"""The tasks of one outbox, those of `django.tasks` among them."""
+"""The tasks of one outbox, including those of `django.tasks`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger("outboxq.worker")
 
 
 class DjangoRegistry(TaskRegistry):
-    """Knows what `@outbox.task` declared, and finds a task of `django.tasks` by its import path, which is its name.
+    """The tasks declared with `@outbox.task`, and those of `django.tasks`, found by their names: their import paths.
 
-    The name stands in a row. So only what the worker could import anyway is looked at, modules of the installed apps (and
-    those that OPTIONS allows), and only a Task of Django's that was declared under this very name is taken.
+    A name comes from a row of the database. So only modules of the installed apps, and those that OPTIONS allows, are imported,
+    and only a Django Task that was declared under this very name is used.
     """
 
     def __init__(self, alias: str) -> None:
@@ -33,20 +33,20 @@ class DjangoRegistry(TaskRegistry):
         self._found: dict[str, TaskAdapter] = {}
 
     def declare(self, path: str) -> None:
-        """A module that is being imported declares it; it can be found when that is done."""
+        """Remember a task that a module declares while it is being imported. It can be found after the import."""
         self._declared[path] = None
 
     def forget(self) -> None:
-        """The settings have changed, by which tasks were found."""
+        """Forget the tasks found so far, since the settings have changed."""
         self._found.clear()
 
     def ended(self, context: TaskContext, outcome: Outcome) -> None:
-        """A handler of this outbox has ended: `django.tasks` wants to be told of its own."""
+        """Pass the outcome of a handler on to the adapter, if the task is one of `django.tasks`."""
         if (adapter := self._found.get(context.task_name)) is not None:
             adapter.ended(context, outcome)
 
     def get(self, name: str) -> Task[..., Any]:
-        """Raises UnknownTask."""
+        """Return the task of this name. Raises UnknownTask."""
         if super().__contains__(name):
             return super().get(name)
         found = self._find(name)

@@ -1,4 +1,4 @@
-"""Django's TaskResult, from what the tables tell of a task."""
+"""Django's TaskResult, built from outboxq's tables."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ STATUS = {
 }
 
 _UNUSED = frozenset({EventType.RESET, EventType.RELEASED, EventType.SNOOZED})
-"""How an attempt ends that is made again under the same number."""
+"""Ends of an attempt that is repeated under the same number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """What an enqueue through Django has stored as the arguments of its task."""
+    """The stored arguments of a task that was enqueued through Django."""
 
     args: list[Any]
     kwargs: dict[str, Any]
     backend: str | None = None
-    """None: that of the declared task."""
+    """Alias of the backend; None: that of the declared task."""
     run_after: datetime | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """None: the task was not enqueued through Django's tasks."""
+        """Read stored arguments; None if the task was not enqueued through Django's tasks."""
         stored = json.loads(text)
         if (
             not isinstance(stored, dict)
@@ -56,14 +56,14 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Past:
-    """What became of a task's attempts."""
+    """The past attempts of a task."""
 
     worker_ids: list[str] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
 
     @classmethod
     def read(cls, store: Store, execution: TaskExecution, *, using: object) -> Self:
-        """As it was when `execution` was read: what its events tell besides came later, and is left out."""
+        """Read the attempts up to the moment at which `execution` was read; later events are left out."""
         if execution.first_started_at is None and execution.status is not TaskStatus.CANCELLED:
             return cls()
         try:
@@ -83,7 +83,7 @@ class Past:
 
 
 def result_of(store: Store, execution: TaskExecution, call: Call, task: Any, *, using: object) -> Any:
-    """The result as it stands in the tables; `using` as the store's methods take it."""
+    """Return the result of a task from the tables; `using` is that of the store's methods."""
     past = Past.read(store, execution, using=using)
     result = TaskResult(
         task=task,
@@ -105,7 +105,7 @@ def result_of(store: Store, execution: TaskExecution, call: Call, task: Any, *, 
 
 
 def running(claim: Claim, call: Call, task: Any, past: Past) -> Any:
-    """The result of a task whose attempt begins."""
+    """Return the result of a task whose attempt begins."""
     return TaskResult(
         task=task,
         id=str(claim.id),
@@ -123,7 +123,7 @@ def running(claim: Claim, call: Call, task: Any, past: Past) -> Any:
 
 
 def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> Any:
-    """The declared task with what was said otherwise when it was enqueued, whatever the settings say by now."""
+    """Return the declared task with the options of its enqueue, whatever the settings are by now."""
     given = {name: getattr(row, name) for name in ("partition_key", "max_attempts") if hasattr(declared, name)}
     return changed(
         declared,
@@ -136,13 +136,13 @@ def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> A
 
 
 def amend(result: Any, **values: Any) -> None:
-    """A TaskResult is frozen, but for its backend."""
+    """Set attributes of a frozen TaskResult."""
     for name, value in values.items():
         object.__setattr__(result, name, value)
 
 
 def error(kind: str | None, text: str | None) -> Any:
-    """`kind` is the import path of the exception's class; None: the worker itself had to give the task up."""
+    """Return a TaskError. `kind` is the import path of the exception's class; None: the worker gave the task up."""
     return TaskError(exception_class_path=kind or "outboxq.errors.OutboxqError", traceback=text or "")
 
 

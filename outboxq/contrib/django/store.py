@@ -1,4 +1,4 @@
-"""The store behind an outbox of Django's."""
+"""The Store of an outbox in Django."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .engine import engine_of
 
 
 class DjangoStore(Store):
-    """Knows its database by Django's alias, and makes an engine only where Django's own connection will not do."""
+    """A Store for one of DATABASES. It makes an engine only for work that Django's own connection cannot do."""
 
     def __init__(self, engine: Engine | None = None, *, alias: str | None = None, **options: Any) -> None:
-        """`alias` None: one of a worker's own, made from another's engine."""
+        """Make the Store; `alias` None: a worker's own Store, made from the engine of another."""
         super().__init__(engine, **options)
         self.alias = alias
         self._migrated = alias
@@ -32,11 +32,11 @@ class DjangoStore(Store):
 
     @property
     def bound_engine(self) -> Engine:
-        """Raises ConfigurationError for a database that no worker can share."""
+        """The engine. Raises ConfigurationError for a database that no worker can share."""
         if self.alias is not None:
             with self._making:
                 if self.engine is None:
-                    # Seldom used, and so kept open by none: a test's database is to be dropped.
+                    # No pool: the engine is seldom used, and an open connection would keep a test's database from being dropped.
                     self.engine = engine_of(self.alias, poolclass=NullPool)
         return super().bound_engine
 
@@ -51,37 +51,37 @@ class DjangoStore(Store):
             super().ensure_file()
 
     def ensure_current_on_django(self) -> None:
-        """As `ensure_current`, on Django's connection, which must be inside `atomic()`."""
-        self._check_schema(target_of(self.alias, schema=self.schema))
+        """Check the tables as `ensure_current` does, on Django's connection, which must be inside `atomic()`."""
+        self.check_schema(target_of(self.alias, schema=self.schema))
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
         made = super().reserved(gone, hurried=hurried)
         made._migrated = self._migrated  # noqa: SLF001 - of the same class
         return made
 
-    def _reserve(self) -> Engine:
-        return super()._reserve() if self.alias is None else reserve(engine_of(self.alias))
+    def reserve_engine(self) -> Engine:
+        return super().reserve_engine() if self.alias is None else reserve(engine_of(self.alias))
 
-    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+    def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         target = target_of(using, schema=self.schema)
-        self._check_database(target)
+        self.check_database(target)
         self._check_tables(target, enqueues)
         return target
 
-    def _check_database(self, target: Target) -> None:
+    def check_database(self, target: Target) -> None:
         if self.alias is None or not isinstance(target, DjangoTarget):
-            super()._check_database(target)
+            super().check_database(target)
             return
         there = target.connection
         if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
             raise InvalidTarget(
-                f"this is Django's database {there.alias!r}, but the outbox is that of {self.alias!r}; a task must be written "
-                "where its business rows are: declare it on outboxes[alias]"
+                f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; a task must be written where its "
+                f"business rows are: declare it on outboxes[{there.alias!r}]"
             )
 
-    def _check_schema(self, target: Target) -> None:
+    def check_schema(self, target: Target) -> None:
         with upgraded_by(self._migrate):
-            super()._check_schema(target)
+            super().check_schema(target)
 
     @property
     def _migrate(self) -> str:

@@ -1,4 +1,4 @@
-"""How a worker runs a task of `django.tasks`, and whom it tells."""
+"""The adapter of a task of `django.tasks`: a worker runs it, and Django's signals are sent."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .results import Call, Past, amend, cancelled, error, running, task_as_enque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DjangoTaskContext(compat.TaskContext):
-    """What a task with `takes_context=True` is given."""
+    """The context of a task with `takes_context=True`."""
 
     execution: TaskContext
-    """outboxq's own: `should_stop`, `checkpoint()`, `recovery_attempts` and the like."""
+    """outboxq's TaskContext: `should_stop`, `checkpoint()`, `recovery_attempts` and the like."""
 
 
 class AdaptedBackend(compat.BaseTaskBackend):
@@ -49,7 +49,7 @@ class AdaptedBackend(compat.BaseTaskBackend):
 
 
 class TaskAdapter(Task[..., Any]):
-    """The outboxq task that runs a task of Django's. Its name is that one's import path."""
+    """An outboxq task that runs a task of Django's; its name is the import path of that task."""
 
     def __init__(self, declared: Any, *, backend: Any, outbox: Outbox) -> None:
         self.declared = declared
@@ -58,12 +58,12 @@ class TaskAdapter(Task[..., Any]):
         super().__init__(
             self._call,
             name=declared.module_path,
-            settings=settings_of(declared, backend.defaults),
+            options=settings_of(declared, backend.defaults),
             retry=retry_of(declared, backend.defaults),
             outbox=outbox,
             transactional=is_transactional(declared, backend.defaults),
-            # Django promises that arguments are JSON and asks for no more, so a third party's task may be annotated loosely. The
-            # two that are stored, `args` and `kwargs`, would look at none of its annotations anyway.
+            # Django only requires JSON, so a third party's task may be annotated loosely. The stored parameters, `args` and
+            # `kwargs`, are checked against none of its annotations anyway.
             check_types=False,
         )
         self.__doc__ = declared.func.__doc__
@@ -76,7 +76,7 @@ class TaskAdapter(Task[..., Any]):
         backend: str | None = None,  # noqa: ARG002 - these two are kept for the result
         run_after: str | None = None,  # noqa: ARG002
     ) -> Any:
-        """What is stored are these parameters; Django's function is called with what the first two hold."""
+        """Call Django's function with `args` and `kwargs`. These parameters are what the row stores."""
         result = self._begun(ctx)
         _result.set(result)
         signals.task_started.send_robust(self._sender(result.backend), task_result=result)
@@ -86,9 +86,9 @@ class TaskAdapter(Task[..., Any]):
         return returned if isinstance(returned, Snooze | Cancel | Retry) else normalize_json(returned)
 
     def ended(self, context: TaskContext, outcome: Outcome) -> None:
-        """Send `task_finished` where this is the end, and not one of several attempts.
+        """Send `task_finished` after the last attempt.
 
-        Of a failed task it is sent while its error is being handled, so that receivers find that in `sys.exc_info()`.
+        For a failed task it is sent while the error is being handled, so receivers find the error in `sys.exc_info()`.
         """
         result, status = _result.get(), _FINAL.get(outcome.event_type)
         _result.set(None)
@@ -127,7 +127,7 @@ class TaskAdapter(Task[..., Any]):
         return running(claim, call, task, past)
 
     def _sender(self, backend: str) -> type:
-        """The class that the settings name for the alias which was enqueued to."""
+        """Return the backend class that the settings name for the alias used at enqueueing."""
         try:
             return type(compat.task_backends[backend])
         except compat.InvalidTaskBackend:  # it is called otherwise by now
@@ -135,9 +135,9 @@ class TaskAdapter(Task[..., Any]):
 
 
 def adapter_for(path: str, database: str) -> TaskAdapter | None:
-    """What runs the task of Django's that is declared at this import path; None: there is none.
+    """Return the adapter of the Django task that is declared at this import path; None if there is none.
 
-    Imports the module, if it may be imported, and passes on what that raises.
+    Imports the module, if it is one of those that may be imported, and passes on its exceptions.
     """
     backends = list(_backends(database))
     allowed = [config.name for config in apps.get_app_configs()]
@@ -170,7 +170,7 @@ def _backends(database: str) -> Iterator[AdaptedBackend]:
 
 
 _result: ContextVar[Any] = ContextVar("outboxq_django_result", default=None)
-"""Of the task that this thread runs."""
+"""The TaskResult of the task that this thread runs."""
 
 _FINAL = {
     EventType.COMPLETED: TaskResultStatus.SUCCESSFUL,

@@ -9,8 +9,6 @@ from functools import lru_cache
 from ...errors import ConfigurationError, UnsupportedDatabase
 from ..drivers import ensure_psycopg
 from .base import Begin, Dialect
-from .catalogue import Statements
-from .plan import Plan
 from .prepared import Execute, Prepared, Row
 from .sqlite_engine import real_path
 from .sqlite_file import OpenFile, damaged, is_damaged
@@ -20,10 +18,8 @@ __all__ = [
     "Dialect",
     "Execute",
     "OpenFile",
-    "Plan",
     "Prepared",
     "Row",
-    "Statements",
     "check_schema_name",
     "damaged",
     "dialect_for",

@@ -1,4 +1,4 @@
-"""The seam between the databases: what a dialect has to say, and the statements compiled for it."""
+"""The seam between the databases: what a dialect has to say, and its statements, each compiled once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, ClassVar
 
 from sqlalchemy import Dialect as SqlalchemyDialect
-from sqlalchemy import Engine, FromClause, Select
+from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import PendingRollbackError
 
-from ..statements.grammar import Columns, Grammar, Statement, Transition
-from .catalogue import Statements
+from ..statements.grammar import Builder, Columns, Grammar, Statement, Transition
 from .causes import causes
-from .partitioning import Partitioning
-from .plan import Plan
+from .one_statement import OneStatement
 from .prepared import Prepared
+from .script import Script
 from .sqlite_file import OpenFile
+
+Plan = OneStatement | Script
+"""A transition, compiled."""
 
 
 class Begin(StrEnum):
@@ -44,6 +45,18 @@ class Begin(StrEnum):
     """Makes and changes our tables, and takes its time."""
 
 
+class Compiled(dict[Builder, Prepared | Plan]):
+    """The statements of one dialect by the functions that build them, each compiled when it is first asked for."""
+
+    def __init__(self, compile_: Callable[[Builder], Prepared | Plan]) -> None:
+        super().__init__()
+        self._compile = compile_
+
+    def __missing__(self, builder: Builder) -> Prepared | Plan:
+        found = self[builder] = self._compile(builder)
+        return found
+
+
 class Dialect(ABC):
     """What one database does differently. Everything else is shared."""
 
@@ -58,19 +71,20 @@ class Dialect(ABC):
     """A transaction that writes keeps every other from writing until it ends."""
     one_statement: ClassVar[bool]
     """A transition is one statement, so it needs no savepoint to be atomic in a caller's transaction."""
+    notifies: ClassVar[bool]
+    """Sleeping workers are told of new tasks (`statements/sleeping.py`)."""
+    has_roles: ClassVar[bool]
+    """Who may do what depends on the role that a connection has."""
+    has_partitions: ClassVar[bool]
+    """The history can be divided by time (`partitioning.py`)."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
 
-    def __init__(self, compiler: SqlalchemyDialect, schema: str | None) -> None:
+    def __init__(self, compiler: SqlalchemyDialect, schema: str | None, grammar: Grammar) -> None:
         self.compiler = compiler
         self.schema = schema
-
-    @property
-    @abstractmethod
-    def grammar(self) -> Grammar: ...
-
-    @abstractmethod
-    def compile(self, transition: Transition) -> Plan: ...
+        self.grammar = grammar
+        self.compiled = Compiled(self._compile)
 
     @abstractmethod
     def is_drivers(self, raw: object) -> bool:
@@ -85,38 +99,8 @@ class Dialect(ABC):
         return list(cursor.fetchall())
 
     @abstractmethod
-    def take_from_one(self, found: FromClause) -> Statement:
-        """Delete up to :limit due entries of the pairs found, which are of one queue, best first."""
-
-    @abstractmethod
-    def take_from(self, found: FromClause) -> Statement:
-        """Delete up to :limit due entries of the (queue, priority) pairs found, best first."""
-
-    @abstractmethod
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """The parameters of `grammar.rows(name, columns)`."""
-
-    @abstractmethod
-    def find_column(self, table: str, name: str) -> Select[Any]:
-        """One row if the table exists in our schema and has this column. (Reading what does not exist would abort a PostgreSQL
-        transaction.)
-        """
-
-    @abstractmethod
-    def missing_parts(self) -> Select[Any]:
-        """The names of our indexes and triggers that are missing, invalid or switched off; the column `id`."""
-
-    @abstractmethod
-    def set_back(self) -> Select[Any]:
-        """One row, `id`, if the counter of positions stands below the largest position of a task."""
-
-    @abstractmethod
-    def set_forward(self) -> Transition:
-        """Have the counter of positions go on behind the largest, if it stands below."""
-
-    @abstractmethod
-    def is_standby(self) -> Select[Any]:
-        """One row if this server only follows another, and takes no writes."""
 
     @abstractmethod
     def database_name(self, url: URL) -> str | None:
@@ -202,14 +186,6 @@ class Dialect(ABC):
     def own_url(self, url: URL) -> URL:
         """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
 
-    def sleeping(self) -> Mapping[str, Prepared]:
-        """The statements of `statements/sleeping.py`, by name; none where the database cannot notify."""
-        return {}
-
-    def rights(self) -> Mapping[str, Prepared]:
-        """The question which rights a role lacks; none where the database has no roles."""
-        return {}
-
     def is_denied(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether the database refuses because the role lacks a right."""
         return False
@@ -266,14 +242,20 @@ class Dialect(ABC):
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
         """Have a caller's engine begin real transactions."""
 
-    @cached_property
-    def partitioning(self) -> Partitioning | None:
-        """How the history is divided by time; None where the database has no partitions."""
-        return None
+    def warm(self, *builders: Builder) -> None:
+        """Compile these statements, in all the forms that most batches need, before anything waits for them."""
+        for builder in builders:
+            if not isinstance(compiled := self.compiled[builder], Prepared):
+                compiled.compile()
+
+    def _compile(self, builder: Builder) -> Prepared | Plan:
+        built = builder(self.grammar)
+        return self.plan(built) if isinstance(built, Transition) else self.prepare(built)
 
     def prepare(self, statement: Statement) -> Prepared:
+        """Compile a statement that is not kept, since it names what differs from call to call."""
         return Prepared(statement, self.compiler, self.schema)
 
-    @cached_property
-    def statements(self) -> Statements:
-        return Statements(self)
+    @abstractmethod
+    def plan(self, transition: Transition) -> Plan:
+        """Return how a transition runs on this database."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -26,6 +26,7 @@ from sqlalchemy import (
 
 from ..column_types import Packed
 from ..privileges import Kind, Right
+from ..statements.grammar import Grammar
 from ..tables import VERSION_TABLE
 
 _class = table("pg_class", column("oid"), column("relname", Text), column("relnamespace"), schema="pg_catalog")
@@ -66,21 +67,19 @@ def pack(rights: Sequence[Right]) -> dict[str, Any]:
     return {f"right_{part}": [row[at] for row in given] for at, part in enumerate(_PARTS)}
 
 
-def statements(schema: str | None, oid: Callable[[str], ColumnElement[Any]]) -> dict[str, Select[Any]]:
-    """Return what is asked about rights, by name."""
-    there: Select[Any] = (
-        select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
-    )
-    return {"missing": missing(schema_of(schema, oid), by_path=schema is None), "role": there}
+def role(_: Grammar) -> Select[Any]:
+    """One row if there is a role :grantee."""
+    return select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
 
 
-def missing(lies_in: ColumnElement[Any], *, by_path: bool) -> Select[Any]:
-    """Return those of the given rights that :grantee, or the present role, lacks in the schema with this oid, and who that is.
+def missing(g: Grammar) -> Select[Any]:
+    """Return those of the given rights that :grantee, or the present role, lacks in our schema, and who that is.
 
-    With them, where our statements find the tables `by_path`, those that lie in another schema which comes before: `hidden_by`.
+    With them, where our statements find the tables by the search path, those that lie in another schema which comes before: `hidden_by`.
 
     One row at least, with a NULL `name` where nothing is missing; no error whatever the role may or may not see.
     """
+    lies_in, by_path = _schema_of(g), g.schema is None
     arrays = [bindparam(f"right_{part}", type_=Packed(Text()), required=True) for part in _PARTS]
     wanted = func.unnest(*arrays).table_valued(*(column(part, Text) for part in _PARTS)).render_derived(name="wanted")
     who = func.coalesce(_grantee, func.current_user(), type_=Text)
@@ -113,13 +112,13 @@ def missing(lies_in: ColumnElement[Any], *, by_path: bool) -> Select[Any]:
     )
 
 
-def schema_of(named: str | None, oid: Callable[[str], ColumnElement[Any]]) -> ColumnElement[Any]:
+def _schema_of(g: Grammar) -> ColumnElement[Any]:
     """Return the oid of our schema: that of its name, or the one in which the search path finds our tables, or would make
     them.
     """
-    if named is not None:
-        return select(_namespace.c.oid).where(_namespace.c.nspname == _word(named)).scalar_subquery()
-    found = select(_class.c.relnamespace).where(_class.c.oid == oid(VERSION_TABLE)).scalar_subquery()
+    if g.schema is not None:
+        return select(_namespace.c.oid).where(_namespace.c.nspname == _word(g.schema)).scalar_subquery()
+    found = select(_class.c.relnamespace).where(_class.c.oid == g.oid(VERSION_TABLE)).scalar_subquery()
     made = select(_namespace.c.oid).where(_namespace.c.nspname == cast(func.current_schema(), Text)).scalar_subquery()
     return func.coalesce(found, made)
 

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Table, TableClause, Text, func
+from sqlalchemy import Table, TableClause, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
@@ -23,14 +22,11 @@ from sqlalchemy.sql.compiler import DDLCompiler
 from ...errors import InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
 from ..statements import partitions
-from ..statements.grammar import Statement
-from ..statements.partitions import HELPERS, PARTITIONED
+from ..statements.partitions import PARTITIONED
 from ..tables import execution_events, task_executions
 from ..typed_table import in_words, storage_of
+from .base import Dialect
 from .prepared import Execute, Prepared
-
-if TYPE_CHECKING:
-    from .base import Dialect
 
 FIRST, DEFAULT = "first", "default"
 SEQUENCE = "execution_events_sequence_num_seq"
@@ -85,28 +81,9 @@ class Partitioning:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
 
-    @cached_property
-    def statements(self) -> Mapping[str, Prepared]:
-        """Those that name no partition."""
-        statements: dict[str, Statement] = {
-            "found": partitions.found(self._oid(table.name) for table in PARTITIONED),
-            "patience": partitions.patience(),
-            "scanning": partitions.scanning(),
-            "wait": partitions.wait(),
-            "next_number": partitions.next_number(),
-            "set_number": partitions.set_number(),
-            **{f"forget_{table.name}": partitions.forget(table) for table in HELPERS},
-        }
-        return {name: self._dialect.prepare(statement) for name, statement in statements.items()}
-
-    @property
-    def forget(self) -> list[Prepared]:
-        """What a dropped partition's tasks leave in other tables."""
-        return [self.statements[f"forget_{table.name}"] for table in HELPERS]
-
     def layout(self, execute: Execute) -> Layout | None:
         """None while the tables are ordinary ones."""
-        rows = self.statements["found"].run(execute, {})
+        rows = self._dialect.compiled[partitions.found].run(execute, {})
         if not rows:
             return None
         pairs: dict[str, Partition] = {}
@@ -213,17 +190,20 @@ class Partitioning:
 
         Their rows stay where they are; PostgreSQL reads both tables once to see that they fit, while everybody waits.
         """
-        found = self._dialect.prepare(partitions.owner(self._oid(task_executions.name))).run(execute, {})[0]
+        found = self._dialect.prepare(partitions.owner(self._dialect.grammar.oid(task_executions.name))).run(
+            execute, {}
+        )[0]
         schema, owner = found["schema"], found["owner"]
-        before = self.statements["wait"].run(execute, {"lock_timeout": "10s"})[0]["before"]
+        wait = self._dialect.compiled[partitions.wait]
+        before = wait.run(execute, {"lock_timeout": "10s"})[0]["before"]
         self.alone(execute, schema)
         for table in PARTITIONED:
             self._convert(execute, table, schema, owner, periods)
-        self.statements["wait"].run(execute, {"lock_timeout": before})
+        wait.run(execute, {"lock_timeout": before})
 
     def _convert(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))
-        granted = self._dialect.prepare(partitions.privileges(self._oid(table.name))).run(execute, {})
+        granted = self._dialect.prepare(partitions.privileges(self._dialect.grammar.oid(table.name))).run(execute, {})
         number = self._end_identity(execute, parent) if table is execution_events else 0
         self._do(execute, "ALTER TABLE ", parent, " RENAME TO ", first.last)
         indexes = [str(index.name) for index in table.indexes]
@@ -274,7 +254,8 @@ class Partitioning:
 
     def _end_identity(self, execute: Execute, parent: _Name) -> int:
         """A partition may not have one (PostgreSQL 17). The next number."""
-        number = self.statements["next_number"].run(execute, {"table": f"{parent.schema}.{parent.last}"})[0]["number"]
+        table = f"{parent.schema}.{parent.last}"
+        number = self._dialect.compiled[partitions.next_number].run(execute, {"table": table})[0]["number"]
         self._do(execute, "ALTER TABLE ", parent, " ALTER COLUMN sequence_num DROP IDENTITY")
         return int(number)
 
@@ -282,7 +263,7 @@ class Partitioning:
         sequence = _Name(parent.schema, SEQUENCE)
         text = f"{sequence.schema}.{sequence.last}"
         self._do(execute, "CREATE SEQUENCE ", sequence, " OWNED BY ", parent, ".sequence_num")
-        self.statements["set_number"].run(execute, {"sequence": text, "number": number})
+        self._dialect.compiled[partitions.set_number].run(execute, {"sequence": text, "number": number})
         default = " ALTER COLUMN sequence_num SET DEFAULT nextval("
         self._do(execute, "ALTER TABLE ", parent, default, _Literal(text), ")")
 
@@ -293,9 +274,6 @@ class Partitioning:
 
     def _do(self, execute: Execute, *parts: _Part) -> None:
         execute(str(_Words(*parts).compile(dialect=self._dialect.compiler)), {})
-
-    def _oid(self, name: str) -> ColumnElement[Any]:
-        return func.to_regclass(f"{self._dialect.schema}.{name}" if self._dialect.schema else name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,179 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any, ClassVar
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Engine,
-    FromClause,
-    Integer,
-    Select,
-    Table,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    cast,
-    column,
-    delete,
-    extract,
-    func,
-    literal_column,
-    select,
-    true,
-)
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy.engine import URL
 
-from ..column_types import Instant, Packed, Xid, Xid8
-from ..statements import channel, claim, keyed, reading, sleeping
-from ..statements.checks import parts
-from ..statements.grammar import Columns, Grammar, Statement, Transition
-from ..tables import task_outbox, task_position
-from . import granting, postgresql_encoding, postgresql_errors, postgresql_json, postgresql_session
-from .base import Begin, Dialect
+from ..statements.grammar import Columns, Transition
+from . import postgresql_encoding, postgresql_errors, postgresql_session
+from .base import Dialect
 from .one_statement import OneStatement
-from .partitioning import Partitioning
-from .plan import Plan
-from .prepared import Prepared
+from .postgresql_grammar import PostgresGrammar
 from .psycopg_driver import PsycopgDriver
-
-
-class PostgresGrammar:
-    """One clock for a whole transition: `clock_timestamp()` as a scalar sub-select, or the injected :now.
-
-    As a bare volatile function it could not be an index condition (11 ms against 0.02 ms behind 100 000 future rows), and
-    `now()` stands still in a long transaction, so that a lease could be born expired.
-    """
-
-    def __init__(self) -> None:
-        injected = bindparam("now", None, type_=Instant)
-        moment = select(func.coalesce(injected, func.clock_timestamp(), type_=Instant).label("now"))
-        self.clock = moment.cte("clock").prefix_with("MATERIALIZED")
-
-    @property
-    def now(self) -> ColumnElement[datetime]:
-        return select(self.clock.c.now).scalar_subquery()
-
-    def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
-        return moment + seconds * literal_column("interval '1 second'")
-
-    def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
-        return and_(moment >= _EARLIEST, moment < _LATEST)
-
-    def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:  # noqa: ARG002 - its type says so
-        return true()
-
-    def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
-        micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
-        return case((and_(func.isfinite(earlier), func.isfinite(later)), micros))
-
-    def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
-        if text is None and len(pairs) == 1:
-            [(name, value)] = pairs.items()
-            if isinstance(
-                value.type, Integer
-            ):  # the event of each claim: needs no quotes, so nothing need be built and printed
-                said = (
-                    literal_column(f"'{{\"{name}\": '", Text)
-                    .concat(cast(value, Text))
-                    .concat(literal_column("'}'", Text))
-                )
-                return func.coalesce(said, literal_column("'{}'", Text), type_=Text)
-        members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
-        built: ColumnElement[Any] = func.jsonb_strip_nulls(func.jsonb_build_object(*members, type_=JSONB), type_=JSONB)
-        if text is not None:
-            built = func.coalesce(cast(text, JSONB), literal_column("'{}'", JSONB)).concat(built)
-        return cast(built, Text)
-
-    def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
-        return literal_column(f"'{{\"{name}\": '", Text) + cast(func.to_json(value), Text) + literal_column("'}'", Text)
-
-    def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
-        return cast(self.text_in(text, member), Instant)
-
-    def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
-        return cast(text, JSONB)[literal_column(f"'{member}'", Text)].astext  # type: ignore[no-any-return]
-
-    def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
-        return postgresql_json.is_json(text, an_object=an_object)
-
-    def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
-        """Each column an array, or a single value where the rows are `constant` in it: neither side need take that apart."""
-        single = {
-            key: cast(bindparam(f"{name}_{key}", type_=kind, required=True), kind).label(key)
-            for key, kind in columns.items()
-            if key in constant
-        }
-        if len(single) == len(
-            columns
-        ):  # a batch of one: to the planner its values are constants, wherever they are read
-            one = select(*single.values(), literal_column("1", BigInteger).label("ordinal"))
-            return one.cte(name).prefix_with("NOT MATERIALIZED")
-        several = {key: kind for key, kind in columns.items() if key not in constant}
-        arrays = [bindparam(f"{name}_{key}", type_=Packed(kind), required=True) for key, kind in several.items()]
-        named = [column(key, kind) for key, kind in several.items()]
-        unnested = func.unnest(*arrays).table_valued(*named, with_ordinality="ordinal").render_derived(name="batch")
-        cells = [single[key] if key in constant else unnested.c[key] for key in columns]
-        return select(*cells, unnested.c.ordinal).cte(name)
-
-    def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
-        # As an array of known rows, not a join: the plan is an index look-up even where it was made, and kept, while the
-        # table was empty (vacuumed tables of an idle queue are). And it is evaluated once: IN (SELECT …) of what a CTE deleted
-        # would be asked again for a row that changed while we waited for it ("ModifyTable … during EvalPlanQual").
-        return column == func.any(func.array(select(ids).scalar_subquery()))
-
-    def each(
-        self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
-    ) -> tuple[FromClause, Any]:
-        found = choose(task_outbox.alias(f"{name}_entry")).limit(limit).correlate(source).lateral(name)
-        return source.join(found, true()), found.c
-
-    @property
-    def crowded(self) -> ColumnElement[bool]:
-        # Autovacuum comes at 5 000; what an old snapshot may still see, it counts and leaves.
-        dead = func.pg_stat_get_dead_tuples(literal_column("task_outbox.tableoid"), type_=BigInteger)
-        return dead > literal_column("2000")
-
-    def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
-        name = func.concat_ws(literal_column("chr(31)"), literal_column("'outboxq'"), *names)
-        return func.pg_try_advisory_xact_lock(func.hashtextextended(name, literal_column("0")), type_=Boolean)
-
-    def position(self, given: FromClause) -> ColumnElement[int]:  # noqa: ARG002 - drawn row by row
-        return task_position.next_value()
-
-    def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
-        head = func.substr(cast(family, Text), literal_column("1"), literal_column("32"), type_=Text)
-        tail = func.lpad(func.to_hex(number), literal_column("4"), literal_column("'0'"), type_=Text)
-        return cast(head + tail, Uuid)
-
-    def identified(self, rows: Select[Any]) -> Select[Any]:
-        # Read from, and not only called beside: so the id is there before anything of the row is made, its default included.
-        assigned = select(func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
-        assigned = assigned.prefix_with("MATERIALIZED")
-        return rows.select_from(assigned).where(assigned.c.xact_id.is_not(None))
-
-    @property
-    def oldest_open(self) -> ColumnElement[int]:
-        return cast(cast(self._xmin, Text), BigInteger)
-
-    @property
-    def next_transaction(self) -> ColumnElement[int]:
-        return self.oldest_open + func.age(cast(self._xmin, Xid), type_=BigInteger)
-
-    @property
-    def _xmin(self) -> ColumnElement[int]:
-        return func.pg_snapshot_xmin(func.pg_current_snapshot(), type_=Xid8())
-
-    def insert(self, table: Table) -> Any:
-        return insert(table)
 
 
 class PostgresDialect(PsycopgDriver, Dialect):
@@ -182,89 +22,14 @@ class PostgresDialect(PsycopgDriver, Dialect):
     begin: ClassVar = postgresql_session.BEGIN
     reads_before_writing = False
     one_writer = False
-    one_statement = True
+    one_statement = notifies = has_roles = has_partitions = True
     connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
 
-    _grammar = PostgresGrammar()
+    def __init__(self, compiler: SqlalchemyDialect, schema: str | None) -> None:
+        super().__init__(compiler, schema, PostgresGrammar(schema))
 
-    @property
-    def grammar(self) -> PostgresGrammar:
-        return self._grammar
-
-    def compile(self, transition: Transition) -> Plan:
-        return OneStatement(transition, self._grammar, prepare=self.prepare, pack=self.pack)
-
-    def take_from_one(self, found: FromClause) -> Statement:
-        """Walk the priorities of one queue, highest first, and lock lazily: no entry more than :limit is locked."""
-        pair = _best_first(found)
-        start = case(
-            (pair.c.priority == claim.passed_priority, claim.passed_until), else_=literal_column("'-infinity'")
-        )
-        locked = _locked(self._grammar, pair, claim.limit, start=start)
-        return _delete(self._grammar, select(locked.c.ctid).select_from(pair).join(locked, true()).limit(claim.limit))
-
-    def take_from(self, found: FromClause) -> Statement:
-        """Merge the (queue, priority) pairs by index, best first; the backlog itself is never sorted.
-
-        Read first, without locks, how many of the best :limit entries each pair holds; then lock so many of each. Entries
-        that other claims hold are passed over within the pair. Where that leaves a gap (others hold all of a pair), a second
-        pass fills it from whatever pair has entries left, so that a claim comes back short only if everything due is taken.
-        """
-        entry = task_outbox.alias("entry")
-        unlocked = claim.due(self._grammar, found, entry.c.available_at, entry.c.id, entry=entry)
-        ahead = unlocked.limit(claim.limit).correlate(found).lateral("ahead")
-        merged = (
-            select(found.c.queue, found.c.priority)
-            .select_from(found)
-            .join(ahead, true())
-            .order_by(found.c.priority.desc(), ahead.c.available_at, ahead.c.id)
-            .limit(claim.limit)
-            .subquery("merged")
-        )
-        share = (
-            select(merged.c.queue, merged.c.priority, func.count().label("share"))
-            .group_by(merged.c.queue, merged.c.priority)
-            .cte("share")
-            .prefix_with("MATERIALIZED")
-        )
-        shares = select(share).order_by(share.c.priority.desc()).subquery("shares")
-        locked = _locked(self._grammar, shares, shares.c.share)
-        first = select(locked.c.ctid).select_from(shares).join(locked, true()).cte("first").prefix_with("MATERIALIZED")
-
-        pair = _best_first(found)
-        gap = claim.limit - select(func.count()).select_from(first).scalar_subquery()
-        others = _locked(self._grammar, pair, claim.limit, besides=first)
-        rest = (
-            select(others.c.ctid)
-            .select_from(pair)
-            .join(others, true())
-            .limit(gap)
-            .cte("rest")
-            .prefix_with("MATERIALIZED")
-        )
-        return _delete(self._grammar, select(first.c.ctid).union_all(select(rest.c.ctid)))
-
-    def sleeping(self) -> Mapping[str, Prepared]:
-        g, given = self._grammar, claim.given_queues(self._grammar)
-        named, every = (given, given), (claim.every_queue(), keyed.every_queue())
-        entries = self._oid(task_outbox.name)
-        statements: dict[str, Statement] = {
-            "announce": sleeping.announce(g, *every, select(sleeping.ALL.label("queue"))),
-            "announce_given": sleeping.announce(g, *named, select(given.c.queue)),
-            "horizon": sleeping.horizon(),
-            "look": sleeping.look(g, *every),
-            "look_given": sleeping.look(g, *named),
-            "wake": sleeping.wake(g, given, channel.name_of(entries)),
-            "withdraw": sleeping.withdraw(g),
-            "forget": sleeping.forget(),
-            "forget_ended": sleeping.forget_ended(g),
-            **channel.statements(entries),
-        }
-        return {name: self.prepare(statement) for name, statement in statements.items()}
-
-    def rights(self) -> Mapping[str, Prepared]:
-        found = granting.statements(self.schema, self._oid)
-        return {name: self.prepare(statement) for name, statement in found.items()}
+    def plan(self, transition: Transition) -> OneStatement:
+        return OneStatement(transition, self.grammar, prepare=self.prepare, pack=self.pack)
 
     def pack(
         self, name: str, columns: Columns, rows: Sequence[Sequence[Any]], constant: frozenset[str] = frozenset()
@@ -274,35 +39,25 @@ class PostgresDialect(PsycopgDriver, Dialect):
             for position, key in enumerate(columns)
         }
 
-    def find_column(self, table: str, name: str) -> Select[Any]:
-        return reading.column_in_postgresql(self._oid(table), name)
-
-    def missing_parts(self) -> Select[Any]:
-        return parts.missing_from_postgresql(self._oid)
-
-    def set_back(self) -> Select[Any]:
-        return parts.set_back_in_postgresql(self._oid)
-
-    def set_forward(self) -> Transition:
-        return parts.set_forward_in_postgresql(self._oid)
-
-    def _oid(self, name: str) -> ColumnElement[Any]:
-        return func.to_regclass(f"{self.schema}.{name}" if self.schema else name)
-
-    def is_standby(self) -> Select[Any]:
-        return select(literal_column("1").label("found")).where(func.pg_is_in_recovery())
-
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
-        return postgresql_session.opening(begin, info)
-
-    def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
-        postgresql_session.say(raw, text, execute)
-
-    def is_open(self, raw: Any) -> bool:
-        return postgresql_session.is_open(raw)
+    opening = staticmethod(postgresql_session.opening)
+    say = staticmethod(postgresql_session.say)
+    is_open = staticmethod(postgresql_session.is_open)
+    is_spoilt = staticmethod(postgresql_session.is_spoilt)
+    set_up = staticmethod(postgresql_session.set_up)
+    keep_settings = staticmethod(postgresql_session.keep_settings)
+    ensure_readable = staticmethod(postgresql_encoding.ensure_readable)
+    is_transient = staticmethod(postgresql_errors.is_transient)
+    is_of_standby = staticmethod(postgresql_errors.names_standby)
+    is_locked_out = staticmethod(postgresql_errors.is_locked_out)
+    is_denied = staticmethod(postgresql_errors.is_denied)
+    is_undefined = staticmethod(postgresql_errors.is_undefined)
+    is_bad_value = staticmethod(postgresql_errors.is_bad_value)
+    cannot_write_now = staticmethod(postgresql_errors.cannot_write_now)
+    comes_from_outside = staticmethod(postgresql_errors.comes_from_outside)
+    hide_rows = staticmethod(postgresql_errors.hide_rows)
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002 - HANDLER does
         return postgresql_session.is_marked(raw)
@@ -310,82 +65,9 @@ class PostgresDialect(PsycopgDriver, Dialect):
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
         return postgresql_session.is_marked(raw)
 
-    def set_up(self, engine: Engine) -> None:
-        postgresql_session.set_up(engine)
-
-    def ensure_readable(self, raw: Any) -> None:
-        postgresql_encoding.ensure_readable(raw)
-
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:
         postgresql_encoding.explain(error, raw)
         postgresql_errors.add_hint(error)
 
-    def keep_settings(self, engine: Engine) -> None:
-        postgresql_session.keep_settings(engine)
-
-    @cached_property
-    def partitioning(self) -> Partitioning:
-        return Partitioning(self)
-
     def moment(self, clock: datetime | None) -> datetime | None:
         return clock
-
-    def is_transient(self, error: BaseException) -> bool:
-        return postgresql_errors.is_transient(error)
-
-    def is_of_standby(self, error: BaseException, raw: Any) -> bool:
-        return postgresql_errors.names_standby(error, raw)
-
-    def is_locked_out(self, error: BaseException) -> bool:
-        return postgresql_errors.is_locked_out(error)
-
-    is_denied = staticmethod(postgresql_errors.is_denied)
-    is_undefined = staticmethod(postgresql_errors.is_undefined)
-
-    def cannot_write_now(self, error: BaseException) -> bool:
-        return postgresql_errors.cannot_write_now(error)
-
-    def comes_from_outside(self, error: BaseException) -> bool:
-        return postgresql_errors.comes_from_outside(error)
-
-    def is_spoilt(self, raw: Any) -> bool:
-        return postgresql_session.is_spoilt(raw)
-
-    def is_bad_value(self, error: BaseException) -> bool:
-        return postgresql_errors.is_bad_value(error)
-
-    def hide_rows(self, error: BaseException) -> None:
-        postgresql_errors.hide_rows(error)
-
-
-_EARLIEST, _LATEST = (literal_column(f"'{year}-01-01 00:00:00+00'", Instant) for year in (1970, 9001))
-
-
-def _best_first(pairs: FromClause) -> FromClause:
-    return select(pairs).where(pairs.c.priority.is_not(None)).order_by(pairs.c.priority.desc()).subquery("pair")
-
-
-def _locked(g: Grammar, pair: FromClause, limit: Any, *, start: Any = None, besides: Any = None) -> Any:
-    """Up to `limit` due entries of each pair, locked as they are pulled, those locked by others passed over."""
-    entry = task_outbox.alias("due")
-    ctid: ColumnElement[Any] = literal_column("due.ctid").label("ctid")
-    due = claim.due(g, pair, ctid, entry=entry)
-    if start is not None:
-        due = due.where(entry.c.available_at >= start)
-    if besides is not None:
-        due = due.where(literal_column("due.ctid") != _all_of(besides))
-    return due.limit(limit).with_for_update(skip_locked=True).correlate(pair).lateral("locked")
-
-
-def _all_of(relation: Any) -> Any:
-    return func.all(func.array(select(relation.c.ctid).scalar_subquery()))
-
-
-def _delete(g: Grammar, ctids: Any) -> Statement:
-    """Delete the entries picked. ARRAY(…) is evaluated once, so the limit holds under every plan."""
-    picked = ctids.cte("picked").prefix_with("MATERIALIZED")
-    return (
-        delete(task_outbox)
-        .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))
-        .returning(*claim.taken(g))
-    )

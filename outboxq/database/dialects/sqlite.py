@@ -7,238 +7,55 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Engine,
-    FromClause,
-    Integer,
-    Select,
-    Table,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    case,
-    cast,
-    column,
-    delete,
-    false,
-    func,
-    literal_column,
-    not_,
-    or_,
-    select,
-    table,
-    true,
-    type_coerce,
-)
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Dialect as SqlalchemyDialect
+from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.types import TypeEngine
 
 from ...errors import ConfigurationError
-from ...model import EARLIEST, LATEST
-from ..column_types import Instant
-from ..statements import claim, reading
-from ..statements.checks import parts
-from ..statements.grammar import Columns, Statement, Transition
-from ..tables import task_outbox
+from ..statements.grammar import Columns, Transition
 from . import sqlite_engine, sqlite_file
 from .base import Begin, Dialect
-from .plan import Plan
 from .script import Encoder, Script, packed
-
-
-class SqliteGrammar:
-    @property
-    def now(self) -> ColumnElement[datetime]:
-        return bindparam("now", type_=Instant, required=True)
-
-    def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
-        """Exact to the microsecond in integers: SQLite's own date arithmetic rounds to milliseconds, and a task due now
-        could come out as due in half a millisecond.
-        """
-        micros = _micros(moment) + cast(func.round(seconds * 1_000_000), Integer)
-        whole = func.strftime(
-            "%Y-%m-%dT%H:%M:%S", micros.op("/", precedence=20)(literal_column("1000000")), "unixepoch", type_=Text
-        )
-        fraction = func.printf(".%06d+00:00", micros % literal_column("1000000"), type_=Text)
-        return type_coerce(whole + fraction, Instant)
-
-    def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
-        said = type_coerce(moment, Text)
-        form = said.op("GLOB", return_type=Boolean())(literal_column("'????-??-??T??:??:??.??????+00:00'"))
-        real = or_(said.is_(None), func.julianday(said).is_not(None))
-        return and_(
-            form, real, said >= literal_column(f"'{EARLIEST.year}'"), said < literal_column(f"'{LATEST.year + 1}'")
-        )
-
-    def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
-        said = type_coerce(identity, Text)
-        digits = said.op("GLOB", return_type=Boolean())(literal_column("'*[^0-9a-f]*'"))
-        return and_(func.length(said) == literal_column("32"), not_(digits))
-
-    def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
-        return _micros(later) - _micros(earlier)
-
-    def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
-        members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
-        base = literal_column("'{}'") if text is None else func.coalesce(text, literal_column("'{}'"))
-        return func.json_patch(base, func.json_object(*members), type_=Text)  # a patch drops what is NULL
-
-    def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
-        return func.json_object(literal_column(f"'{name}'"), value, type_=Text)
-
-    def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
-        return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Instant)
-
-    def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
-        return func.json_extract(text, literal_column(f"'$.{member}'"), type_=Text)
-
-    def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
-        valid = func.json_valid(text) == literal_column("1")
-        # Asked only of what is JSON: of anything else it is an error.
-        kind = case((valid, func.json_type(text)), else_=literal_column("''"))
-        return kind == literal_column("'object'") if an_object else valid
-
-    def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
-        """`name` as rows of a JSON array, bound as the parameter `name`: of arrays, or of the values of the only column.
-
-        In which the rows are `constant` is not in it, but a parameter each. `ordinal` counts them.
-        """
-        batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued(
-            "key", "value", name=f"{name}_rows"
-        )
-        several = {key: kind for key, kind in columns.items() if key not in constant}
-        cells = [self._single(name, key, kind) for key, kind in columns.items() if key in constant]
-        if len(several) == 1:
-            [(key, kind)] = several.items()
-            cells.append(type_coerce(batch.c.value, kind).label(key))
-        else:
-            cells += [
-                func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
-                for position, (key, kind) in enumerate(several.items())
-            ]
-        # Materialized, it is given an automatic index; as a view of json_each() each look-up would parse the whole batch again.
-        return select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
-
-    def row(self, name: str, columns: Columns) -> FromClause:
-        """`name` as one row, each column a parameter, which is bound as SQLite has it."""
-        cells = [self._single(name, key, kind) for key, kind in columns.items()]
-        return select(literal_column("0", _Only()).label("ordinal"), *cells).cte(name)
-
-    def _single(self, name: str, key: str, kind: TypeEngine[Any]) -> ColumnElement[Any]:
-        return bindparam(f"{name}_{key}", None, type_=kind).label(key)
-
-    def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
-        return column.in_(select(ids))
-
-    def each(
-        self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
-    ) -> tuple[FromClause, Any]:
-        """No LATERAL here: the entries are chosen by their rowids, and joined."""
-        inner, entry = task_outbox.alias(f"{name}_entry"), task_outbox.alias(name)
-        ids = choose(inner).with_only_columns(inner.c.id).limit(limit).correlate(source).scalar_subquery()
-        return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
-
-    @property
-    def crowded(self) -> ColumnElement[bool]:
-        return false()  # a deleted row is gone
-
-    def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:  # noqa: ARG002 - its one writer has every lock
-        return true()
-
-    def position(self, given: FromClause) -> ColumnElement[int]:
-        sequence = table("sqlite_sequence", column("name"), column("seq", Integer))
-        last = select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
-        alone = isinstance(given.c.ordinal.type, _Only)  # a window costs as much as all three inserts
-        number = literal_column("1", Integer) if alone else func.row_number().over(order_by=given.c.ordinal)
-        return func.coalesce(last, literal_column("0")) + number
-
-    def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
-        head = func.substr(family, literal_column("1"), literal_column("28"), type_=Text)  # stored without hyphens
-        return type_coerce(head + func.printf("%04x", number, type_=Text), Uuid())
-
-    def identified(self, rows: Select[Any]) -> Select[Any]:
-        return rows
-
-    @property
-    def oldest_open(self) -> ColumnElement[int]:
-        return literal_column("0", Integer)  # writers are alone: what is seen has no open transaction beside it
-
-    @property
-    def next_transaction(self) -> ColumnElement[int]:
-        return literal_column("0", Integer)
-
-    def insert(self, table: Table) -> Any:
-        return insert(table)
-
-
-class _Only(Integer):
-    """The ordinal of the only row."""
-
-
-def _micros(moment: ColumnElement[Any]) -> ColumnElement[int]:
-    """Since 1970, in integers."""
-    seconds = cast(func.strftime("%s", func.substr(moment, 1, 19)), Integer)
-    return seconds * 1_000_000 + cast(func.substr(moment, 21, 6), Integer)
+from .sqlite_grammar import SqliteGrammar
 
 
 class SqliteDialect(Dialect):
     name = "sqlite"
     # Deferred transactions that turn into writers fail at once where another has written meanwhile, busy timeout or not.
     begin: ClassVar = {
-        Begin.WRITE: "BEGIN IMMEDIATE",
-        Begin.READ: "BEGIN DEFERRED",
-        Begin.SNAPSHOT: "BEGIN DEFERRED",
-        Begin.ASYNCHRONOUS: "BEGIN IMMEDIATE",
-        Begin.SINGLE: "BEGIN IMMEDIATE",
-        Begin.SINGLE_ASYNCHRONOUS: "BEGIN IMMEDIATE",
-        Begin.INSERT: "BEGIN IMMEDIATE",
-        Begin.HANDLER: "BEGIN IMMEDIATE",
-        Begin.MIGRATION: "BEGIN IMMEDIATE",
+        **dict.fromkeys(Begin, "BEGIN IMMEDIATE"),
+        **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
     }
     reads_before_writing = True
     one_writer = True
-    one_statement = False
+    one_statement = notifies = has_roles = has_partitions = False
     driver_error = sqlite3.Error
     connection_options: ClassVar = {
         "sqlite_begin": "DEFERRED",
         "outboxq_begins": True,
     }  # a BEGIN of the engine's own, to be taken back at once
 
-    _grammar = SqliteGrammar()
+    grammar: SqliteGrammar
+
+    def __init__(self, compiler: SqlalchemyDialect, schema: None) -> None:
+        super().__init__(compiler, schema, SqliteGrammar())
 
     def is_drivers(self, raw: object) -> bool:
         return isinstance(raw, sqlite3.Connection)
 
-    def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        return sqlite_engine.fetch(raw, sql, parameters)
+    fetch = staticmethod(sqlite_engine.fetch)
+    keep_settings = staticmethod(sqlite_engine.keep_settings)
+    hurry = staticmethod(sqlite_engine.hurry)
+    keep_private = staticmethod(sqlite_file.keep_private)
+    open_file = staticmethod(sqlite_file.open_file)
+    address = staticmethod(sqlite_file.path_of)
+    missing_file = staticmethod(sqlite_file.missing)
+    is_damaged = staticmethod(sqlite_file.is_damaged)
+    is_undefined = staticmethod(sqlite_file.is_undefined)
 
-    @property
-    def grammar(self) -> SqliteGrammar:
-        return self._grammar
-
-    def compile(self, transition: Transition) -> Plan:
+    def plan(self, transition: Transition) -> Script:
         return Script(transition, self.grammar, prepare=self.prepare, encoders=self.encoders(transition.given))
-
-    def take_from_one(self, found: FromClause) -> Statement:
-        return self.take_from(found)
-
-    def take_from(self, found: FromClause) -> Statement:
-        """The best of each (queue, priority) pair's best. SQLite has one writer at a time: nothing needs a row lock."""
-        ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
-        best = claim.due(self._grammar, found, ahead.c.id, entry=ahead).limit(claim.limit).correlate(found)
-        picked = (
-            select(entry.c.id)
-            .select_from(found)
-            .join(entry, entry.c.id.in_(best.scalar_subquery()))
-            .order_by(entry.c.priority.desc(), entry.c.available_at, entry.c.id)
-            .limit(claim.limit)
-        )
-        return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken(self._grammar))
 
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
         return {name: packed(rows, self.encoders(columns))}
@@ -247,32 +64,11 @@ class SqliteDialect(Dialect):
         """What makes Python's values into SQLite's, for each column that needs it."""
         return [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
 
-    def find_column(self, table: str, name: str) -> Select[Any]:
-        return reading.column_in_sqlite(table, name)
-
-    def missing_parts(self) -> Select[Any]:
-        return parts.missing_from_sqlite()
-
-    def set_back(self) -> Select[Any]:
-        return parts.set_back_in_sqlite()
-
-    def set_forward(self) -> Transition:
-        return parts.set_forward_in_sqlite()
-
-    def is_standby(self) -> Select[Any]:
-        return select(literal_column("1").label("found")).where(literal_column("0"))
-
     def database_name(self, url: URL) -> str | None:
         return sqlite_engine.real_path(url.database) if url.database and not url.database.startswith("file:") else None
 
-    def address(self, url: URL) -> str | None:
-        return sqlite_file.path_of(url)
-
     def called(self, address: str) -> str:
         return f"the SQLite file {address}"
-
-    def missing_file(self, url: URL) -> str | None:
-        return sqlite_file.missing(url)
 
     def own_url(self, url: URL) -> URL:
         if sqlite_file.is_in_memory(url):
@@ -299,21 +95,9 @@ class SqliteDialect(Dialect):
             return False
         return True
 
-    def keep_settings(self, engine: Engine) -> None:
-        sqlite_engine.keep_settings(engine)
-
-    def hurry(self, engine: Engine) -> None:
-        sqlite_engine.hurry(engine)
-
     def set_up(self, engine: Engine) -> None:
         sqlite_engine.set_up(engine, self.is_transient)
         sqlite_file.follow(engine)
-
-    def keep_private(self, engine: Engine) -> None:
-        sqlite_file.keep_private(engine)
-
-    def open_file(self, raw: Any) -> sqlite_file.OpenFile | None:
-        return sqlite_file.open_file(raw)
 
     def begin_for_real(self, engine: Engine) -> None:
         sqlite_engine.begin_for_real(engine)
@@ -330,12 +114,6 @@ class SqliteDialect(Dialect):
 
     def cannot_write_now(self, error: BaseException) -> bool:
         return sqlite_file.code(error) in _NO_ROOM
-
-    def is_damaged(self, error: BaseException) -> bool:
-        return sqlite_file.is_damaged(error)
-
-    def is_undefined(self, error: BaseException) -> bool:
-        return sqlite_file.is_undefined(error)
 
     def comes_from_outside(self, error: BaseException) -> bool:
         return sqlite_file.code(error) in _FAILS

@@ -84,9 +84,9 @@ def deleted(path: str) -> FileUnusable:
     )
 
 
-def open_file(connection: sqlite3.Connection) -> OpenFile | None:
+def open_file(raw: sqlite3.Connection) -> OpenFile | None:
     """Return the file that a connection has open; None: its database is in memory, or its file is gone already."""
-    cursor = connection.cursor()
+    cursor = raw.cursor()
     cursor.row_factory = None
     listed = [str(file) for _, name, file in cursor.execute("PRAGMA database_list") if name == "main" and file]
     cursor.close()

@@ -54,7 +54,7 @@ def set_aside(g: Grammar) -> Transition:
     )
 
 
-def forget_entry() -> Statement:
+def forget_entry(_: Grammar) -> Statement:
     """Delete the entry :entry_id and nothing else: its task cannot even be failed."""
     entry = task_outbox.c
     return (

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import OID
 from ..column_types import Name
 from ..tables import task_outbox
 from .checks.parts import fires
-from .grammar import Statement
+from .grammar import Grammar
 
 SETTING = "outboxq.notify"
 """Of a transaction, a role or a database: `always`, `off`, or a proof."""
@@ -47,18 +47,14 @@ _outbox = bindparam("outbox", type_=BigInteger, required=True)
 _word = bindparam("word", type_=Text, required=True)
 
 
-def name_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
+def channel_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
     """Return the channel of the outbox with this oid, as the trigger names it; NULL: there is no such table."""
     return select(_name()).where(_lies(entries)).scalar_subquery()
 
 
-def statements(entries: ColumnElement[Any]) -> dict[str, Statement]:
-    """Return what a listener asks, by name; `entries`: the oid of the outbox that is ours."""
-    return {"channel": find(entries), "channel_now": find_again(), "prove": prove()}
-
-
-def find(entries: ColumnElement[Any]) -> Select[Any]:
-    """Return the oid of the outbox, its channel, and whether an insert fires the trigger; no row: there is no such table."""
+def find(g: Grammar) -> Select[Any]:
+    """Return the oid of our outbox, its channel, and whether an insert fires the trigger; no row: there is no such table."""
+    entries = g.oid(task_outbox.name)
     found = (
         cast(_class.c.oid, BigInteger).label("outbox"),
         _name().label("channel"),
@@ -67,12 +63,12 @@ def find(entries: ColumnElement[Any]) -> Select[Any]:
     return select(*found).where(_lies(entries))  # type: ignore[return-value]
 
 
-def find_again() -> Select[Any]:
+def find_again(_: Grammar) -> Select[Any]:
     """Return the channel of the outbox with the oid :outbox; no row: it is gone."""
     return select(_name().label("channel")).where(_lies(cast(_outbox, OID)))
 
 
-def prove() -> Insert:
+def prove(_: Grammar) -> Insert:
     """Have the trigger notify of :word, which begins with PROOF, by an insert of no rows.
 
     The setting is local to the transaction, which this statement must be by itself or the first of.

@@ -7,7 +7,6 @@ RETURNING.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -52,7 +51,6 @@ passed_until = bindparam("passed_until", None, type_=Instant)
 """Entries of this priority are read from this due time on; None for all. Nearly every row before it is dead."""
 says_begin = bindparam("says_begin", False, type_=Boolean)
 """True if the worker records with `begin` that a suspect task's handler begins."""
-TOPICS: Columns = {"topic": Text()}
 _any_topic = bindparam("any_topic", type_=Boolean, required=True)
 
 _LEASE = ("queue", "lease_token", "worker_id", "lease_expires_at", "begun")
@@ -74,6 +72,26 @@ _CLAIM_COLUMNS = (
     "first_started_at",
     "started_at",
 )
+
+
+def from_one(g: Grammar) -> Transition:
+    """Claim from the queue given, which has no limits."""
+    return claim(g, "claim_from_one_queue", lambda _: g.take_from_one(pairs(given_queues(g), limits.closed)))
+
+
+def from_given(g: Grammar) -> Transition:
+    """Claim from those of the queues given that have no limits."""
+    return claim(g, "claim_from_given_queues", lambda _: g.take_from(pairs(given_queues(g), limits.closed)))
+
+
+def from_all(g: Grammar) -> Transition:
+    """Claim from every queue that has no limits."""
+    return claim(g, "claim_from_all_queues", lambda _: g.take_from(pairs(every_queue(), limits.closed)))
+
+
+def from_limited(g: Grammar) -> Transition:
+    """Claim from the queue given, whatever its limits say."""
+    return claim(g, "claim_from_limited_queue", lambda _: g.take_from_one(pairs(given_queues(g))))
 
 
 def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
@@ -115,7 +133,7 @@ def taken(g: Grammar) -> tuple[Any, ...]:
 
 def wanted(g: Grammar, topic: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return a condition: the worker runs tasks of this topic."""
-    given = _topics(g)
+    given = g.topics
     mine = select(given.c.topic).where(matches(topic, given.c.topic)).correlate_except(given).exists()
     return or_(_any_topic, mine)
 
@@ -175,12 +193,6 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
         )
         .order_by(entry.c.available_at, entry.c.id)
     )
-
-
-@cache
-def _topics(g: Grammar) -> FromClause:
-    """Return the same relation to every part of a statement."""
-    return g.rows("topics", TOPICS)
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:

@@ -105,7 +105,7 @@ def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statem
     )
 
 
-def begin() -> Update:
+def begin(_: Grammar) -> Update:
     """Record that the handler of a claim begins. Returns the task's id if the worker still holds the claim."""
     lease = task_leases.c
     held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)

@@ -34,7 +34,7 @@ _priority = bindparam("priority", type_=SmallInteger, required=True)
 _available_at = bindparam("available_at", type_=Instant, required=True)
 
 
-def entry() -> Select[Any]:
+def entry(_: Grammar) -> Select[Any]:
     """The task's outbox entry."""
     mine: Any = task_outbox.c
     return select(mine.id, mine.available_at, mine.priority).where(mine.task_execution_id == _task_id)
@@ -67,20 +67,20 @@ def waiting(g: Grammar) -> Select[Any]:
     ).where(g.among(mine.task_execution_id, g.rows("tasks", WAITING).c.id))
 
 
-def settings() -> Select[Any]:
+def settings(_: Grammar) -> Select[Any]:
     """What is set for the queue."""
     mine = queue_settings.c
     names = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at")
     return select(*(mine[name] for name in names)).where(mine.queue == _queue)
 
 
-def holder() -> Select[Any]:
+def holder(_: Grammar) -> Select[Any]:
     """The task that has the key."""
     claim = partition_claims.c
     return select(claim.task_execution_id, claim.held).where(claim.queue == _queue, claim.partition_key == _key)
 
 
-def head() -> Select[Any]:
+def head(_: Grammar) -> Select[Any]:
     """The waiting task of the key that comes first."""
     first = task_outbox.c
     return (

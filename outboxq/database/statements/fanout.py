@@ -143,7 +143,7 @@ def held_for_event(g: Grammar) -> Select[Any]:
     )
 
 
-def emitted() -> Select[Any]:
+def emitted(_: Grammar) -> Select[Any]:
     """The tasks of an event, found by the event's id."""
     task = task_executions.c
     return select(task.task_name, task.id).where(
@@ -151,7 +151,7 @@ def emitted() -> Select[Any]:
     )
 
 
-def unrouted() -> Select[Any]:
+def unrouted(_: Grammar) -> Select[Any]:
     """The record of an event without subscribers."""
     event = execution_events.c
     return select(event.sequence_num).where(
@@ -162,14 +162,14 @@ def unrouted() -> Select[Any]:
     )
 
 
-def subscriptions() -> Select[Any]:
+def subscriptions(_: Grammar) -> Select[Any]:
     return select(task_subscriptions).order_by(*(task_subscriptions.c[name] for name in _KEY))
 
 
 def lock_subscriptions(g: Grammar) -> Select[Any]:
     """What the given `tasks` subscribe to; nobody else changes it until the transaction ends."""
     names = g.rows("tasks", SUBSCRIBERS).c.task_name
-    return subscriptions().where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
+    return subscriptions(g).where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
 
 
 def subscribe(g: Grammar) -> Transition:
@@ -188,7 +188,7 @@ def subscribe(g: Grammar) -> Transition:
     return Transition(name="subscribe", given=SUBSCRIPTION, steps={"written": written})
 
 
-def unsubscribe() -> Transition:
+def unsubscribe(_: Grammar) -> Transition:
     """Delete subscriptions that are locked."""
 
     def gone(r: Relations) -> Statement:

@@ -42,7 +42,7 @@ from sqlalchemy import (
 
 from ..tables import execution_events, partition_claims, queue_settings, task_executions, task_outbox
 from . import limits
-from .claim import claim, limit, taken, wanted
+from .claim import claim, given_queues, limit, taken, wanted
 from .grammar import Columns, Grammar, Relations, Statement, Transition
 
 SEGMENT: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
@@ -73,7 +73,17 @@ def every_queue() -> CTE:
     return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
 
 
-def besides(g: Grammar, queues: FromClause) -> Select[Any]:
+def besides(g: Grammar) -> Select[Any]:
+    """Select of all queues those that a plain claim does not serve in full."""
+    return _besides(g, _all_queues())
+
+
+def besides_given(g: Grammar) -> Select[Any]:
+    """Select of the queues given those that a plain claim does not serve in full."""
+    return _besides(g, given_queues(g))
+
+
+def _besides(g: Grammar, queues: FromClause) -> Select[Any]:
     """Select the queues that a plain claim does not serve in full: queues with limits, or with due entries that have a key."""
     settings = queue_settings.alias("settings")
     mine = select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
@@ -87,7 +97,7 @@ def besides(g: Grammar, queues: FromClause) -> Select[Any]:
     ).where(queues.c.queue.is_not(None), ~limits.paused(queues.c.queue), or_(keyed, limited))
 
 
-def all_queues() -> FromClause:
+def _all_queues() -> FromClause:
     """Return the queues that have entries with a key, and the queues with limits."""
     keyed = select(every_queue().c.queue)
     return keyed.union(select(queue_settings.c.queue).where(limits.says_limited(queue_settings))).subquery("others")

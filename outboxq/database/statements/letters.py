@@ -50,7 +50,7 @@ def newest(g: Grammar) -> Select[Any]:
     )
 
 
-def oldest() -> Select[Any]:
+def oldest(_: Grammar) -> Select[Any]:
     """Which of them come next, oldest first, behind (:after_failed_at, :after_id).
 
     They are not locked here: the lock that counts is that of the execution, which comes before its dead letter.

@@ -77,12 +77,12 @@ def lock(g: Grammar) -> Select[Any]:
     )
 
 
-def running() -> Select[Any]:
+def running(_: Grammar) -> Select[Any]:
     """Count the claimed tasks of the queue. The count is exact in a snapshot that is taken under the lock."""
     return select(func.count().label("tasks")).select_from(task_leases).where(task_leases.c.queue == _queue)
 
 
-def spend() -> Update:
+def spend(_: Grammar) -> Update:
     """Record used starts: the bucket is full again at :full_at."""
     return update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
 

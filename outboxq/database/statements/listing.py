@@ -17,7 +17,7 @@ _status, _queue, _task_name = (bindparam(name, type_=Text, required=True) for na
 _first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
 
 
-def beginning() -> Select[Any]:
+def beginning(_: Grammar) -> Select[Any]:
     """The tasks whose ids lie between :first and :last, the oldest first: those that begin with the same digits."""
     execution = task_executions.c
     return (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -44,13 +45,10 @@ from ..tables import (
 )
 from . import retention
 from .claim import limit
-from .grammar import Grammar, Statement, word
+from .grammar import Builder, Grammar, Statement, word
 
 PARTITIONED: Mapping[Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
 """The tables, in the order in which they are locked, and the column by which each is divided."""
-
-HELPERS = (idempotency_keys, dead_letters, partition_claims)
-"""Tables with rows of a task that go when it goes."""
 
 _lower = bindparam("lower", type_=Uuid, required=True)
 _upper = bindparam("upper", type_=Uuid, required=True)
@@ -63,8 +61,9 @@ def leaf(parent: Table, name: str, schema: str) -> TableClause:
     return table(name, *(column(c.name, c.type) for c in parent.columns), schema=schema)
 
 
-def found(parents: Iterable[ColumnElement[Any]]) -> Select[Any]:
-    """Each partition of our tables; no row where they are ordinary tables. `parents`: their oids."""
+def found(g: Grammar) -> Select[Any]:
+    """Each partition of our tables; no row where they are ordinary tables."""
+    parents = [g.oid(table.name) for table in PARTITIONED]
     inherits, parent, child, namespace = _inherits.alias(), _class.alias("parent"), _class.alias("leaf"), _namespace
     return (
         select(
@@ -83,7 +82,7 @@ def found(parents: Iterable[ColumnElement[Any]]) -> Select[Any]:
     )
 
 
-def patience() -> Select[Any]:
+def patience(_: Grammar) -> Select[Any]:
     """For a transaction that asks for the whole tables: give up soon, for everybody else waits behind it.
 
     Shorter than the usual deadlock_timeout (1 s), so that a deadlock is always ours to give up. And a scan is a scan.
@@ -91,12 +90,12 @@ def patience() -> Select[Any]:
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
 
-def scanning() -> Select[Any]:
+def scanning(_: Grammar) -> Select[Any]:
     """For a look at a whole partition that nobody waits for."""
     return _set(statement_timeout="0", enable_seqscan="on")
 
 
-def wait() -> Select[Any]:
+def wait(_: Grammar) -> Select[Any]:
     """How long the transaction waits for a lock from now on; and how long before."""
     setting: ColumnElement[str] = literal_column("'lock_timeout'")
     value = bindparam("lock_timeout", type_=Text, required=True)
@@ -161,10 +160,16 @@ def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
     )
 
 
-def forget(helper: Table) -> Delete:
+def _forget(helper: Table, _: Grammar) -> Delete:
     """The rows of every task between two ids that is not kept."""
     task_id = helper.c.task_execution_id
     return delete(helper).where(task_id >= _lower, task_id < _upper, task_id != func.all(_kept))
+
+
+FORGET: Mapping[str, Builder] = {
+    helper.name: partial(_forget, helper) for helper in (idempotency_keys, dead_letters, partition_claims)
+}
+"""What a dropped partition's tasks leave in other tables, which goes with them."""
 
 
 def bring_executions(source: FromClause) -> Insert:
@@ -193,7 +198,7 @@ def give_up(parent: Table, source: TableClause) -> Insert:
     return _take(source, parent, beyond | key.is_(None) if parent is execution_events else beyond)
 
 
-def next_number() -> Select[Any]:
+def next_number(_: Grammar) -> Select[Any]:
     """Draw the next sequence_num of a table that has it as an identity."""
     sequence = func.pg_get_serial_sequence(
         bindparam("table", type_=Text, required=True), literal_column("'sequence_num'")
@@ -201,7 +206,7 @@ def next_number() -> Select[Any]:
     return select(func.nextval(cast(sequence, REGCLASS)).label("number"))
 
 
-def set_number() -> Select[Any]:
+def set_number(_: Grammar) -> Select[Any]:
     """The next number that a sequence gives."""
     sequence = cast(bindparam("sequence", type_=Text, required=True), REGCLASS)
     number = bindparam("number", type_=BigInteger, required=True)

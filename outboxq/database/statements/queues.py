@@ -68,7 +68,7 @@ def change(g: Grammar) -> Insert:
     return new.on_conflict_do_update(index_elements=[_setting.queue], set_=values).returning(*_setting)  # type: ignore[no-any-return]
 
 
-def forget() -> Delete:
+def forget(_: Grammar) -> Delete:
     """A queue of which nothing special is said needs no row."""
     return delete(queue_settings).where(
         _setting.queue == _queue,
@@ -79,7 +79,7 @@ def forget() -> Delete:
     )
 
 
-def settings() -> Select[Any]:
+def settings(_: Grammar) -> Select[Any]:
     """What is said of each queue."""
     return select(queue_settings).order_by(_setting.queue)
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Text, Uuid, bindparam, column, func, or_, select, table, union_all
 
 from ...model import ENDS_CLAIM, EventType, TaskStatus
-from ..tables import execution_events, task_executions, task_leases, task_outbox, version_table
+from ..tables import VERSION_TABLE, execution_events, task_executions, task_leases, task_outbox, version_table
 from .claim import limit
 from .grammar import Grammar, word
 
@@ -15,9 +15,19 @@ _attribute = table("pg_attribute", column("attrelid"), column("attname", Text), 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 
 
-def version() -> Select[Any]:
+def version(_: Grammar) -> Select[Any]:
     """The revision of our schema, and the oldest code that it admits."""
     return select(version_table.c.version_num, version_table.c.oldest_code)
+
+
+def has_version_table(g: Grammar) -> Select[Any]:
+    """One row if the table of our revision is there. Alembic alone makes it empty, and without the column of our first one."""
+    return g.find_column(VERSION_TABLE, version_table.c.oldest_code.name)
+
+
+def is_standby(g: Grammar) -> Select[Any]:
+    """One row if this server only follows another, and takes no writes."""
+    return g.is_standby()
 
 
 def column_in_postgresql(table_oid: ColumnElement[Any], name: str) -> Select[Any]:
@@ -35,18 +45,18 @@ def now(g: Grammar) -> Select[Any]:
     return select(g.now.label("now"))
 
 
-def get() -> Select[Any]:
+def get(_: Grammar) -> Select[Any]:
     """One task execution, with its lease while it runs."""
     return with_lease().where(task_executions.c.id == _task_id)
 
 
-def history() -> Select[Any]:
+def history(_: Grammar) -> Select[Any]:
     """The events of one task, oldest first."""
     events = union_all(*_parts_of_history()).subquery("events")
     return select(events).order_by(events.c.sequence_num)
 
 
-def recent_history() -> Select[Any]:
+def recent_history(_: Grammar) -> Select[Any]:
     """The newest :limit events of one task, newest first. No index is read further: a task's tokens grow with its events."""
     event = execution_events.c
     claims, ends, others = _parts_of_history()
@@ -70,7 +80,7 @@ def _parts_of_history() -> list[Select[Any]]:
     ]
 
 
-def ended_by() -> Select[Any]:
+def ended_by(_: Grammar) -> Select[Any]:
     """Which event ended this worker's claim of this token: the answer that a lost connection swallowed."""
     event = execution_events.c
     return select(event.event_type).where(

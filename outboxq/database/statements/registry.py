@@ -50,16 +50,16 @@ def leave(g: Grammar) -> Update:
     return update(workers).where(workers.c.id == worker_id).values(last_seen_at=seen_at)
 
 
-def live() -> Select[Any]:
+def live(_: Grammar) -> Select[Any]:
     """The workers seen since :live_since, oldest first."""
     return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
 
 
-def with_unknown_tasks() -> Select[Any]:
+def with_unknown_tasks(_: Grammar) -> Select[Any]:
     """The workers, also those that are gone, that met names they do not know."""
     return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
 
 
-def one() -> Select[Any]:
+def one(_: Grammar) -> Select[Any]:
     """One worker, however long ago it was seen."""
     return select(workers).where(workers.c.id == worker_id)

@@ -92,7 +92,7 @@ def prune(g: Grammar) -> Transition:
     )
 
 
-def prunable() -> Select[Any]:
+def prunable(_: Grammar) -> Select[Any]:
     """How many tasks `prune` would delete in all."""
     return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
 

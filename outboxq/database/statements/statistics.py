@@ -6,7 +6,8 @@ nothing. A row of each statement is about a queue, or about one task name within
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -27,7 +28,7 @@ from sqlalchemy import (
 from ...model import STATUS_AFTER, EventType, TaskStatus
 from ..column_types import BigId, Instant
 from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
-from .grammar import Grammar, word
+from .grammar import Builder, Grammar, word
 
 PERCENTILES = (50, 95, 99)
 
@@ -42,19 +43,7 @@ _search_from = bindparam("search_from", type_=Instant, required=True)
 _first = bindparam("first", type_=BigId, required=True)
 
 
-def statistics(g: Grammar, *, by_task: bool) -> Mapping[str, Select[Any]]:
-    """By name; each takes :queues unless :every_queue."""
-    parts: Mapping[str, Callable[..., Select[Any]]] = {
-        "waiting": _waiting,
-        "retrying": _retrying,
-        "running": _running,
-        "failed": _failed,
-        "window": _window,
-    }
-    return {name: build(g, by_task=by_task) for name, build in parts.items()}
-
-
-def first_of_window() -> Select[Any]:
+def first_of_window(_: Grammar) -> Select[Any]:
     """The number of the first event written since :search_from, or the one after the last; no row for an empty log.
 
     There is no index over the events' time, but their numbers grow with it. So it is searched for by halves through the
@@ -190,3 +179,10 @@ def _is(row: Any, kinds: Collection[EventType]) -> ColumnElement[bool]:
 def _rank(tasks: ColumnElement[int], percent: int) -> ColumnElement[int]:
     """The nearest rank: the smallest of which at least `percent` in a hundred are no greater."""
     return (tasks * percent + 99) // 100
+
+
+_PARTS = {"waiting": _waiting, "retrying": _retrying, "running": _running, "failed": _failed, "window": _window}
+BY_QUEUE: Mapping[str, Builder] = {name: partial(part, by_task=False) for name, part in _PARTS.items()}
+"""The statements whose rows together are the statistics, a row for each queue; each takes :queues unless :every_queue."""
+BY_TASK: Mapping[str, Builder] = {name: partial(part, by_task=True) for name, part in _PARTS.items()}
+"""The same with a row for each task name of a queue."""

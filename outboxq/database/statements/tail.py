@@ -45,7 +45,7 @@ def head(g: Grammar) -> Select[Any]:
     )
 
 
-def following() -> Select[Any]:
+def following(_: Grammar) -> Select[Any]:
     """Up to :limit events behind the number :after, in the order of their numbers."""
     event = execution_events.c
     columns = (column for column in event if column.key != "xact_id")

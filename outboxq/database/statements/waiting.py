@@ -11,29 +11,60 @@ from sqlalchemy import CTE, ColumnElement, FromClause, Select, func, literal_col
 
 from ..tables import queue_settings, task_outbox
 from . import keyed, limits
-from .claim import due, pairs
+from .claim import due, every_queue, given_queues, pairs
 from .grammar import Grammar
 
-
-def any_due(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
-    """One row if something can be claimed from these queues: without a key, or with one. Reads only."""
-    return select(literal_column("1").label("due")).where(may_claim(g, plain, with_keys))
+Queues = tuple[FromClause, FromClause]
+"""The queues asked about: of the tasks without a key, and of those with one."""
 
 
-def any_recent(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
+def any_due(g: Grammar) -> Select[Any]:
+    """One row if something can be claimed from any queue: without a key, or with one. Reads only."""
+    return _one_row(may_claim(g, *all_queues()))
+
+
+def any_due_given(g: Grammar) -> Select[Any]:
+    """One row if something can be claimed from the queues given."""
+    return _one_row(may_claim(g, *given(g)))
+
+
+def any_recent(g: Grammar) -> Select[Any]:
     """One row if something can be claimed that became so lately: reads few rows, however many keys cannot be claimed.
 
     No row says that nothing new was found, and not that there is nothing.
     """
-    found = or_(_plain_due(g, plain), keyed.any_recent(g, with_keys))
-    return select(literal_column("1").label("due")).where(found)
+    return _one_row(_recent(g, *all_queues()))
+
+
+def any_recent_given(g: Grammar) -> Select[Any]:
+    """The same of the queues given."""
+    return _one_row(_recent(g, *given(g)))
+
+
+def next_available_at(g: Grammar) -> Select[Any]:
+    """The earliest moment in the future at which something of any queue may start; NULL where none waits."""
+    return next_moment(g, *all_queues())
+
+
+def next_available_at_given(g: Grammar) -> Select[Any]:
+    """The same of the queues given."""
+    return next_moment(g, *given(g))
+
+
+def all_queues() -> Queues:
+    return every_queue(), keyed.every_queue()
+
+
+def given(g: Grammar) -> Queues:
+    queues = given_queues(g)
+    return queues, queues
 
 
 def may_claim(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
     return or_(_plain_due(g, plain), keyed.any_due(g, with_keys))
 
 
-def next_available_at(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
+def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
     """The earliest moment in the future at which an entry of these queues becomes due, or a rate limit lets one start; NULL
     where none waits.
     """
@@ -64,6 +95,14 @@ def next_available_at(g: Grammar, plain: FromClause, with_keys: FromClause) -> S
         select(later.label("available_at")).select_from(found), keyed.next_available_at(g, with_keys), rates
     ).subquery("moments")
     return select(func.min(moments.c.available_at, type_=task_outbox.c.available_at.type).label("available_at"))
+
+
+def _recent(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
+    return or_(_plain_due(g, plain), keyed.any_recent(g, with_keys))
+
+
+def _one_row(where: ColumnElement[bool]) -> Select[Any]:
+    return select(literal_column("1").label("due")).where(where)
 
 
 def _plain_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:

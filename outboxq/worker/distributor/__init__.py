@@ -1,4 +1,4 @@
-"""Waiting until there might be work: notified on PostgreSQL, watching the file on SQLite."""
+"""Waiting until there may be work: by notifications on PostgreSQL, by watching the file on SQLite."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def create_work_distributor(
     listen_url: str | None = None,
     commits_of: Engine | None = None,
 ) -> WorkDistributor:
-    """The distributor of this database; to be started, and closed.
+    """Return the distributor of this database. The caller starts and closes it.
 
     `queues` and `topics` are those of the claims; None: all. `poll` is the longest wait: by default 30 seconds on PostgreSQL, half a second on SQLite and where
     there are no notifications. `notifications` False: poll only, for instance where `LISTEN` cannot reach the server.
@@ -43,7 +43,7 @@ def create_work_distributor(
     """
     longest = None if poll is None else duration(poll, "poll")
     if longest is not None and longest <= timedelta(0):
-        raise InvalidArgument("poll must be longer than nothing")
+        raise InvalidArgument("poll must be greater than zero")
     store = database if isinstance(database, Store) else Store(database)
     return _KINDS[store.dialect.name](
         store,

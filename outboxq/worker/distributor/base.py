@@ -1,4 +1,4 @@
-"""What a distributor is, and the bell that all of them wait for."""
+"""The interface of distributors, and the wake-up that all of them wait for."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """How a distributor hears of work, for people and monitors."""
+    """The way in which a distributor notices work, for people and monitors."""
 
     listening: bool
     """Work is noticed at once. False: it is found by polling only."""
     connections: int = 0
-    """How often the listening connection was made."""
+    """The number of times that the listening connection was made."""
     error: str | None = None
-    """Why it is not listening."""
+    """The reason why it is not listening."""
 
 
 class WorkDistributor(Protocol):
-    """Waits until work might be there. The caller always claims after it returns, whatever the reason."""
+    """Waits until there may be work. The caller claims whenever it returns, whatever the reason."""
 
     @property
     def health(self) -> Health: ...
 
     @property
     def means(self) -> str:
-        """The way it is meant to notice work, in words, as the predicate of a sentence about the worker."""
+        """The intended way to notice work, as the predicate of a sentence about the worker."""
 
     def start(self) -> None:
-        """Begin to notice work. `wait_for_work` before that only waits."""
+        """Begin to notice work. Before that, `wait_for_work` only waits."""
 
     def wait_for_work(self, timeout: float | None = None) -> None:
-        """Return when there might be work, after `timeout` seconds, after the fallback poll, or when closed.
+        """Return when there may be work, after `timeout` seconds, after the fallback poll, or when closed.
 
-        To be called by one thread, after a claim that came back with less than it asked for: after a full one there may be
-        more, and nothing is to be waited for. What happens between that claim and this call is not missed.
+        One thread calls it, after a claim that returned less than it asked for: after a full claim there may be more work, so
+        there is nothing to wait for. Events between that claim and this call are not missed.
         """
 
     def at_work(self, *, saturated: bool = False) -> None:
-        """Told after a claim that found something, and when no handler is free: who is busy need not be notified."""
+        """Note that the worker is busy, and need not be notified: after a claim that found something, and when no handler is free."""
 
     def wake(self) -> None:
-        """Have `wait_for_work` return. Wakes while nobody waits are one wake, and it is not lost."""
+        """Make `wait_for_work` return. Several calls while no thread waits count as one, which is not lost."""
 
     def close(self) -> None:
-        """Wake whoever waits and give up all connections; from then on `wait_for_work` returns at once.
+        """Wake the thread that waits, and close all connections. From then on `wait_for_work` returns at once.
 
-        Idempotent, at any time, from any thread or signal handler.
+        May be called at any time and repeatedly, from any thread or signal handler.
         """
 
 
 class Wakeup:
-    """Rung by anybody, heard by one thread. Many rings before it listens are one."""
+    """An event that any thread sets and one thread waits for. Several notifications before it waits count as one."""
 
     def __init__(self) -> None:
-        # Not an Event: its lock is not reentrant, so a signal handler could wait for the very thread that it interrupted.
+        # No threading.Event: its lock is not reentrant, so a signal handler could wait for the very thread that it interrupted.
         self._notifications: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closed = False
 
@@ -70,7 +70,7 @@ class Wakeup:
         self.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it rang. Forgets the rings so far, so call it before looking at what they were about."""
+        """Wait for a notification. Returns whether one came, and forgets those so far: call it before you look for what changed."""
         if self._closed:
             return True
         with suppress(queue.Empty):

@@ -1,7 +1,7 @@
 """The listeners of an engine's commits.
 
-One listener for each engine, and for good: SQLAlchemy walks its list of them during each commit, and one that came or went
-meanwhile would break the commit of another thread.
+SQLAlchemy gets one listener for each engine, for good: it iterates over its list of them during each commit, so one that came
+or went meanwhile would break the commit of another thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from ...database.engine_events import listen
 
 CommitListeners: TypeAlias = dict[object, Callable[[], None]]
-"""By whom, what is called. Entries come and go in any thread, and in a signal handler: each in one step."""
+"""What is called, by its owner. Entries come and go in any thread and in signal handlers, each in one step."""
 
 
 def commit_listeners(engine: Engine) -> CommitListeners:

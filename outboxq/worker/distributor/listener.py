@@ -1,4 +1,4 @@
-"""A thread that listens to PostgreSQL on a connection of its own, and connects again whenever that breaks."""
+"""A thread that listens to PostgreSQL on a connection of its own, and reconnects whenever that breaks."""
 
 from __future__ import annotations
 
@@ -20,40 +20,42 @@ import tenacity
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from ...database.dialects import Prepared, Row
+from ...database.dialects import Dialect, Row
+from ...database.statements import channel
 from ...database.statements.channel import PROOF
+from ...database.statements.grammar import Builder
 from .base import Health
 
 log = logging.getLogger("outboxq.distributor")
 
 PING_EVERY = 15.0
 ANSWER_TIMEOUT = 5.0
-"""How long the server may take to answer before the connection is taken for dead."""
+"""Seconds that the server may take to answer before the connection counts as dead."""
 _CLOSE_TIMEOUT = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _STEADY_AFTER = 5.0
-"""Who has listened for so long tries again at once."""
+"""Seconds of listening after which a break is followed by a new attempt at once."""
 _NOT_YET = "not connected yet"
 _CONNECTION_ERRORS = (psycopg.Error, OSError)
 _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
-"""Of whoever begins to listen; no queue's name."""
+"""The payload that a listener sends itself. No queue has such a name."""
 
 
 class NotificationsBlocked(Exception):
-    """Notifications do not reach this connection: something between us and the server shares its connections out."""
+    """Notifications do not reach this connection: a pooler between us and the server shares its connections out."""
 
 
 class TriggerMissing(Exception):
-    """There is nothing to listen to: no outbox, or no trigger that speaks of it."""
+    """There is nothing to listen to: no outbox, or no trigger that notifies."""
 
 
 class Listener(threading.Thread):
-    """LISTENs to the trigger; `on_notify(queue)` is called for each notification, `on_change()` when listening begins or ends."""
+    """Listens to the trigger. Calls `on_notify(queue)` for each notification, and `on_change()` when listening begins or ends."""
 
     def __init__(
         self,
         connect: Callable[[], psycopg.Connection[Any]],
-        statements: Mapping[str, Prepared],
+        dialect: Dialect,
         *,
         connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None,
         on_notify: Callable[[str], None],
@@ -63,11 +65,10 @@ class Listener(threading.Thread):
     ) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
-        """How often listening began; who saw another number has missed what was said in between."""
+        """The number of times that listening began. If it has changed, notifications in between were missed."""
         self._connect = connect
         self._connect_notifier = connect_notifier or connect
-        self._statements = statements
-        """The statement of `statements/channel.py`."""
+        self._dialect = dialect
         self._outbox: int | None = None
         """The oid of the outbox, which keeps it wherever it is moved."""
         self._channel = ""
@@ -84,7 +85,7 @@ class Listener(threading.Thread):
         return Health(listening=self._error is None, connections=self.connections, error=self._error)
 
     def run(self) -> None:
-        """Until closed. Growing pauses between attempts, jittered, so that a server that is back is not run over."""
+        """Listen until closed. The pauses between attempts grow and vary, so that a server that is back is not overloaded."""
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_result(lambda lasted: not lasted),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
@@ -106,7 +107,7 @@ class Listener(threading.Thread):
             self._error = self._error or "closed"
 
     def _attempt(self) -> bool:
-        """Connect, and listen until that breaks. Returns whether it lasted."""
+        """Connect, and listen until the connection breaks. Returns whether it lasted."""
         began = math.inf
         try:
             self._open()
@@ -121,7 +122,7 @@ class Listener(threading.Thread):
         return time.monotonic() - began > _STEADY_AFTER
 
     def close(self) -> None:
-        """Ends the thread, wherever it waits. Returns once it has ended, or after a second: it may be connecting."""
+        """End the thread, wherever it waits. Returns once it has ended, or after a second, for it may be connecting."""
         self._closed.set()
         self._interrupt()
         if self.is_alive() and threading.current_thread() is not self:
@@ -135,26 +136,26 @@ class Listener(threading.Thread):
             self._prove_delivery(connection)
 
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
-        """Prove that words of the trigger in the worker's database reach this connection.
+        """Prove that notifications of the trigger in the worker's database reach this connection.
 
-        Through a pooler it may not, although LISTEN succeeds; nor where it leads to another database. The trigger is that of
-        the outbox which the worker's own connections find.
+        Through a pooler they may not, although LISTEN succeeds, nor if the connection leads to another database. The trigger is
+        that of the outbox which the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = self._connect_notifier()
         with self._watchdog(other), other:
             other.rollback()
-            other.autocommit, other.read_only = False, False  # whatever is the role's default
+            other.autocommit, other.read_only = False, False  # whatever the role's defaults are
             self._find_channel(other)
             connection.execute(_listen_to(self._channel))
-            self._run(other, "prove", word=word)
+            self._run(other, channel.prove, word=word)
         if not self._receives(connection, word, self._answer_timeout / 2):
-            connection.execute("SELECT 1")  # fails where the peer is silent: that is no pooler, and passes
+            connection.execute("SELECT 1")  # fails if the peer is silent: that is no pooler, and passes
             if not self._receives(connection, word, 0):
                 raise NotificationsBlocked
 
     def _find_channel(self, connection: psycopg.Connection[Any]) -> None:
-        found = self._run(connection, "channel")
+        found = self._run(connection, channel.find)
         if not found:
             raise TriggerMissing("this worker's database has no outbox")
         if not found[0]["fires"]:
@@ -166,13 +167,13 @@ class Listener(threading.Thread):
     def _receives(self, connection: psycopg.Connection[Any], word: str, seconds: float) -> bool:
         return any(notice.payload == word for notice in connection.notifies(timeout=seconds))
 
-    def _run(self, connection: psycopg.Connection[Any], name: str, **values: Any) -> list[Row]:
+    def _run(self, connection: psycopg.Connection[Any], builder: Builder, **values: Any) -> list[Row]:
         def execute(text: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
                 cursor.execute(text.encode(), parameters, prepare=False)
                 return cursor.fetchall() if cursor.description else []
 
-        return self._statements[name].run(execute, values)
+        return self._dialect.compiled[builder].run(execute, values)
 
     def _listen(self) -> None:
         connection = self._connection
@@ -188,12 +189,12 @@ class Listener(threading.Thread):
                 if not _IS_PROOF.fullmatch(notice.payload):
                     self._on_notify(notice.payload)
             with self._watchdog():
-                still = self._run(connection, "channel_now", outbox=self._outbox)
+                still = self._run(connection, channel.find_again, outbox=self._outbox)
             if still != [{"channel": self._channel}]:
                 raise TriggerMissing("the outbox was moved or dropped")
 
     def _report_loss(self, error: str) -> None:
-        """Told once for each outage, not for each attempt."""
+        """Log an outage once, and not for each attempt."""
         begins, self._error = self._error in (None, _NOT_YET), error
         if begins and not self._closed.is_set():
             self._on_change()
@@ -207,7 +208,7 @@ class Listener(threading.Thread):
 
     @contextmanager
     def _watchdog(self, other: psycopg.Connection[Any] | None = None) -> Iterator[None]:
-        """A peer that neither answers nor closes (frozen, cut off) would keep us waiting for ever: on `other`, or on our own."""
+        """Cut `other`, or our own connection, if the block takes too long: a frozen or unreachable peer would keep us waiting for ever."""
         timer = threading.Timer(self._answer_timeout, self._interrupt if other is None else partial(_shut_down, other))
         timer.daemon = True
         timer.start()
@@ -217,7 +218,7 @@ class Listener(threading.Thread):
             timer.cancel()
 
     def _interrupt(self) -> None:
-        """End whatever the thread waits for on its connection. (psycopg's own close() may not be called from another.)"""
+        """End whatever the thread waits for on its connection. (psycopg's own close() may not be called from another thread.)"""
         if (connection := self._connection) is not None:
             _shut_down(connection)
 

@@ -1,4 +1,4 @@
-"""Sleep until notified: a listening thread, and the protocol by which only sleepers are notified (`store/sleeping.py`)."""
+"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified (`store/sleeping.py`)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ log = logging.getLogger("outboxq.distributor")
 
 FALLBACK = timedelta(seconds=30)
 POLL = timedelta(milliseconds=500)
-"""Where nobody notifies."""
+"""The longest wait where there are no notifications."""
 
 _BUSY_RATE = 50.0
-"""Claims a second that found something, from which on polling is cheaper for all than being notified of each."""
+"""Successful claims a second from which on polling is cheaper for all than a notification for each task."""
 _RATE_WINDOW = 0.1
 _BUSY_POLL = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOW_PAUSE, _SLOW_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
-"""A rest after a look in vain lasts so many times as long as the look."""
+"""The length of a rest after a look in vain, in lengths of the look."""
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
@@ -39,7 +39,7 @@ _NEGLIGIBLE = 0.05
 
 
 class PostgresDistributor:
-    """Notified when a task commits, awake by itself when the next one is due, and at the latest after the fallback."""
+    """Wakes when a task is committed, when the next one is due, and at the latest after the fallback poll."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PostgresDistributor:
         poll: timedelta | None = None,
         notifications: bool = True,
         listen_url: str | None = None,
-        commits_of: Engine | None = None,  # noqa: ARG002 - the server tells of every commit
+        commits_of: Engine | None = None,  # noqa: ARG002 - the server notifies of every commit
     ) -> None:
         self._store = store
         from .listener import Listener  # here, since it imports psycopg
@@ -66,25 +66,26 @@ class PostgresDistributor:
         self._wakeup = Wakeup()
         self._listener = Listener(
             self._connect,
-            store.dialect.statements.sleeping,
+            store.dialect,
             connect_notifier=self._connect_notifier,
             on_notify=self._on_notify,
             on_change=self._wakeup.notify,
         )
+        self._sleeping.compile(queues)
         self._notifications = notifications
-        # Connections are made as its are, but none is in its pool. A URL that is none is refused here, not in the thread.
+        # Connections are made like the engine's, but are not in its pool. A malformed URL is refused here, not in the thread.
         self._listened = store.bound_engine if listen_url is None else make_engine(listen_url)
         self._closed = False
         self._announced_connection = 0
-        """Which time of listening the announcement belongs to."""
+        """The connection of the listener to which the announcement belongs, by its number."""
         self._announced_until = -math.inf
         self._written = False
         self._horizon = 0
         self._empty_returns, self._returned_at = 0, -math.inf
-        """Returns since a claim last found something, each soon after the one before."""
+        """The number of returns since a claim last found something, each soon after the one before."""
         self._notified = False
         self._empty_notifications, self._notified_at = 0, -math.inf
-        """The same of returns after a notification."""
+        """The number of such returns after a notification."""
         self._traffic, self._traffic_at = 0.0, 0.0
 
     @property
@@ -137,13 +138,13 @@ class PostgresDistributor:
             self._sleeping.forget(self._worker_id)
 
     def _prepare_sleep(self, end: float) -> float:
-        """Returns for how many seconds it is safe to sleep; 0: claim now."""
+        """Announce the worker as sleeping. Returns the seconds for which it is safe to sleep; 0: claim now."""
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
             seen = self._sleeping.look(self._horizon, self._queues, self._topics)
             now = time.monotonic()
-            # Not past the end of the row: from then on nobody is notified.
+            # Not past the end of the row: from then on this worker is not notified.
             longest = self._announced_until - now
             if seen.seconds is not None:
                 longest = min(longest, seen.seconds)
@@ -157,7 +158,7 @@ class PostgresDistributor:
             pause = min(2 * pause, _LONGEST_PAUSE if waited < _SLOW_AFTER else _SLOW_PAUSE)
 
     def _announce(self) -> None:
-        """Ask to be notified, unless that still holds."""
+        """Ask to be notified, unless an earlier announcement still holds."""
         connections = self._listener.connections
         if self._announced_connection == connections and time.monotonic() < self._announced_until:
             return
@@ -166,15 +167,15 @@ class PostgresDistributor:
         seconds = self._sleeping.announce(self._worker_id, self._queues, timedelta(seconds=self._poll))
         answered = time.monotonic()
         self._horizon = self._sleeping.horizon()
-        # Counted from the answer, so that a task due at that moment is due when we wake; the row ended by the answer's delay
-        # earlier, and for so long nobody notifies: that must stay unnoticeable.
+        # Counted from the answer, so that a task which is due at that moment is due when we wake. The row ends earlier by the
+        # delay of the answer, and for that long nobody notifies, so it must be too short to notice.
         self._announced_until = (answered if answered - sent < _NEGLIGIBLE else sent) + seconds
         self._announced_connection = connections
 
     def _withdraw(self) -> None:
         if self._announced_until > time.monotonic():
             self._announced_until = -math.inf
-            with suppress(Exception):  # its row ends by itself; until then it is notified in vain
+            with suppress(Exception):  # its row expires; until then it is notified in vain
                 self._sleeping.withdraw(self._worker_id)
 
     def _until_due(self, longest: float) -> float:
@@ -184,10 +185,11 @@ class PostgresDistributor:
         return min(self._pause_after_empty_claims(), longest) if ahead.due else longest
 
     def _pause_after_empty_claims(self, *, settled: bool = True) -> float:
-        """Return the pause after a claim that did not get what is due, because another worker holds it.
+        """Return the pause after a claim that did not get what is due.
 
-        Or keys that cannot be claimed hide whether others can. To look behind many takes long, and whoever is notified
-        meanwhile has to wait for that; so a long look is followed by a longer rest, once everybody notifies (`settled`).
+        Either another worker holds it, or blocked keys hide whether others can be claimed. A look behind many keys takes long,
+        and a notification meanwhile has to wait for it. So a long look is followed by a longer rest, once all producers notify
+        (`settled`).
         """
         if not self._empty_returns:
             return 0
@@ -197,13 +199,13 @@ class PostgresDistributor:
         return min(pause, _SLOW_PAUSE)
 
     def _rate(self) -> float:
-        """Claims a second that found something, of late."""
+        """Return the recent number of successful claims a second."""
         return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _RATE_WINDOW) / _RATE_WINDOW
 
     def _spread_out(self) -> None:
-        """Let others go first after notifications in vain: with many idle workers, one task wakes them all.
+        """Let other workers go first after notifications in vain: with many idle workers, one task wakes them all.
 
-        A worker that looked by itself, behind keys that cannot be claimed, has not been woken in vain.
+        A worker that looked by itself, behind blocked keys, has not been woken in vain.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0

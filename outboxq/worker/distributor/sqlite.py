@@ -1,4 +1,4 @@
-"""SQLite cannot notify: watch the file's version, which another connection's commit changes."""
+"""SQLite cannot notify, so this distributor watches the version of the file, which each commit of another connection changes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ log = logging.getLogger("outboxq.distributor")
 
 POLL = timedelta(milliseconds=500)
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
-"""Quiet for less than so many seconds: look every so many. A look is 4 µs, but to wake up for it, with nothing left in the
-processor's caches, 100 or more: 6 ms apart they cost 2 % of a core.
+"""Pairs: idle for less than A seconds, look every B seconds. A look takes 4 µs, but waking up for it, with cold processor caches,
+takes 100 µs or more: looks 6 ms apart cost 2 % of a core.
 """
 _HINT_SECONDS = 0.02
-"""For so long after a commit in this process has begun, look without a pause worth the name."""
+"""Seconds after the beginning of a commit in this process in which it looks almost without a pause."""
 _SHORTEST_PAUSE = 0.0005
 _REST_FACTOR, _LONGEST_REST = 300, 5.0
-"""A claim in vain that took the processor for a second is followed by so many seconds without another, up to so many.
+"""Seconds of rest for each second of processor time that a claim in vain took, and the longest rest.
 
 Behind 5 000 blocked keys an idle worker takes 2.6 % of a core, of which 2.0 are the watch; with 100 and 2 seconds it was 3.9.
 """
 
 
 class SqliteDistributor:
-    """One connection of its own, read by the thread that waits. Commits of this process's engine are noticed at once."""
+    """Has one connection of its own, which the thread that waits reads. Commits of this process's engine are noticed at once."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class SqliteDistributor:
         *,
         queues: Sequence[str] | None,
         topics: Sequence[str] | None = None,
-        worker_id: UUID,  # noqa: ARG002 - nobody writes down who sleeps
+        worker_id: UUID,  # noqa: ARG002 - sleeping workers are not registered
         poll: timedelta | None = None,
         notifications: bool = True,
         listen_url: str | None = None,  # noqa: ARG002 - there is no server
@@ -65,9 +65,9 @@ class SqliteDistributor:
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
         self._work_was_due = False
-        """Work was believed in at the last return, and no claim has found something since."""
+        """Work seemed to be due at the last return, and no claim has found any since."""
         self._cpu_at_return = 0.0
-        """Processor time of the waiting thread, in seconds, when it last returned."""
+        """Processor time in seconds of the waiting thread when it last returned."""
 
     @property
     def health(self) -> Health:
@@ -93,7 +93,7 @@ class SqliteDistributor:
         finally:
             self._cpu_at_return = time.thread_time()
 
-    def at_work(self, *, saturated: bool = False) -> None:  # noqa: ARG002 - nobody is notified, so nothing is withdrawn
+    def at_work(self, *, saturated: bool = False) -> None:  # noqa: ARG002 - there are no notifications to withdraw
         self._work_was_due = False
 
     def _wait(self, began: float, longest: float) -> None:
@@ -110,10 +110,10 @@ class SqliteDistributor:
                 return
 
     def _rest(self, end: float, next_due: float) -> None:
-        """Wait, unless something new can be claimed, until it is worth another look behind the keys that cannot.
+        """Wait until another look behind blocked keys is worth its cost, or something new can be claimed.
 
-        They hide whether others can, and a look behind all of them takes long: without a rest it would take a core, and the
-        claims that follow it the other writers' turns. A look for what is new is short.
+        Blocked keys hide whether others can be claimed, and a look behind all of them takes long: without a rest it would use a
+        whole core, and the claims that follow it would take turns from other writers. A look for new tasks is short.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:
@@ -134,12 +134,12 @@ class SqliteDistributor:
         self._disconnect()
 
     def _was_woken(self) -> bool:
-        """Whether the wait is: somebody woke it, or closed."""
+        """Return whether the wait is over, because of `wake` or `close`."""
         woken, self._woken = self._woken, False
         return woken or self._closed
 
     def _disconnect(self) -> None:
-        # A signal handler may have interrupted the very thread that has the lock; that one then hangs up.
+        # A signal handler may have interrupted the very thread that has the lock; that thread then disconnects.
         if self._lock.acquire(timeout=0.1):
             try:
                 self._commit_listeners.pop(self, None)
@@ -158,7 +158,7 @@ class SqliteDistributor:
             self._disconnect()
         if version == self._version:
             return False
-        # Remembered before the caller claims: what is committed meanwhile changes it again.
+        # Stored before the caller claims: a commit meanwhile changes it again.
         self._version, self._changed_at = version, time.monotonic()
         return True
 
@@ -171,11 +171,11 @@ class SqliteDistributor:
         return next(pause for quiet, pause in _WATCH if now - self._changed_at < quiet)
 
     def _hint(self) -> None:
-        """Called when a commit is about to happen, so there is nothing to be claimed yet."""
+        """Note that a commit is about to happen. Nothing can be claimed yet."""
         self._hinted_at = time.monotonic()
         self._wakeup.notify()
 
 
 def _next_due(ahead: Look) -> float:
-    """When the next task is due, on the clock that waits go by."""
+    """Return when the next task is due (`time.monotonic()`)."""
     return math.inf if ahead.seconds is None else time.monotonic() + ahead.seconds

@@ -125,7 +125,7 @@ def test_a_description_that_cannot_be_is_an_error_and_no_pass(shop, harness):
     with pytest.raises(InvalidCall, match="too many positional arguments"):
         harness.refute_enqueued(shop.book, 1, 2)
     for described in ((("elsewhere", 7), {}), (("elsewhere",), {"order_id": 7}), ((), {"order_id": 7})):
-        with pytest.raises(InvalidCall, match=re.escape("say them by kwargs={…}")):
+        with pytest.raises(InvalidCall, match=re.escape("describe them by kwargs={…}")):
             harness.refute_enqueued(*described[0], **described[1])
     harness.refute_enqueued("elsewhere", kwargs={"order_id": 7})
     with pytest.raises(ValueError, match="'Redy' is not a valid TaskStatus"):

@@ -1,1 +1,1 @@
-"""Django's place for commands."""
+"""The package in which Django looks for commands."""

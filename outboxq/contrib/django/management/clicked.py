@@ -1,4 +1,4 @@
-"""A command of outboxq's own as one of Django's: the same options, for `manage.py` and for `call_command`."""
+"""A command of `outboxq` as a command of Django, with the same options, for `manage.py` and for `call_command`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
 from ....cli.console import on_store
-from ....cli.framing import WHERE
+from ....cli.groups import DATABASE_PARAMETERS
 from ..aliases import outboxes
 
 
 class ClickedCommand(BaseCommand):
-    """Takes its options by argparse, as Django wants it, and has click read them as they were written."""
+    """A command that takes its options by argparse, as Django does, and passes them on to click as they were written."""
 
     source: ClassVar[click.Command]
 
     @abstractmethod
     def run(self, alias: str, **given: Any) -> None:
-        """With the options as click understood them."""
+        """Run the command with the options as click has read them."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -43,11 +43,13 @@ class ClickedCommand(BaseCommand):
             command.main(words, prog_name=str(self.source.name), standalone_mode=False)
 
     def _options(self) -> list[click.Option]:
-        return [one for one in self.source.params if isinstance(one, click.Option) and one.name not in WHERE]
+        return [
+            one for one in self.source.params if isinstance(one, click.Option) and one.name not in DATABASE_PARAMETERS
+        ]
 
 
 class StoredCommand(ClickedCommand):
-    """One that reads or changes the tables, on connections of its own."""
+    """A command that reads or changes the tables, on connections of its own."""
 
     requires_system_checks: ClassVar[list[str]] = []
 
@@ -59,7 +61,7 @@ class StoredCommand(ClickedCommand):
 
 @contextmanager
 def ending_as_django_does(out: TextIO | None, *, from_command_line: bool) -> Iterator[None]:
-    """Raise CommandError for what click refuses, and in `call_command` for an exit code that is not 0."""
+    """Turn a refusal of click into CommandError; in `call_command`, also an exit code other than 0."""
     try:
         with nullcontext() if out is None else redirect_stdout(out):
             yield
@@ -67,7 +69,9 @@ def ending_as_django_does(out: TextIO | None, *, from_command_line: bool) -> Ite
         raise CommandError(error.format_message(), returncode=error.exit_code) from None
     except SystemExit as ended:
         if ended.code and not from_command_line:
-            raise CommandError(f"it ended with exit code {ended.code}", returncode=ended.code) from None
+            raise CommandError(
+                f"the command ended with exit code {ended.code}; its message is on stderr", returncode=ended.code
+            ) from None
         if ended.code:
             raise
 
@@ -88,7 +92,7 @@ def _add(parser: argparse.ArgumentParser, option: click.Option) -> None:
 
 
 def _written(option: click.Option, value: Any) -> list[str]:
-    """The option as it would be written for click; nothing where it was not."""
+    """Return the option as it is written for click; an empty list if it was not given."""
     longest = max(option.opts, key=len)
     if value is None:
         return []

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import cancels, fold, keys, limits, log, positions, rows, unique
+from . import cancels, fold, keys, limits, log, parts, positions, rows, unique
 from .check import Check
-from .repairs import repairs
+from .repairs import REPAIRS
 
-__all__ = ["Check", "checks", "repairs"]
+__all__ = ["CHECKS", "REPAIRS", "Check"]
 
-
-def checks() -> Mapping[str, Check]:
-    """Every invariant by its name. What is repaired first stands first: a stale row may be in another's place, and what the
-    log says of a row comes before what other tables must say of it.
-    """
-    rooms = (positions, fold, limits, rows, keys, unique, cancels, log)
-    return {name: check for room in rooms for name, check in room.checks().items()}
+CHECKS: Mapping[str, Check] = {
+    name: check
+    for kind in (parts, positions, fold, limits, rows, keys, unique, cancels, log)
+    for name, check in kind.checks().items()
+}
+"""Every invariant by its name. What is repaired first stands first: a stale row may be in another's place, and what the log
+says of a row comes before what other tables must say of it.
+"""

@@ -5,7 +5,7 @@ The two catalogues have nothing in common, so each dialect asks for its own thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from ...tables import execution_events, metadata, task_outbox, task_position
 from ..grammar import Relations, Statement, Transition
-from .check import EXECUTION
+from .check import EXECUTION, Check
 
 _Part = TypeVar("_Part", Index, UniqueConstraint)
 Oid = Callable[[str], ColumnElement[Any]]
@@ -55,6 +55,20 @@ _class = table("pg_class", column("oid"), column("relname", Text), schema="pg_ca
 _trigger = table(
     "pg_trigger", column("tgrelid"), *(column(name, Text) for name in ("tgname", "tgenabled")), schema="pg_catalog"
 )
+
+
+def checks() -> Mapping[str, Check]:
+    return {
+        "positions_set_back": Check(
+            meaning="the next positions are below those in use, so new tasks of a key overtake the older ones",
+            broken=lambda g: g.set_back(),
+        ),
+        "part_missing": Check(
+            meaning="an index or trigger that `outboxq upgrade` makes is missing, invalid or switched off; make it again "
+            "as `outboxq upgrade --sql` prints it",
+            broken=lambda g: g.missing_parts(),
+        ),
+    }
 
 
 def missing_from_sqlite() -> Select[Any]:

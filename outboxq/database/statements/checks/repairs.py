@@ -15,9 +15,9 @@ from . import fold, keys, restore, rows
 from .check import ENTRY_OF_TASK, EXECUTION, LEASE_OF_TASK
 
 
-def repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
-    """By the names of their checks. Each returns the ids it put right, and the queue where that made work claimable."""
+def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
     return {
+        "positions_set_back": lambda g: g.set_forward(),
         **restore.repairs(),
         "ready_without_entry": _repair_ready,
         "entry_without_ready": _repair_entry,
@@ -172,3 +172,7 @@ def _repair_key(g: Grammar, name: str, owns: ColumnElement[bool], held: ColumnEl
         return new.on_conflict_do_nothing().returning(claim.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
     return Transition(name=f"repair_{name}", steps={"taken": taken}, returns="taken")
+
+
+REPAIRS = _repairs()
+"""By the names of their checks. Each returns the ids it put right, and the queue where that made work claimable."""

@@ -159,7 +159,7 @@ class Lists(Case):
         here, events = {"queues": ["default", "paused", "full", "slow"]}, {"queues": ["events"], "topics": ["a.*"]}
         self.store.register(uuid4(), label="one", unknown_tasks=[("default", "shop.gone")], **here, **known)
         self.store.register(uuid4(), label="two", **events, **known)
-        with mock.patch("outboxq.contrib.django.admin_reasons.timezone.now", return_value=datetime.now(UTC) + SOON):
+        with mock.patch.object(self.store, "clock", return_value=datetime.now(UTC) + SOON):
             found = {task_id: glance.reason for task_id, glance in self.glances().items()}
         assert found == wanted
 

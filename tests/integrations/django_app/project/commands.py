@@ -95,7 +95,7 @@ assert (code, "Usage: manage.py outboxq task show" in said, "Missing argument" i
 code, _, said = typed("upgrade")
 assert (code, "run: manage.py migrate" in said) == (2, True), said
 code, _, said = typed("verify", "--database=nowhere")
-assert (code, said) == (1, "outboxq: Django knows no database 'nowhere'; see DATABASES in its settings\n")
+assert (code, said) == (1, "outboxq: Django knows no database 'nowhere'; give one of DATABASES in the settings\n")
 
 # by call_command
 assert called("queue", "list") == "queue\tpaused since\tconcurrency\trate\torder\n"

@@ -1,1 +1,1 @@
-"""`manage.py outboxq_worker`, `outboxq_status` and `outboxq_prune`: outboxq's own commands, on a database of the settings."""
+"""`manage.py outboxq_worker`, `outboxq_status` and `outboxq_prune`: the commands of outboxq on one of DATABASES."""

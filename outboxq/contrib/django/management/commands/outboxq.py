@@ -1,4 +1,4 @@
-"""`manage.py outboxq …`: the commands of `outboxq`, on a database of the settings."""
+"""`manage.py outboxq …`: the commands of `outboxq` on one of DATABASES."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS
 
 from .....cli import main
-from .....cli.framing import WHERE, Frame, FramedGroup
+from .....cli.framing import Frame, FramedGroup
+from .....cli.groups import DATABASE_PARAMETERS
 from .....store import Store
 from ...aliases import outboxes
 from ..clicked import ending_as_django_does
@@ -86,7 +87,7 @@ class Command(BaseCommand):
             work(database, from_command_line=self._called_from_command_line, **given)
 
         skip = click.Option(["--skip-checks"], is_flag=True, help="Skip Django's system checks.")
-        own = [one for one in worker.params if one.name not in WHERE]
+        own = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
         return click.Command("worker", callback=run, params=[*own, skip, *options], help=Worker.help, epilog=EPILOG)
 
 

@@ -71,7 +71,7 @@ class InsideATest(TestCase):
         assert outboxes["other"] is tasks.elsewhere.outbox
         tasks.elsewhere.enqueue()
         assert (counts(), counts("other")) == ((0, 0, 0), (1, 1, 1))
-        with self.assertRaisesMessage(InvalidTarget, "declare it on outboxes[alias]"):
+        with self.assertRaisesMessage(InvalidTarget, "declare it on outboxes['other']"):
             tasks.send.using("other").enqueue(1)
         with self.assertRaisesMessage(ConfigurationError, "nowhere"):
             outboxes["nowhere"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,21 +10,20 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Self, TypeVar
-from uuid import UUID
 
 import tenacity
 from sqlalchemy import Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
-from ..database.column_types import iso
 from ..database.dialects import Begin, Dialect, OpenFile, damaged, dialect_for
 from ..database.engine import reserve, taking
 from ..database.privileges import Feature
 from ..database.revisions import ensure_fit, no_file
+from ..database.statements import reading, sleeping
 from ..database.target import SqlalchemyTarget, Target, target_of
-from ..errors import ConfigurationError, FileUnusable, InvalidArgument, InvalidTarget
-from ..payload.parameters import sanitize
+from ..errors import ConfigurationError, FileUnusable, InvalidTarget
+from .arguments import queue_names
 from .failure_log import say, sentence
 from .rights import Permitted
 from .undefined import explain_undefined, in_a_transaction_that_goes_on
@@ -92,8 +90,8 @@ class Transactions(Permitted):
         An SQLite file that is not there is not made.
         """
         self.ensure_file()
-        with self._naming_rights(), self._transaction(Begin.READ) as target:
-            self._check_schema(target)
+        with self._naming_rights(), self.transaction(Begin.READ) as target:
+            self.check_schema(target)
 
     def ensure_file(self) -> None:
         """Raise SchemaOutOfDate where the database is an SQLite file that is not there, which a connection would make."""
@@ -102,8 +100,8 @@ class Transactions(Permitted):
 
     def ensure_primary(self) -> None:
         """Raise ConfigurationError where the server takes no writes because it follows another."""
-        with self._transaction(Begin.READ) as target:
-            if target.dialect.statements.is_standby.run(target.execute, {}):
+        with self.transaction(Begin.READ) as target:
+            if target.run(reading.is_standby):
                 raise ConfigurationError(
                     "this server is a standby and takes no writes; give the worker the primary's URL"
                 )
@@ -127,16 +125,16 @@ class Transactions(Permitted):
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
         """The same store on connections of its own; see `engine.reserve`, and `gone` and `hurried` above."""
-        engine = self._reserve()
+        engine = self.reserve_engine()
         hurried = hurried and self.dialect.one_writer  # a server that is away is not to be run over
         if hurried:
             self.dialect.hurry(engine)
         return type(self)(engine, schema=self.schema, clock=self.clock, gone=gone, hurried=hurried, works=True)
 
-    def _reserve(self) -> Engine:
+    def reserve_engine(self) -> Engine:
         return reserve(self.bound_engine)
 
-    def _run(
+    def run(
         self,
         work: Callable[[Target], T],
         *,
@@ -154,7 +152,7 @@ class Transactions(Permitted):
         features. Raises NotPermitted for a right that is lacking: before `work`, or from the end of a transaction of our own.
         """
         if using is not None:
-            joined = self._joined(using, enqueues)
+            joined = self.join(using, enqueues)
             try:
                 return work(joined)
             except Exception as error:
@@ -162,7 +160,7 @@ class Transactions(Permitted):
                 raise
         began = time.monotonic()
         try:
-            with self._transaction(begin) as target:
+            with self.transaction(begin) as target:
                 if enqueues not in self._permitted:
                     self._check_rights(target, enqueues)
                 found = work(target)
@@ -174,21 +172,21 @@ class Transactions(Permitted):
             raise said from failed
         if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
             raise failed  # SQLite itself has waited that long for its one lock
-        for attempt in self._attempts(gives_up):
+        for attempt in self.tries(gives_up):
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
                     raise failed
-                with self._transaction(_IN_FULL.get(begin, begin)) as target:
+                with self.transaction(_IN_FULL.get(begin, begin)) as target:
                     return again if (again := done(target)) is not None else work(target)
         raise AssertionError("tenacity reraises the last error")
 
-    def _joined(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+    def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         """Return the caller's transaction. Raises first, where it could still be used, if it is in another database, lacks our
         tables, or (`enqueues`) its role lacks a right.
         """
         target = target_of(using, schema=self.schema)
         if self.engine is not None:
-            self._check_database(target)
+            self.check_database(target)
         if not self._current or enqueues not in self._permitted:
             self._check_tables(target, enqueues)
         return target
@@ -199,11 +197,11 @@ class Transactions(Permitted):
             self._check_rights(target, enqueues)
         if not self._current:
             with in_a_transaction_that_goes_on():
-                self._check_schema(target)
+                self.check_schema(target)
         self._permitted.add(enqueues)  # only now: of tables that are not there, no right is lacking
 
     @contextmanager
-    def _transaction(self, begin: Begin) -> Iterator[Target]:
+    def transaction(self, begin: Begin) -> Iterator[Target]:
         if current.get() is not None and begin not in _READS:
             self._refuse_to_wait_for_itself()
         engine = self.bound_engine
@@ -230,7 +228,7 @@ class Transactions(Permitted):
                         if self.dialect.is_of_standby(error, raw):
                             connection.invalidate(error)  # of a URL's hosts, another may be the primary by now
                     if isinstance(error, Exception) and begin is not Begin.HANDLER:  # else it is the user's
-                        explain_undefined(target, error, self._check_schema)
+                        explain_undefined(target, error, self.check_schema)
                         target.explain(error)
                     raise
 
@@ -255,7 +253,7 @@ class Transactions(Permitted):
         with engine.connect() as connection:
             return SqlalchemyTarget(connection, self.schema).database()
 
-    def _attempts(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
+    def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:
         transient = self.dialect.is_transient
         helps = transient if gives_up is None else lambda error: transient(error) and not gives_up(error)
         return tenacity.Retrying(
@@ -281,45 +279,44 @@ class Transactions(Permitted):
         """
         return self.dialect.cannot_write_now(error)
 
-    def _values(self, target: Target, **values: Any) -> dict[str, Any]:
+    def values(self, target: Target, **values: Any) -> dict[str, Any]:
         """The parameters every statement may take, and these."""
         now = target.dialect.moment(self.clock() if self.clock else None)
         return {"now": now, **values}
 
-    def _scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
-        """The parameters that say which tasks are asked for: of which queues, of which topics."""
+    def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
+        """The parameters that say which tasks are asked for: of which queues, handling which emitted events."""
         names, patterns = queue_names(queues), queue_names(topics, "topics")
         packed = target.dialect.pack("topics", {"topic": Text()}, [(one,) for one in patterns or ()])
         scope = {"any_topic": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
-        return scope | (self._named(target, names) if names is not None else {})
+        return scope | (self.queue_values(target, names) if names is not None else {})
 
-    def _named(self, target: Target, queues: Iterable[str]) -> dict[str, Any]:
+    def queue_values(self, target: Target, queues: Iterable[str]) -> dict[str, Any]:
         return target.dialect.pack("queues", {"queue": Text()}, [(one,) for one in queues])
 
-    def _wake(self, target: Target, queues: Iterable[str]) -> None:
+    def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Tell sleeping workers that something became claimable without an insert, once the transaction commits.
 
         To be called after the change. A database that cannot notify is watched instead, so nothing is to be said there.
         """
         names = sorted(set(queues))
-        if not names or (wake := target.dialect.statements.sleeping.get("wake")) is None:
-            return
-        wake.run(target.execute, self._values(target) | self._named(target, names))
+        if names and target.dialect.notifies:
+            target.run(sleeping.wake, self.values(target) | self.queue_values(target, names))
 
-    def _forget_sleepers(self) -> None:
+    def forget_sleepers(self) -> None:
         """Delete what workers that were killed in their sleep have asked for; whoever enqueues would look at it for ever.
 
         It only tidies up, so an error is logged and costs the caller nothing.
         """
-        if (forget := self.dialect.statements.sleeping.get("forget_ended")) is None:
+        if not self.dialect.notifies:
             return
         try:
-            with self._transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
-                forget.run(target.execute, self._values(target))
+            with self.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
+                target.run(sleeping.forget_ended, self.values(target))
         except Exception as error:  # noqa: BLE001
             say(log, logging.INFO, "what sleeping workers had asked for could not be tidied up", error)
 
-    def _check_database(self, target: Target) -> None:
+    def check_database(self, target: Target) -> None:
         ours = self.bound_engine
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
@@ -333,59 +330,14 @@ class Transactions(Permitted):
                 "where its business rows are"
             )
 
-    def _check_schema(self, target: Target) -> None:
+    def check_schema(self, target: Target) -> None:
         """Looks the version table up before reading it: an error would abort the caller's transaction."""
         target.ensure_readable()
-        statements = target.dialect.statements
-        found = statements.version_table.run(target.execute, {}) and statements.version.run(target.execute, {})
+        found = target.run(reading.has_version_table) and target.run(reading.version)
         schema, oldest_code = (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
         url = None if self.engine is None else self.engine.url
         ensure_fit(schema, oldest_code, partial(target.dialect.place, url, target.database))
         self._current = True
-
-
-def aware(moment: datetime, name: str) -> datetime:
-    """Raises InvalidArgument for a naive datetime."""
-    if not isinstance(moment, datetime):
-        raise InvalidArgument(f"{name} takes an aware datetime, not {type(moment).__name__}")
-    try:
-        iso(moment)
-    except (InvalidArgument, OverflowError) as error:
-        raise InvalidArgument(f"{name}: {error}") from None
-    return moment
-
-
-def positive(limit: int, name: str = "limit") -> int:
-    """Raises InvalidArgument for anything but a whole number of at least 1."""
-    if type(limit) is not int or limit < 1:
-        raise InvalidArgument(f"{name} must be a whole number of at least 1, not {limit!r}")
-    return limit
-
-
-def identifier(task_id: object) -> UUID:
-    """Raises InvalidArgument for anything but a UUID."""
-    if not isinstance(task_id, UUID):
-        raise InvalidArgument(
-            f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)"
-        )
-    return task_id
-
-
-def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[str] | None:
-    """Raises InvalidArgument for an empty list, and for a string, which would be a list of letters."""
-    if queues is None:
-        return None
-    names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidArgument(f"{argument} takes a list of at least one name; None stands for all")
-    return names
-
-
-def storable(text: object, name: str) -> str | None:
-    """Raises InvalidArgument for what neither is None nor text that every database stores."""
-    if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
-        return text
-    raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")
 
 
 def _log_retry(state: tenacity.RetryCallState) -> None:

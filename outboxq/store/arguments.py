@@ -1,0 +1,56 @@
+"""Checks of arguments, made before a transaction begins: each returns what it was given, or raises InvalidArgument."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from uuid import UUID
+
+from ..database.column_types import iso
+from ..errors import InvalidArgument
+from ..payload.parameters import sanitize
+
+
+def aware(moment: datetime, name: str) -> datetime:
+    """Raises InvalidArgument for a naive datetime."""
+    if not isinstance(moment, datetime):
+        raise InvalidArgument(f"{name} takes an aware datetime, not {type(moment).__name__}")
+    try:
+        iso(moment)
+    except (InvalidArgument, OverflowError) as error:
+        raise InvalidArgument(f"{name}: {error}") from None
+    return moment
+
+
+def positive(limit: int, name: str = "limit") -> int:
+    """Raises InvalidArgument for anything but a whole number of at least 1."""
+    if type(limit) is not int or limit < 1:
+        raise InvalidArgument(f"{name} must be a whole number of at least 1, not {limit!r}")
+    return limit
+
+
+def identifier(task_id: object) -> UUID:
+    """Raises InvalidArgument for anything but a UUID."""
+    if not isinstance(task_id, UUID):
+        raise InvalidArgument(
+            f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)"
+        )
+    return task_id
+
+
+def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[str] | None:
+    """Raises InvalidArgument for an empty list, and for a string, which would be a list of letters."""
+    if queues is None:
+        return None
+    names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidArgument(f"{argument} takes a list of at least one name; None stands for all")
+    return names
+
+
+def storable(text: object, name: str) -> str | None:
+    """Raises InvalidArgument for what neither is None nor text that every database stores."""
+    if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
+        return text
+    raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")

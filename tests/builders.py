@@ -1,0 +1,53 @@
+"""The functions that build outboxq's statements, by name: what the golden files, and the processes that compile ahead, go by."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from outboxq.database import statements
+from outboxq.database.dialects import granting
+from outboxq.database.statements import partitions, statistics
+from outboxq.database.statements.checks import CHECKS, REPAIRS
+from outboxq.database.statements.grammar import Builder
+
+MODULES = {
+    name: import_module(f"{statements.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(statements.__path__)
+}
+ONLY_POSTGRESQL = ("channel.", "granting.", "partitions.", "sleeping.")
+_BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
+
+
+def of_module(module: Any) -> Iterator[tuple[str, Builder]]:
+    """The public functions of a module that take a grammar alone and return a statement or a transition."""
+    short = module.__name__.rpartition(".")[2]
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        given = function.__annotations__
+        builds = list(given.values())[:-1] == ["Grammar"] and given["return"] in _BUILT
+        if builds and function.__module__ == module.__name__ and not name.startswith("_"):
+            yield f"{short}.{name}", function
+
+
+def all_builders() -> Mapping[str, Builder]:
+    found = dict(one for module in (*MODULES.values(), granting) for one in of_module(module))
+    groups: Mapping[str, Mapping[str, Builder]] = {
+        "statistics.by_queue": statistics.BY_QUEUE,
+        "statistics.by_task": statistics.BY_TASK,
+        "partitions.forget": partitions.FORGET,
+        "checks": {name: check.broken for name, check in CHECKS.items()},
+        "repairs": REPAIRS,
+    }
+    return found | {f"{group}.{name}": one for group, several in groups.items() for name, one in several.items()}
+
+
+BUILDERS = all_builders()
+
+
+def of_database(database: str) -> Mapping[str, Builder]:
+    """Those that a database runs."""
+    return {
+        name: one for name, one in BUILDERS.items() if database == "postgresql" or not name.startswith(ONLY_POSTGRESQL)
+    }
