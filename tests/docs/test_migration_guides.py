@@ -19,6 +19,8 @@ from sqlalchemy.engine import make_url
 
 from tests.docs.equivalents import cells, check
 
+pytestmark = pytest.mark.in_turn
+
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").glob("from-*.md"))
 DJANGO = ROOT / "docs" / "from-django-tasks-db.md"
