@@ -662,7 +662,7 @@ MUTANTS = (
     Mutant(
         "a handler that snoozes for no time runs again without a pause",
         "outboxq/worker/executor.py",
-        (("timedelta(0) if isinstance(asked, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
+        (("timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
         ("tests/unit/test_executor.py",),
     ),
     Mutant(
@@ -723,7 +723,7 @@ MUTANTS = (
         "a successor that cannot start stops the fleet",
         "outboxq/cli/supervisor.py",
         (("return first and code in _REFUSED", "return code in _REFUSED"),),
-        ("tests/unit/test_supervisor.py::test_those_that_cannot_start_wait_longer_and_longer",),
+        ("tests/unit/test_supervisor.py::test_the_pause_grows_for_processes_that_cannot_start",),
     ),
     Mutant(
         "statements are prepared behind a pooler",
@@ -925,13 +925,13 @@ MUTANTS = (
         "a worker is started beside the log of a file that was replaced",
         "outboxq/cli/supervisor.py",
         (("        if code == EXIT_FILE:\n            return True\n", ""),),
-        ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_whenever_it_is_met",),
+        ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_at_any_time",),
     ),
     Mutant(
         "a fleet without rights is started for ever",
         "outboxq/cli/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
-        ("tests/unit/test_supervisor.py::test_one_that_can_never_start_ends_all",),
+        ("tests/unit/test_supervisor.py::test_a_process_that_can_never_start_ends_all",),
     ),
     Mutant(
         "a file that was put beside the log of another is opened",

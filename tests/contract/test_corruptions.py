@@ -223,6 +223,7 @@ ON_BOTH = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("name", "case"), [pytest.param(name, case, id=f"{name}-{number}-{case.names}") for name, number, case in ON_BOTH]
 )

@@ -41,7 +41,7 @@ KEYED: Columns = {
 CONTENDED: Columns = {**KEYED, "holder": Uuid()}
 """A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": Text()}
-"""The same with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
+"""A contended task with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
 
 
 def enqueue_keyed(g: Grammar) -> Transition:

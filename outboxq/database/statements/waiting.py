@@ -15,7 +15,7 @@ from .claim import due, every_queue, given_queues, pairs
 from .grammar import Grammar
 
 Queues = tuple[FromClause, FromClause]
-"""The queues asked about: of the tasks without a key, and of those with one."""
+"""The queues of the tasks without a key, and those of the tasks with one."""
 
 
 def any_due(g: Grammar) -> Select[Any]:
@@ -24,7 +24,7 @@ def any_due(g: Grammar) -> Select[Any]:
 
 
 def any_due_given(g: Grammar) -> Select[Any]:
-    """Select one row if something can be claimed from the queues given."""
+    """Select one row if something can be claimed from the given queues."""
     return _one_row(may_claim(g, *given(g)))
 
 
@@ -37,17 +37,17 @@ def any_recent(g: Grammar) -> Select[Any]:
 
 
 def any_recent_given(g: Grammar) -> Select[Any]:
-    """The same of the queues given."""
+    """Select one row, as `any_recent` does, for the given queues."""
     return _one_row(_recent(g, *given(g)))
 
 
 def next_available_at(g: Grammar) -> Select[Any]:
-    """The earliest moment in the future at which something of any queue may start; NULL where none waits."""
+    """Select the earliest future time at which a task of any queue may start; NULL if none waits."""
     return next_moment(g, *all_queues())
 
 
 def next_available_at_given(g: Grammar) -> Select[Any]:
-    """The same of the queues given."""
+    """Select the time, as `next_available_at` does, for the given queues."""
     return next_moment(g, *given(g))
 
 
@@ -67,7 +67,7 @@ def may_claim(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnEle
 def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
     """Select the earliest future time at which an entry of these queues becomes due or a rate limit allows a start.
 
-    NULL if nothing is waiting.
+    NULL if none waits.
     """
     found = pairs(plain, limits.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")

@@ -175,4 +175,4 @@ def _repair_key(g: Grammar, name: str, owns: ColumnElement[bool], held: ColumnEl
 
 
 REPAIRS = _repairs()
-"""By the names of their checks. Each returns the ids it put right, and the queue where that made work claimable."""
+"""Return the repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
