@@ -457,7 +457,7 @@ MUTANTS = (
     Mutant(
         "two dead letters of one idempotency key run beside each other",
         "outboxq/store/regaining.py",
-        (("(holder.is_free and holder.id not in task_ids)", "holder.is_free"),),
+        (("(owner.is_free and owner.id not in task_ids)", "owner.is_free"),),
         ("tests/contract/test_regained_keys.py",),
     ),
     Mutant(
@@ -809,7 +809,7 @@ MUTANTS = (
     Mutant(
         "what fails again and again is said each time",
         "outboxq/store/failure_log.py",
-        (("            if now - self._said.get(kind, -math.inf) < SAY_EVERY:\n", "            if False:\n"),),
+        (("            if now - self._logged_at.get(kind, -math.inf) < SAY_EVERY:\n", "            if False:\n"),),
         ("tests/unit/test_failure_log.py",),
     ),
     Mutant(

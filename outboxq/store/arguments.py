@@ -13,7 +13,7 @@ from ..payload.parameters import sanitize
 
 
 def aware(moment: datetime, name: str) -> datetime:
-    """Raises InvalidArgument for a naive datetime."""
+    """Raise InvalidArgument for a naive datetime."""
     if not isinstance(moment, datetime):
         raise InvalidArgument(f"{name} takes an aware datetime, not {type(moment).__name__}")
     try:
@@ -24,14 +24,14 @@ def aware(moment: datetime, name: str) -> datetime:
 
 
 def positive(limit: int, name: str = "limit") -> int:
-    """Raises InvalidArgument for anything but a whole number of at least 1."""
+    """Raise InvalidArgument for anything but a whole number of at least 1."""
     if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"{name} must be a whole number of at least 1, not {limit!r}")
     return limit
 
 
 def identifier(task_id: object) -> UUID:
-    """Raises InvalidArgument for anything but a UUID."""
+    """Raise InvalidArgument for anything but a UUID."""
     if not isinstance(task_id, UUID):
         raise InvalidArgument(
             f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)"
@@ -40,7 +40,7 @@ def identifier(task_id: object) -> UUID:
 
 
 def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[str] | None:
-    """Raises InvalidArgument for an empty list, and for a string, which would be a list of letters."""
+    """Raise InvalidArgument for an empty list, and for a string, which would be a list of characters."""
     if queues is None:
         return None
     names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))
@@ -50,7 +50,7 @@ def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[
 
 
 def storable(text: object, name: str) -> str | None:
-    """Raises InvalidArgument for what neither is None nor text that every database stores."""
+    """Raise InvalidArgument for what neither is None nor text that every database stores."""
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
     raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")

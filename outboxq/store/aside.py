@@ -45,7 +45,7 @@ class _Tried(Exception):
 
 
 class Search:
-    """When entries that no claim can take may be searched for again (a monotonic moment)."""
+    """The moment (monotonic) from which entries that no claim can take may be searched for again."""
 
     def __init__(self) -> None:
         self.again_at = -math.inf
@@ -76,7 +76,7 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
     """Fail the tasks of those due entries that no claim can take; returns how many.
 
     Entries are tried in claims that are rolled back, half as many each time. An error that need not be the row's own (a
-    CHECK, a trigger or a listener of somebody's) counts only where the claim of another entry succeeds: else every task
+    CHECK, a trigger or a listener of another owner) counts only where the claim of another entry succeeds: else every task
     would be failed for what an administrator has to mend.
     """
     if time.monotonic() < search.again_at:
@@ -141,10 +141,10 @@ def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) ->
 def _end_entry(store: Transactions, broken: Broken) -> None:
     entry, error = broken
     cause = str(getattr(error, "orig", None) or error).splitlines()
-    said = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
+    complaint = sanitize(f"UnusableRow: it cannot be claimed: {cause[0] if cause else type(error).__name__}", limit=300)
 
     def end(target: Target) -> list[object]:
-        values = store.values(target, entry_id=entry, error=said)
+        values = store.values(target, entry_id=entry, error=complaint)
         with target.atomic():
             return [row["id"] for row in target.run(aside.set_aside, values)]
 
@@ -160,11 +160,11 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
         store.run(forget)
     else:
-        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), said)
+        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), complaint)
 
 
 def started(taken: Sequence[Row]) -> list[Row]:
-    """Those that run now; the others were stale, or expired."""
+    """Return the rows of tasks that run now; the others were stale, or expired."""
     stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
     if stale:
         log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))

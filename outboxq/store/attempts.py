@@ -1,4 +1,4 @@
-"""What became of each attempt at a task, as its events tell it."""
+"""Attempts at a task and their ends, read from its events."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Attempt:
     outcome: EventType | str | None = None
     """The event that ended it; text where only a later release knows its type."""
     error: str | None = None
-    """In one line."""
+    """The error, in one line."""
     exception: str | None = None
     """Module and name of its class."""
     traceback: str | None = None
 
 
 def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
-    """Each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
+    """Return each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
     events = history(store, task_id, using=using)
     if not events:
         raise TaskNotFound(f"there is no task {task_id}")

@@ -1,4 +1,4 @@
-"""Whether the tables tell one story."""
+"""Check the invariants of the tables, and repair what can be repaired without guessing."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Part = Callable[[Target, int], tuple[list[Row], bool]]
 
 
 class Claiming(Transactions):
-    """A store's transactions, and the cursor of those who claim by hand."""
+    """A store's transactions, and its own cursor for claims that bring none."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -52,12 +52,12 @@ class Claiming(Transactions):
         and tasks without where there are both. Nothing of a paused queue, and of a limited one no more than its limits allow.
         What has expired is Cancelled instead. `queues` None: all. `topics`: only tasks of these topics, exact
         or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own. What was enqueued early and committed
-        late may be passed over for a second, where somebody's long transaction keeps many dead rows before a single queue.
+        late may be passed over for a second, where a long transaction keeps many dead rows before a single queue.
 
-        `says_begin`: whoever claims calls `begin` before the handler of a suspect, a task that was recovered twice in a row; one
+        `says_begin`: the claimer calls `begin` before the handler of a suspect, a task that was recovered twice in a row; one
         that had not begun when its worker died is not counted as recovered.
 
-        `cursor` has the hints of the claimer's last claims; None: the store's own, for who claims by hand.
+        `cursor` has the hints of the claimer's last claims; None: the store's own.
 
         An empty list means that nothing was to be had. Never waits for another worker's claim. Raises InvalidArgument.
         """
@@ -145,12 +145,12 @@ class _Call:
 
     def _part(self, part: Part, target: Target | None, found: list[Row], begin: Begin) -> bool:
         """Add to `found` what this part claims; returns whether there may be others."""
-        room = self._limit - len(found)
+        free = self._limit - len(found)
         if target is not None:
-            rows, others = part(target, room)
+            rows, others = part(target, free)
         else:
             try:
-                rows, others = self._store.run(lambda own: part(own, room), begin=begin)
+                rows, others = self._store.run(lambda own: part(own, free), begin=begin)
             except Exception as error:
                 if not found:
                     raise
@@ -194,7 +194,7 @@ class _Call:
         return found, False
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
-        """What one queue's limits allow, counted under the lock of its settings."""
+        """Claim from one queue what its limits allow, counted under the lock of its settings."""
         keys = self._cursor.keys
         with_keys = partial(keys.claim_in_turns if fair else keys.claim_oldest, target, values, [queue])
         locked = target.run(limits.lock, values | {"queue": queue})
@@ -203,15 +203,15 @@ class _Call:
         settings = locked[0]
         running = target.run(limits.running, {"queue": queue})[0]["tasks"]
         bucket = Bucket(settings)
-        room = min(limit, bucket.room)
+        free = min(limit, bucket.free)
         if settings["concurrency_limit"] is not None:
-            room = min(room, settings["concurrency_limit"] - running)
-        if room < 1:
+            free = min(free, settings["concurrency_limit"] - running)
+        if free < 1:
             return []
         # Half of them with a key, if there are so many, and whatever that leaves.
-        found = with_keys((room + self._cursor.turn % 2) // 2)
-        found += self._of_limited_queue(target, values, queue, room - len(found))
-        found += with_keys(room - len(found))
+        found = with_keys((free + self._cursor.turn % 2) // 2)
+        found += self._of_limited_queue(target, values, queue, free - len(found))
+        found += with_keys(free - len(found))
         if bucket.is_limited and found:
             target.run(limits.spend, {"queue": queue, "full_at": bucket.after(len(found))})
         for row in found:
@@ -249,14 +249,14 @@ class Bucket:
             self._full_at = max(settings["rate_full_at"] or self._now, self._now)
 
     @property
-    def room(self) -> int:
-        """How many starts it allows now."""
+    def free(self) -> int:
+        """The number of starts it allows now."""
         if not self.is_limited:
             return 2**31
         return int((self._period - (self._full_at - self._now)).total_seconds() / self._interval + 1e-6)
 
     def after(self, starts: int) -> datetime:
-        """When it is full again after so many more."""
+        """Return the moment at which it is full again after so many more starts."""
         full_at: datetime = self._full_at + timedelta(seconds=starts * self._interval)
         return full_at
 

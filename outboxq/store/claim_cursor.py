@@ -1,4 +1,4 @@
-"""What one claimer remembers from claim to claim."""
+"""The hints that a claimer keeps from claim to claim."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .passed import Passed
 class ClaimCursor:
     """Hints for the next claim of one claimer: what it begins with, and what it need not look at.
 
-    A claim without them finds the same tasks, only later or in another order. So it belongs to whoever claims: a worker's claim
-    loop makes one, and a store has one for those who claim by hand.
+    A claim without them finds the same tasks, only later or in another order. A worker's claim loop makes a cursor of its
+    own; a store has one for claims that bring none.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ log = logging.getLogger("outboxq.store")
 
 _BATCH = 500
 _NAMED = 10
-"""The number of left-out letters that the warning names."""
+"""The number of left-out dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _TICK = timedelta(microseconds=1)
@@ -52,12 +52,12 @@ class DeadLetter:
 
     @property
     def place(self) -> tuple[datetime, UUID]:
-        """Where it stands in the list, for `dead_letters(after=…)`."""
+        """Its place in the list, for `dead_letters(after=…)`."""
         return self.failed_at, self.id
 
 
 class Wanted(TypedDict, total=False):
-    """Which dead letters are meant; all that is said must hold, and nothing said means all of them."""
+    """A choice of dead letters: every filter given must hold, and no filter means all of them."""
 
     queue: str | None
     task: str | None
@@ -80,7 +80,7 @@ def dead_letters(
     using: object = None,
     **wanted: Unpack[Wanted],
 ) -> list[DeadLetter]:
-    """Up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
+    """Return up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
 
     Raises InvalidArgument.
     """
@@ -103,9 +103,9 @@ def redrive_all(
 ) -> int:
     """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
 
-    Letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Letters
+    Dead letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Dead letters
     that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
-    caller's), and a letter that somebody else deals with meanwhile is theirs and not counted.
+    caller's), and a dead letter that another session deals with meanwhile is not counted.
     """
     return _move_all(store, EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
 
@@ -185,7 +185,7 @@ def _moving(store: Transactions, rows: list[tuple[Any, ...]], left_out: set[UUID
 
 
 def _counting(rows: list[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:
-    """How many of a batch are moved already, where a lost connection left that open."""
+    """Count the moved dead letters of a batch, where a lost connection left that open."""
     return lambda target: sum(was_done(target, row[0], request) for row in rows) or None
 
 

@@ -27,7 +27,7 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""By whether it is to be durable, and whether it is one statement."""
+"""The kind of transaction: the first value says if it is durable, the second if it is one statement."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,12 +36,12 @@ class Beat:
 
     id: UUID
     lease_expires_at: datetime | None
-    """When it ends now. None: somebody's open transaction has it locked, so it was not extended, and is not lost either."""
+    """The moment at which it ends now. None: another transaction has it locked, so it was neither extended nor lost."""
     cancel_requested: bool
 
 
 class Finishes(Protocol):
-    """A store, of which these verbs use `finish`: whoever overrides that sees every end."""
+    """A store, of which these verbs use `finish`: a subclass that overrides it sees every end."""
 
     def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]: ...
 
@@ -80,7 +80,7 @@ def finish(
     Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
     PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
     last moments back; those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
-    `waits` False: a row that somebody else keeps locked for longer than two seconds raises at once, and is not waited for
+    `waits` False: a row that another session keeps locked for longer than two seconds raises at once, and is not waited for
     again (`is_locked_out` knows the error).
     """
     if not outcomes:
@@ -105,7 +105,7 @@ def finish(
 def finish_unlocked(
     store: Transactions, outcomes: Sequence[Outcome], *, durable: bool = True
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
-    """End those of the claims whose lease and task nobody else has locked, as `finish` does.
+    """End the claims whose lease and task no other session has locked, as `finish` does.
 
     Returns the ids of those that were lost, and of those that are locked: they have not ended yet.
     """
@@ -141,7 +141,7 @@ def begin(store: Transactions, claim: Claim) -> bool:
 def heartbeat(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
     """Extend the leases of these claims of one worker by their own length from now; a missing id was lost.
 
-    Never waits for a row that somebody else has locked: see `Beat.lease_expires_at`.
+    Never waits for a row that another session has locked: see `Beat.lease_expires_at`.
     """
     if not claims:
         return {}
@@ -222,4 +222,4 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
 
 
 _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
-"""Of each end its event's type and the status it leads to, as they are stored."""
+"""The event type and the status of each end, as they are stored."""

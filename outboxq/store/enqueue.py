@@ -27,7 +27,7 @@ _NOTHING = timedelta(0)
 
 
 class EnqueuesMany(Protocol):
-    """A store, of which `enqueue` uses `enqueue_many`: whoever overrides that sees every task."""
+    """A store, of which `enqueue` uses `enqueue_many`: a subclass that overrides it sees every task."""
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]: ...
 
@@ -47,13 +47,13 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
 
     A task whose idempotency key has a task already is not written; its `on_conflict` says what happens instead. The key
     is free again where its time is over (`unique_for`), where its task has ended (`unique_until_finished`) or was
-    pruned; as it was asked for when the key was taken, and replacing a task does not begin its time anew. Two tasks of
+    pruned; as it was asked for when the key was taken, and replacing a task does not restart its time. Two tasks of
     one call with the same key are dealt with as if they came one after the other. Raises DuplicateTask, where asked
     for; nothing of the call is written then, and the caller's transaction goes on.
 
     Who wants a key that another transaction has just taken waits for that to end. At READ COMMITTED, and on SQLite,
-    that is never an error. Above READ COMMITTED the database refuses, with a serialization failure, a key that somebody
-    took, took over or replaced the task of since the transaction began; the transaction is to be run again.
+    that is never an error. Above READ COMMITTED the database refuses, with a serialization failure, a key that another
+    session took, took over or replaced the task of since the transaction began; the transaction is to be run again.
 
     Keys cost nothing while they are free. One that is taken costs a look at who has it, unless the task is to be skipped
     and its key is for ever. Keys are locked in their order, so that two calls never wait for each other; calls of one
@@ -97,7 +97,7 @@ def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
 
 
 def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case a field
-    """What the database would refuse, said before it could abort the caller's transaction.
+    """Raise InvalidArgument for what the database would refuse, before that could abort the caller's transaction.
 
     `what` names what was given, where that is not a task.
     """
@@ -124,9 +124,9 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         raise InvalidArgument(f"{name} must expire after a timedelta, longer than nothing and at most a hundred years")
     if task.expires_at is not None and task.expires_in is not None:
         raise InvalidArgument(f"{name} expires at a moment or after a time, not both")
-    for moment, said in ((task.available_at, "due time"), (task.expires_at, "expiry")):
-        if moment is not None and not EARLIEST <= aware(moment, f"the {said} of {name}") <= LATEST:
-            raise InvalidArgument(f"the {said} of {name} must be in the years 1970 to 9000 (UTC)")
+    for moment, which in ((task.available_at, "due time"), (task.expires_at, "expiry")):
+        if moment is not None and not EARLIEST <= aware(moment, f"the {which} of {name}") <= LATEST:
+            raise InvalidArgument(f"the {which} of {name} must be in the years 1970 to 9000 (UTC)")
     if type(task.on_conflict) is not OnConflict:
         raise InvalidArgument(f"on_conflict of {name} must be an OnConflict")
     if task.unique_for is not None and not is_span(task.unique_for, MICROSECOND):

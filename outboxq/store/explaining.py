@@ -27,11 +27,11 @@ _OVERDUE = 0.6
 
 
 _PRESENCE_DUE = timedelta(seconds=45)
-"""A living worker has said again by then that it is there: it does so every 30 seconds at the latest, and takes a while at times."""
+"""A living worker has sentence again by then that it is there: it does so every 30 seconds at the latest, and takes a while at times."""
 
 
 class Reason(StrEnum):
-    """What a task is about, or waits for."""
+    """The reason why a task is where it is."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -39,7 +39,7 @@ class Reason(StrEnum):
     CANCEL_REQUESTED = "cancel_requested"
     """It runs, and was asked to stop."""
     LEASE_ENDED = "lease_ended"
-    """Nobody extended its lease; it is about to be taken back."""
+    """Its lease ran out; it is about to be taken back."""
     WORKER_SILENT = "worker_silent"
     """Its worker may be gone; the lease is not over yet."""
     RUNNING = "running"
@@ -117,16 +117,16 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
         return Explanation(reason=Reason.COMPLETED, sentence=f"it completed at {at}")
     if task.status is TaskStatus.FAILED:
         why = f": {task.last_error}" if task.last_error else ""
-        said = f"it failed at {at} in attempt {task.attempt}{why}; redrive or discard it"
-        return Explanation(reason=Reason.FAILED, sentence=said, cures=_of_letter(task.id, "it"))
+        sentence = f"it failed at {at} in attempt {task.attempt}{why}; redrive or discard it"
+        return Explanation(reason=Reason.FAILED, sentence=sentence, cures=_of_dead_letter(task.id, "it"))
     if last is not None and last.event_type is EventType.EXPIRED:
-        said = f"it expired: it was not to be started after {_at(task.expires_at)}"
+        sentence = f"it expired: it was not to be started after {_at(task.expires_at)}"
     else:
         discarded = last is not None and last.event_type is EventType.DISCARDED
         reason = last.event_data.get("reason") if last is not None else None
         verb = "discarded as a dead letter" if discarded else "cancelled"
-        said = f"it was {verb} at {at}" + (f": {reason}" if reason else "")
-    return Explanation(reason=Reason.CANCELLED, sentence=said)
+        sentence = f"it was {verb} at {at}" + (f": {reason}" if reason else "")
+    return Explanation(reason=Reason.CANCELLED, sentence=sentence)
 
 
 def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
@@ -143,20 +143,20 @@ def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     if ends < now:
         others = [one for one in live_workers(target, now) if one.id != worker_id]
         back = "a live worker takes it back" if others else "no other live worker is there to take it back; start one"
-        said = f"its lease ended {_span(now - ends)} ago, and {name} has not extended it; {back}"
+        sentence = f"its lease ended {_span(now - ends)} ago, and {name} has not extended it; {back}"
         reason, cures = Reason.LEASE_ENDED, () if others else (_another_worker(task.queue),)
     elif task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {_at(task.cancel_requested_at)}"
-        reason, said = Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}"
+        reason, sentence = Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}"
         cures = (_cure("not wait for it", "task", "cancel", task.id, "--force"),)
     elif found is None:
-        reason, said = Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back"
+        reason, sentence = Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back"
     elif is_overdue(silent, task):
         overdue = f"its {name} has not extended its lease for {_span(silent)}, as it should have"
-        reason, said = Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back"
+        reason, sentence = Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back"
     else:
-        reason, said = Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
-    return Explanation(reason=reason, sentence=said, cures=cures)
+        reason, sentence = Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
+    return Explanation(reason=reason, sentence=sentence, cures=cures)
 
 
 def is_overdue(silent: timedelta, task: TaskExecution) -> bool:
@@ -180,12 +180,12 @@ def _hindrance(
 ) -> Explanation:
     """The rules in their order; the first that speaks is the reason."""
     now, due = values["now"], values["available_at"]
-    if said := expired(task, now) or _given_back(target, task, due, now) or not_yet(task, due, now):
-        return said
-    if said := closed(task.queue, settings, now):
-        return said
-    if task.partition_key is not None and (said := _behind(target, task, values)):
-        return said
+    if found := expired(task, now) or _given_back(target, task, due, now) or not_yet(task, due, now):
+        return found
+    if found := closed(task.queue, settings, now):
+        return found
+    if task.partition_key is not None and (found := _behind(target, task, values)):
+        return found
     workers = live_workers(target, now)
     return limited(target, settings, values, now) or unmanned(task, workers) or _next(target, task, values, workers)
 
@@ -193,8 +193,8 @@ def _hindrance(
 def expired(task: TaskExecution, now: datetime) -> Explanation | None:
     if task.expires_at is None or task.expires_at > now:
         return None
-    said = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
-    return Explanation(reason=Reason.EXPIRED, sentence=said)
+    sentence = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
+    return Explanation(reason=Reason.EXPIRED, sentence=sentence)
 
 
 def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
@@ -214,35 +214,40 @@ def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | 
     when = f"in {_span(due - now)}, at {_at(due)}"
     if task.retry_at is not None:
         why = f" ({task.last_error})" if task.last_error else ""
-        said, reason = f"attempt {task.attempt} is due {when}{why}", Reason.RETRY_LATER
+        sentence, reason = f"attempt {task.attempt} is due {when}{why}", Reason.RETRY_LATER
     else:
-        said, reason = f"it is due {when}", Reason.DELAYED
-    return Explanation(reason=reason, sentence=said, cures=(_cure("run it now", "task", "run-now", task.id),))
+        sentence, reason = f"it is due {when}", Reason.DELAYED
+    return Explanation(reason=reason, sentence=sentence, cures=(_cure("run it now", "task", "run-now", task.id),))
 
 
 def closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
     if (since := settings.get("paused_at")) is None:
         return None
-    said = f"its queue is paused since {_at(since)}, for {_span(now - since)}; resume it"
-    return Explanation(reason=Reason.QUEUE_PAUSED, sentence=said, cures=(_cure("resume it", "queue", "resume", queue),))
+    sentence = f"its queue is paused since {_at(since)}, for {_span(now - since)}; resume it"
+    return Explanation(
+        reason=Reason.QUEUE_PAUSED, sentence=sentence, cures=(_cure("resume it", "queue", "resume", queue),)
+    )
 
 
 def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> Explanation | None:
     """Its key is another's, or another is before it."""
     key = f"its partition key {task.partition_key!r}"
-    for holder in target.run(explaining.holder, values):
-        other = holder["task_execution_id"]
-        if holder["held"]:
-            said = f"{key} is held by the dead letter {other}; redrive or discard that"
+    for owner in target.run(explaining.holder, values):
+        other = owner["task_execution_id"]
+        if owner["held"]:
+            sentence = f"{key} is held by the dead letter {other}; redrive or discard that"
             return Explanation(
-                reason=Reason.KEY_HELD, sentence=said, waits_for=other, cures=_of_letter(other, "the dead letter")
+                reason=Reason.KEY_HELD,
+                sentence=sentence,
+                waits_for=other,
+                cures=_of_dead_letter(other, "the dead letter"),
             )
-        said = f"task {other} of {key} is running, and one of a key runs at a time"
-        return Explanation(reason=Reason.KEY_RUNNING, sentence=said, waits_for=other, cures=_of_other(other))
+        sentence = f"task {other} of {key} is running, and one of a key runs at a time"
+        return Explanation(reason=Reason.KEY_RUNNING, sentence=sentence, waits_for=other, cures=_of_other(other))
     for head in target.run(explaining.head, values):
         if (other := head["task_execution_id"]) != task.id:
-            said = f"task {other} of {key} comes first; that is due at {_at(head['available_at'])}"
-            return Explanation(reason=Reason.KEY_WAITING, sentence=said, waits_for=other, cures=_of_other(other))
+            sentence = f"task {other} of {key} comes first; that is due at {_at(head['available_at'])}"
+            return Explanation(reason=Reason.KEY_WAITING, sentence=sentence, waits_for=other, cures=_of_other(other))
     return None
 
 
@@ -253,48 +258,48 @@ def limited(
     if (most := settings.get("concurrency_limit")) is not None:
         running = target.run(limits.running, values)[0]["tasks"]
         if running >= most:
-            said = f"its queue may run {most} at a time, and runs {running}"
+            sentence = f"its queue may run {most} at a time, and runs {running}"
             cures = (_cure("lift the limit", "queue", "limit", queue, "--concurrency", "none"),)
-            return Explanation(reason=Reason.CONCURRENCY_LIMIT, sentence=said, cures=cures)
+            return Explanation(reason=Reason.CONCURRENCY_LIMIT, sentence=sentence, cures=cures)
     if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
         seconds = settings["rate_seconds"]
         following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)
         if following > now:
             each = f"{starts} in {_span(timedelta(seconds=seconds))}"
-            said = f"its queue may start {each}; the next may start in {_span(following - now)}"
+            sentence = f"its queue may start {each}; the next may start in {_span(following - now)}"
             cures = (_cure("lift the limit", "queue", "limit", queue, "--rate", "none"),)
-            return Explanation(reason=Reason.RATE_LIMIT, sentence=said, cures=cures)
+            return Explanation(reason=Reason.RATE_LIMIT, sentence=sentence, cures=cures)
     return None
 
 
 def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
-    """Nobody takes it, or who takes it does not know it."""
+    """Return the reason if no live worker takes the task, or none of those knows it."""
     here = [one for one in workers if one.works_on(task.queue)]
     taking = [one for one in here if one.takes(task.topic)]
     cures: tuple[Cure, ...] = (_another_worker(task.queue),)
     if not here:
-        reason, said = Reason.NO_WORKER, f"no live worker works on its queue {task.queue!r}"
+        reason, sentence = Reason.NO_WORKER, f"no live worker works on its queue {task.queue!r}"
     elif not taking:
         what = "tasks without a topic" if task.topic is None else f"the topic {task.topic!r}"
-        reason, said = Reason.TOPIC_UNWANTED, f"no live worker on its queue takes {what}"
+        reason, sentence = Reason.TOPIC_UNWANTED, f"no live worker on its queue takes {what}"
     elif not any(task.task_name in one.task_names for one in taking):
         known = f"no live worker that would take it knows the task {task.task_name!r}"
-        reason, said, cures = Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", ()
+        reason, sentence, cures = Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", ()
     else:
         return None
-    return Explanation(reason=reason, sentence=said, cures=cures)
+    return Explanation(reason=reason, sentence=sentence, cures=cures)
 
 
 def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], workers: list[LiveWorker]) -> Explanation:
     seen_at = max(one.last_seen_at for one in workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := values["now"] - seen_at) > _PRESENCE_DUE:
-        said = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
-        return Explanation(reason=Reason.DUE, sentence=said, cures=(_another_worker(task.queue),))
+        sentence = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
+        return Explanation(reason=Reason.DUE, sentence=sentence, cures=(_another_worker(task.queue),))
     before = target.run(explaining.ahead, values)[0]["tasks"]
     many = f"more than {MOST}" if before > MOST else str(before)
     place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
-    said = f"it is due and free{place}"
-    return Explanation(reason=Reason.DUE, sentence=said)
+    sentence = f"it is due and free{place}"
+    return Explanation(reason=Reason.DUE, sentence=sentence)
 
 
 def _inconsistent(what: str) -> Explanation:
@@ -302,7 +307,7 @@ def _inconsistent(what: str) -> Explanation:
     return Explanation(reason=Reason.INCONSISTENT, sentence=f"{what}; verify and repair the tables", cures=cures)
 
 
-def _of_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
+def _of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
     redrive = _cure(f"redrive {which}", "failed", "redrive", task_id)
     return redrive, _cure(f"discard {which}", "failed", "discard", task_id)
 
@@ -324,7 +329,7 @@ def _at(moment: datetime | None) -> str:
 
 
 def _span(span: timedelta) -> str:
-    """In one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
+    """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
     seconds = span.total_seconds()
     if seconds < 10:
         return f"{seconds:.1f} s"

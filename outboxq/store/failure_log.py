@@ -1,4 +1,4 @@
-"""What a log says of a failure that comes again and again: a line at once, then one a minute, and one when it is over."""
+"""Log lines about a failure that is repeated: one at once, then one a minute, and one when it is over."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LONGEST = 300
 
 
 class FailureLog:
-    """Says that something fails which is done again and again, without saying it each time.
+    """Logs a repeated failure without a line for each time.
 
-    Each kind of error is said at once, and then once a minute, also where it comes and goes. May be used by any thread.
+    Each kind of error is logged at once, and then once a minute, also where it comes and goes. May be used by any thread.
     """
 
     def __init__(
@@ -27,8 +27,8 @@ class FailureLog:
     ) -> None:
         self._log, self._level, self._clock = log, level, clock
         self._lock = threading.Lock()
-        self._said: dict[str, float] = {}
-        """When each kind of error was said last."""
+        self._logged_at: dict[str, float] = {}
+        """The moment at which each kind of error was last logged."""
         self._unsaid: Counter[str] = Counter()
         """For each kind, the failures before the present one that no line has counted."""
         self._unsaid_now: Counter[str] = Counter()
@@ -36,25 +36,27 @@ class FailureLog:
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """A line of the log has told of the present failure, so that its end is news."""
+        """The present failure has been logged, so its end is logged too."""
 
     def failed(self, what: str, error: BaseException) -> None:
-        """Say that `what` ("claiming failed; no task was started") and why, unless that was said within the last minute."""
+        """Say that `what` ("claiming failed; no task was started") and why, unless that was logged within the last minute."""
         kind, now = _kind(error), self._clock()
         with self._lock:
             if not self._failures:
                 self._since = now
             self._failures += 1
-            if now - self._said.get(kind, -math.inf) < SAY_EVERY:
+            if now - self._logged_at.get(kind, -math.inf) < SAY_EVERY:
                 self._unsaid_now[kind] += 1
                 return
-            self._said = {each: moment for each, moment in self._said.items() if now - moment < SAY_EVERY} | {kind: now}
+            self._logged_at = {each: moment for each, moment in self._logged_at.items() if now - moment < SAY_EVERY} | {
+                kind: now
+            }
             left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
             self._is_known = True
         say(self._log, self._level, f"{what} ({left_out} more since this was last said)" if left_out else what, error)
 
     def worked(self, what: str) -> None:
-        """Say that `what` ("claiming works again"), if the log has told of its failure. Costs nothing where nothing failed."""
+        """Say that `what` ("claiming works again"), if its failure was logged. Costs nothing where nothing failed."""
         if not self._failures:
             return
         with self._lock:
@@ -74,9 +76,9 @@ def say(log: logging.Logger, level: int, what: str, error: BaseException) -> Non
     The traceback, with the whole SQL in it, is for the level DEBUG. An error that is neither the database's nor one of our
     sentences keeps it: then the mistake is in a program.
     """
-    told = isinstance(error, OutboxqError) or _is_of_database(error)
-    log.log(level, "%s: %s", what, sentence(error), exc_info=None if told else error)
-    if told:
+    is_expected = isinstance(error, OutboxqError) or _is_of_database(error)
+    log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error)
+    if is_expected:
         log.debug("the whole of this error", exc_info=error)
 
 

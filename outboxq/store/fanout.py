@@ -31,7 +31,7 @@ MOST_SUBSCRIBERS = FAMILY
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
     """Write a task for each task that subscribes to the event's topic, all of them or none, as one statement.
 
-    Who subscribes is read from `task_subscriptions`. Nobody: `event_unrouted` is recorded.
+    The subscribers are read from `task_subscriptions`. Without any, `event_unrouted` is recorded.
 
     With an idempotency key each subscriber has one task for it, as if it had been enqueued with that key: the second of
     two emits waits for the first to commit or roll back, and creates nothing but for those who subscribed since. See
@@ -84,7 +84,7 @@ def unsubscribe(store: Transactions, task_name: str, *, using: object = None) ->
 
 
 def subscriptions(store: Transactions, *, using: object = None) -> list[Subscription]:
-    """All of them, by topic and task."""
+    """Return all of them, by topic and task."""
     return _stored(store, using)
 
 
@@ -112,7 +112,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
 
 
 def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
-    """What an earlier try wrote, all of it together; None if it wrote nothing."""
+    """Return what an earlier try wrote, all of it together; None if it wrote nothing."""
     values = store.values(target, **_values(event))
     handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(fanout.emitted, values)}
     if not handles and not target.run(fanout.unrouted, values):
@@ -178,7 +178,7 @@ def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subsc
 
 
 def _task(event: NewEvent, subscriber: Row) -> NewTask:
-    """What `statements.emit` would have written for this subscriber."""
+    """Return the task that `statements.emit` would have written for this subscriber."""
     return NewTask(
         id=subscriber["id"],
         pipeline_execution_id=event.id,

@@ -12,13 +12,13 @@ from .transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
 _NAMED = 5
-"""How many of the tasks that may be meant are named."""
+"""The number of tasks that the error names."""
 
 
 def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     """Return the id of the one task whose id begins so: at least six hex digits, with or without dashes; case does not matter.
 
-    A whole id is returned as it is; nobody asks whether there is such a task. Ids begin with their time, so those of tasks
+    A whole id is returned as it is; the tables are not read for it. Ids begin with their time, so those of tasks
     that were enqueued within the same minute have their first eight digits in common. Raises TaskNotFound;
     AmbiguousTask, which names up to five of those that begin so; InvalidArgument for what is no beginning of an id.
     """

@@ -1,4 +1,4 @@
-"""How often the transaction of a task was interrupted in a row."""
+"""Count the interruptions of a task's transaction in a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .transactions import Transactions
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
     """Return how often in a row, before this claim, the task was given back because its transaction was interrupted.
 
-    An end by its handler, and whatever runs it anew by hand, begins the count anew.
+    An end by its handler, and whatever runs it again on demand, restarts the count.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0

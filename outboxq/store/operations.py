@@ -1,4 +1,4 @@
-"""What people and programs do to a task by hand; none of it carries a lease token."""
+"""Operations on a task by people and programs; none of them carries a lease token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .regaining import regain_keys
 from .transactions import Transactions
 
 _LOOKS = 10
-"""How often a task may change its status between our look and our write before we give up."""
+"""The number of times that a task may change its status between our look and our write before we give up."""
 
 
 def schedule_retry(
@@ -194,7 +194,7 @@ def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
 
 
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
-    """Whether this very request has been committed."""
+    """Return whether this very request has been committed."""
     history = target.run(reading.history, {"task_id": task_id})
     return any(data_of(event["event_data"]).get("request") == request for event in history)
 

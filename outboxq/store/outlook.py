@@ -24,7 +24,7 @@ class Outlook:
     """The reason why a task that has not ended is where it is, and its due time."""
 
     reason: Reason
-    """As `explain` gives it; of a running task only what its lease tells."""
+    """The reason that `explain` gives; for a running task, what its lease shows."""
     due_at: datetime | None = None
     """When its outbox entry is due; None: it is not Ready."""
 
@@ -76,16 +76,16 @@ class _Page:
 
     def reason(self, task: TaskExecution) -> Reason:
         """Return the reason by the rules of `explain`, in their order."""
-        if told := expired(task, self._now):
-            return told.reason
+        if found := expired(task, self._now):
+            return found.reason
         missing = unmanned(task, self._workers)
         if missing and task.id in self._given_back:
             return missing.reason
-        told = not_yet(task, self._due(task), self._now) or closed(
+        found = not_yet(task, self._due(task), self._now) or closed(
             task.queue, self._settings.get(task.queue, {}), self._now
         )
-        if told:
-            return told.reason
+        if found:
+            return found.reason
         return self._behind(task) or _reason(self._limits.get(task.queue)) or _reason(missing) or Reason.DUE
 
     def _due(self, task: TaskExecution) -> datetime:
@@ -99,8 +99,8 @@ class _Page:
         return Reason.KEY_WAITING if row["head"] not in {None, task.id} else None
 
 
-def _reason(told: Any) -> Reason | None:
-    return None if told is None else told.reason
+def _reason(found: Any) -> Reason | None:
+    return None if found is None else found.reason
 
 
 def _of_lease(task: TaskExecution, now: datetime) -> Reason:

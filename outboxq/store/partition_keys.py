@@ -16,7 +16,7 @@ from .aside import started
 log = logging.getLogger("outboxq.store")
 
 Segment = tuple[str, str, str | None]
-"""Of a queue's keys: those behind the second, up to the third."""
+"""A queue, and two of its keys: the segment begins behind the first, and ends with the second."""
 Way = Callable[[Target, int, dict[str, Any], Sequence[str]], tuple[list[Row], bool]]
 """Wins keys; and whether these are all there are."""
 _LEAST, _MOST = 32, 1000
@@ -28,7 +28,7 @@ class KeyTurns:
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """Where the last claim of each queue's keys ended. Two threads that share it lose no task, only the order of turns."""
+        """The key with which the last claim of each queue ended. Two threads that share it lose no task, only the order of turns."""
         self._served: dict[str, int] = {}
         """When each queue last had a key won, by `_wins`."""
         self._wins = itertools.count(1)
@@ -96,7 +96,7 @@ class KeyTurns:
     def _rotate_far(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
     ) -> tuple[list[Row], bool]:
-        """Where nothing was found: whoever waits believes in what lies within so many keys, so a claim must look as far."""
+        """Scan as many keys as a waiting worker's look does, as the last resort: otherwise it could wait for work that it finds due."""
         return self._rotate(target, limit, values, queues, budget=_MOST)
 
     def _win(
@@ -104,7 +104,7 @@ class KeyTurns:
     ) -> tuple[list[Row], set[str]]:
         """The keys won, and the queues whose segment was looked at to its end. Moves the cursors.
 
-        A queue's cursor never passes a key that could have been won and was not asked for. What was asked for is told by
+        A queue's cursor never passes a key that could have been won and was not asked for. What was asked for is found by
         the numbers that the statement goes by, never by names, which the database may order otherwise than Python does.
         """
         seen = target.run(partition_keys.win, values | {"limit": limit, "budget": budget}, segments)
@@ -141,7 +141,7 @@ class KeyTurns:
     def _recent(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
     ) -> tuple[list[Row], bool]:
-        """Win keys in which something happened last: whoever was woken finds what woke it, however many others are blocked."""
+        """Win keys in which something happened last: a worker that was woken finds what woke it, however many others are blocked."""
         seen = target.run(partition_keys.win_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
 
@@ -152,9 +152,9 @@ class KeyTurns:
         keys = [(row["queue"], row["partition_key"]) for row in won]
         taken = target.run(partition_keys.take_heads, values, keys)
         found = started(taken)
-        holders = {(row["queue"], row["partition_key"]): row["id"] for row in found}
+        owners = {(row["queue"], row["partition_key"]): row["id"] for row in found}
         changed = [
-            (row["id"], holder) for row, key in zip(won, keys, strict=True) if (holder := holders.get(key)) != row["id"]
+            (row["id"], owner) for row, key in zip(won, keys, strict=True) if (owner := owners.get(key)) != row["id"]
         ]
         if changed:
             target.run(partition_keys.settle, values, changed)

@@ -63,7 +63,7 @@ def _partitions(store: Transactions) -> Sequence[Partition]:
 
 
 def read_layout(store: Transactions, using: object = None) -> Layout | None:
-    """None where the history is not partitioned; costs nothing where it cannot be."""
+    """Return the layout; None where the history is not partitioned, which costs nothing where it cannot be."""
     if using is None and not store.dialect.has_partitions:
         return None
     return store.run(_layout, using=using, begin=Begin.READ)
@@ -95,7 +95,7 @@ def drop_before(
 
 
 def _look(store: Transactions, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> Row:
-    """At the whole partition, before anybody has to wait: what would go, and what a drop would have to carry over."""
+    """Read the whole partition, before any session has to wait: what would go, and what a drop would have to carry over."""
 
     def work(target: Target) -> Row:
         target.run(partitions.scanning)
@@ -105,7 +105,7 @@ def _look(store: Transactions, partitioning: Partitioning, one: Partition, value
 
 
 def _free_keys(store: Transactions, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
-    """In batches and before anybody has to wait: there may be one for each task."""
+    """Free the keys in batches, before any session has to wait: there may be one for each task."""
     free = partitioning.keys_ahead(one)
     bounds = {**values, "lower": one.lower, "upper": one.upper}
     while len(store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
@@ -144,7 +144,7 @@ def _drop(
 def _briefly(
     store: Transactions, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None
 ) -> T:
-    """As `_run`, for work that asks for whole tables. Everybody queues behind such a wish: it is given up soon, and others
+    """Run work that locks whole tables. Every session queues behind such a lock: it is given up soon, and others
     get on before the next.
     """
     stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(store.gone)
@@ -159,7 +159,7 @@ def _briefly(
 
 
 def moment(store: Transactions, using: object = None) -> datetime:
-    """What the clock says: the injected one, else the database's."""
+    """Return the moment by the injected clock, else by the database's."""
     return store.run(  # type: ignore[no-any-return]
         lambda target: target.run(reading.now, store.values(target))[0]["now"],
         using=using,

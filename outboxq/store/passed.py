@@ -1,4 +1,4 @@
-"""How far a queue has been claimed: where the next claim may begin."""
+"""The due time up to which a queue has been claimed: the next claim may begin there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..database.dialects import Row
 
 
 class Passed:
-    """Up to which due time a queue was claimed, where so many dead rows lie before it that a claim of one takes ten times as long.
+    """The due time up to which a queue was claimed, where so many dead rows lie before it that a claim of one takes ten times as long.
 
-    That happens while a long transaction elsewhere keeps them from being cleaned up. Whoever begins behind them passes over a
+    That happens while a long transaction elsewhere keeps them from being cleaned up. A claim that begins behind them passes over a
     task that was enqueued early and committed late; so every claim that found too little, and one in every second, begins at
     the front.
     """

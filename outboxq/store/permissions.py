@@ -15,7 +15,7 @@ from .transactions import Transactions
 
 
 class Permissions(Transactions):
-    """For databases with roles."""
+    """The rights of database roles, for databases that have them."""
 
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Return the GRANTs that the database role `name` needs to be such a role, in the schema in which our tables lie.
@@ -28,7 +28,7 @@ class Permissions(Transactions):
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Run the `grants`, all of them or none, in one transaction; returns them.
 
-        Raises NotPermitted where the role still lacks a right then: PostgreSQL only warns of what somebody cannot grant.
+        Raises NotPermitted where the role still lacks a right then: PostgreSQL only warns of a right that the role cannot grant.
         """
 
         def work(target: Target) -> list[str]:

@@ -1,4 +1,4 @@
-"""How a queue is run: paused, limited, its keys in order or not."""
+"""Settings of a queue: paused or not, its limits, the order of its keys."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _LONGEST = timedelta(days=3650)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSettings:
-    """What is said of a queue. One of which nothing is said is as the defaults have it."""
+    """The settings of a queue. A queue without settings has the defaults."""
 
     queue: str
     paused_at: datetime | None = None
     """Since then nothing of it is claimed; None: it is not paused."""
     concurrency: int | None = None
-    """How many of its tasks run at once, on all machines together; None: as many as there are workers."""
+    """The number of its tasks that may run at once, on all machines together; None: no limit."""
     rate: tuple[int, timedelta] | None = None
-    """How many of its tasks start in such a time, on all machines together; None: no limit."""
+    """The number of its tasks that may start in such a time, on all machines together; None: no limit."""
     fair: bool = True
     """Keys take turns. False: the key whose task has been due the longest is the next. Each key's tasks wait for each other."""
     updated_at: datetime | None = None
@@ -37,7 +37,7 @@ class QueueSettings:
 def pause(store: Transactions, queue: str, *, using: object = None) -> QueueSettings:
     """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
 
-    Once paused is paused: the first pause's moment stays. Returns what is said of the queue now, as do the next three.
+    Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three.
     """
     return _say(store, queue, using, paused=True)
 
@@ -59,25 +59,25 @@ def limit(
 
     What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
     """
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if concurrency is not ...:
-        said["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
+        settings["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
     if rate is not ...:
-        said["rate"] = None if rate is None else _rate(rate)
-    if not said:
+        settings["rate"] = None if rate is None else _rate(rate)
+    if not settings:
         raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
-    return _say(store, queue, using, **said)
+    return _say(store, queue, using, **settings)
 
 
 def order(store: Transactions, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
-    """Whether keys take turns (as they do at first), or the one whose task has been due the longest is the next."""
+    """Have keys take turns, which is the default, or have the key come next whose task has been due the longest."""
     if type(fair) is not bool:
         raise InvalidArgument(f"fair must be True or False, not {fair!r}")
     return _say(store, queue, using, fair=fair)
 
 
 def queue_settings(store: Transactions, *, using: object = None) -> list[QueueSettings]:
-    """The queues of which something special is said, by name."""
+    """Return the queues that have settings, by name."""
     rows = store.run(
         lambda target: target.run(queues.settings),
         using=using,
@@ -86,24 +86,24 @@ def queue_settings(store: Transactions, *, using: object = None) -> list[QueueSe
     return [settings_of(row) for row in rows]
 
 
-def _say(store: Transactions, queue: str, using: object, **said: Any) -> QueueSettings:
+def _say(store: Transactions, queue: str, using: object, **settings: Any) -> QueueSettings:
     if not queue:
         raise InvalidArgument("a queue's name is not empty")
     values = {
         "queue": storable(queue, "queue"),
-        **{f"sets_{name}": name in said for name in ("paused", "concurrency", "rate", "fair")},
-        "paused": said.get("paused", False),
-        "concurrency_limit": said.get("concurrency"),
-        "fair": said.get("fair", True),
+        **{f"sets_{name}": name in settings for name in ("paused", "concurrency", "rate", "fair")},
+        "paused": settings.get("paused", False),
+        "concurrency_limit": settings.get("concurrency"),
+        "fair": settings.get("fair", True),
     }
-    values["rate_limit"], values["rate_seconds"] = said.get("rate") or (None, None)
+    values["rate_limit"], values["rate_seconds"] = settings.get("rate") or (None, None)
 
     def work(target: Target) -> QueueSettings:
         given = store.values(target, **values)
         with target.atomic():
             row = target.run(queues.change, given)[0]
             target.run(queues.forget, given)
-        if said.get("paused") is not True:
+        if settings.get("paused") is not True:
             store.wake(target, [queue])
         return settings_of(row)
 

@@ -31,7 +31,7 @@ class Recovered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """A lease as it was seen; two looks that find it equal found nobody who extended it in between."""
+    """A lease as it was seen; two looks that find it equal prove that it was not extended in between."""
 
     id: UUID
     """The task execution's."""
@@ -69,7 +69,7 @@ def recover(
 ) -> list[Recovered]:
     """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
 
-    Every worker calls it; two at once pass over each other's rows, and over rows that anybody else has locked. Looks only
+    Every worker calls it; two at once pass over each other's rows, and over rows that any other session has locked. Looks only
     at the lease, never at a worker registry. `leases`: take back just these, if they are still as they were seen.
     `patience`: take back nothing if the transaction could not begin within this time, since others waited as well then,
     and their heartbeats come first.

@@ -1,4 +1,4 @@
-"""Idempotency keys of tasks that are run again by hand: they need theirs, and another task may have it by now."""
+"""Idempotency keys of tasks that people run again: they need theirs, and another task may have it by now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 from ..database.statements import regaining
 from ..database.target import Target
 from ..errors import DuplicateTask
-from .idempotency import Key, holders_of
+from .idempotency import Key, owners_of
 from .transactions import Transactions
 
 
@@ -25,19 +25,19 @@ def regain_keys(
         return {}
     # A second statement, for its snapshot sees what the first one waited for.
     lost = {row["id"]: (row["scope"], row["key"]) for row in target.run(regaining.lost, values, given)}
-    holders = holders_of(target, values, lost.values())
+    owners = owners_of(target, values, lost.values())
     refused: dict[UUID, DuplicateTask] = {}
     taking: dict[Key, UUID] = {}
     for task_id, key in sorted(lost.items()):
-        holder = holders[key]
-        if holder.id == task_id:
+        owner = owners[key]
+        if owner.id == task_id:
             continue  # it was nobody's
-        if key not in taking and (force or (holder.is_free and holder.id not in task_ids)):
+        if key not in taking and (force or (owner.is_free and owner.id not in task_ids)):
             taking[key] = task_id
         else:
-            refused[task_id] = _refusal(task_id, key, taking.get(key, holder.id))
+            refused[task_id] = _refusal(task_id, key, taking.get(key, owner.id))
     if taking:
-        rows = [(task_id, *key, holders[key].id) for key, task_id in taking.items()]
+        rows = [(task_id, *key, owners[key].id) for key, task_id in taking.items()]
         target.run(regaining.take_back, values, rows)
     return refused
 

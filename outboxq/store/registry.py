@@ -1,4 +1,4 @@
-"""Who works: each worker says so, for people to read. Nothing relies on it, least of all the recovery."""
+"""Live workers, as each describes itself for people to read. Nothing relies on it, least of all the recovery."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .arguments import identifier, positive
 from .transactions import Transactions
 
 LIVE_WITHIN = timedelta(seconds=90)
-"""Who was not seen for so long is taken for gone: workers say that they are there every 30 seconds."""
+"""A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +127,7 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
-    """As it described itself, however long ago it was seen."""
+    """Return the worker as it described itself, however long ago it was seen; None: it is not registered."""
     rows = target.run(registry.one, {"worker_id": worker_id})
     return _worker(rows[0]) if rows else None
 
@@ -162,7 +162,7 @@ def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _names(names: Iterable[str] | None, what: str) -> str | None:
-    """JSON. Raises InvalidArgument for a string, which would be a list of letters."""
+    """JSON. Raises InvalidArgument for a string, which would be a list of characters."""
     if names is None:
         return None
     listed = [names] if isinstance(names, str) else sorted(names, key=str)

@@ -36,12 +36,12 @@ def prune(
 ) -> int:
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-    Each batch is a transaction of its own. Tasks that somebody has locked, or whose key somebody has locked, are passed
-    over. An unfinished task keeps its row and its events whatever its age. Events that belong to no task (an emit nobody subscribed to) go when they are
+    Each batch is a transaction of its own. Tasks that are locked, or whose key is locked, are passed
+    over. An unfinished task keeps its row and its events whatever its age. Events that belong to no task (an emit without subscribers) go when they are
     as old. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
 
     Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped,
-    with what must stay carried over to the default partition before. Nobody else uses the two tables while one is
+    with what must stay carried over to the default partition before. No other session uses the two tables while one is
     dropped, which takes about as long as reading its tasks once; so it is not done with `using`. Then the rows of the
     others are deleted; `whole_partitions` leaves them to the drop that comes, so that tasks may stay one partition longer.
     """

@@ -18,7 +18,7 @@ _MOST = 3
 
 
 class Rights:
-    """What a store knows of the rights of its database role."""
+    """The rights of the store's database role, as far as they are known."""
 
     def __init__(self, *, works: bool) -> None:
         """`works`: the store is a worker's own."""
@@ -71,7 +71,7 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
-    """Return the error that says who lacks what, and which command grants it; or which table hides one of ours."""
+    """Return the error that says who lacks what, and which command grants it; or which table hides one of outboxq's."""
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
         return ConfigurationError(
             f"the search_path finds a table {hidden['name']} in the schema {hidden['hidden_by']!r} before that of outboxq in "

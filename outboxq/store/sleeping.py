@@ -14,7 +14,7 @@ ended, the snapshot of step 3 shows its tasks. Who looks later sees the row, and
 completed id plus one, `pg_snapshot_xmax`, may be that of a producer that is still open.)
 
 The row says when its worker wakes by itself; tasks that are due only after that need no notification, and the row of a dead
-worker ends. It is to be written only while LISTEN is in force, and anew after each reconnect.
+worker ends. It is to be written only while LISTEN is in force, and again after each reconnect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOOK = sleeping.look, sleeping.look_given
 
 
 class Sleeping(Transactions):
-    """For databases that can notify."""
+    """The statements of a worker that falls asleep, for databases that can notify."""
 
     def compile(self, queues: Sequence[str] | None) -> None:
         """Compile what a worker of these queues says when it falls asleep and wakes, before anything waits for it."""
@@ -58,7 +58,7 @@ class Sleeping(Transactions):
         return int(rows[0]["horizon"])
 
     def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
-        """As of one snapshot."""
+        """Look, in one snapshot, if work is due and if all transactions before the horizon have ended."""
         found = self.run(
             lambda target: self._ask(target, _LOOK, queues, {"horizon": horizon}, topics), begin=Begin.READ
         )

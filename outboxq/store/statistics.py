@@ -1,4 +1,4 @@
-"""How the queues fare, or the tasks: what waits, runs and has failed now, and what happened lately."""
+"""Statistics of queues or tasks: what waits, runs and has failed now, and what happened lately."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COUNTS = ("ready", "retrying", "running", "failed", "completed", "failures", "c
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Percentiles:
-    """By nearest rank: so many in a hundred took no longer."""
+    """Percentiles by nearest rank: so many in a hundred took no longer."""
 
     p50: timedelta
     p95: timedelta
@@ -51,7 +51,7 @@ class UnknownName:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
-    """How a queue fares, or one task name within it: now, and over a window of time up to now."""
+    """The statistics of a queue, or of one task name within it: now, and over a window of time up to now."""
 
     queue: str
     task_name: str | None = None
@@ -80,7 +80,7 @@ class Statistics:
     """Names of waiting tasks that live workers met lately and no live worker of the queue knows."""
     window: timedelta = HOUR
     completed: int = 0
-    """In the window, like all that follows."""
+    """The number in the window, like all that follows."""
     failures: int = 0
     """Ends as Failed; a dead letter that is redriven and fails again ends twice."""
     retries: int = 0
@@ -105,7 +105,7 @@ def stats(
     by: By = "queue",
     using: object = None,
 ) -> list[Statistics]:
-    """How each queue fares, or with `by="task"` each task name in each queue; sorted by these names.
+    """Return the statistics of each queue, or with `by="task"` of each task name in each queue; sorted by these names.
 
     There is one for each queue in which something waits, runs, is a dead letter or happened in the `window` (a timedelta or
     seconds), that is paused, or that is named by `queues` (None: all). All of it is as of one moment, unless `using` is a

@@ -22,14 +22,14 @@ from .transactions import Transactions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TailCursor:
-    """How far a reader of the log has come. `str()` of it is to be stored, `TailCursor.parse()` reads that.
+    """The place in the log that a reader has reached. `str()` of it is to be stored, `TailCursor.parse()` reads that.
 
     Without arguments it stands before the first event. It belongs to one database: neither its numbers nor its
     transactions mean anything in another one, nor in one that was restored from a dump.
     """
 
     sequence_num: int = 0
-    """Of the last event handed out."""
+    """The number of the last event handed out."""
     settled: int = 0
     """Up to this number nothing is open any more: what is not there will never be."""
     mark_xact: int = 0
@@ -69,12 +69,12 @@ def state_at(store: Transactions, task_id: UUID, when: datetime, *, using: objec
 def tail(
     store: Transactions, cursor: TailCursor | None = None, *, limit: int = 1000
 ) -> tuple[list[ExecutionEvent], TailCursor]:
-    """Up to `limit` committed events behind the cursor (None: from the first one kept), and where to go on from.
+    """Return up to `limit` committed events behind the cursor (None: from the first one kept), and where to go on from.
 
     Every event once, those of one task in their order, and none passed over, however late its transaction commits. An
     event may be held back while an older one is still open; an empty list says that nothing more is to be had now. Store
     the new cursor in the transaction in which you use the events, and each is used exactly once. There is no `using`
-    for the reading itself: what is settled can only be told by a transaction that has just begun and wrote nothing.
+    for the reading itself: only a transaction that has just begun and wrote nothing can see what is settled.
 
     Events that retention deletes before they are read are missed. Should the server itself crash, it may take back the
     last half second of claims (no other event), although they were read, and give out their numbers again.
@@ -98,7 +98,7 @@ def tail(
 
 
 def tail_from_now(store: Transactions) -> TailCursor:
-    """A cursor behind the last event committed.
+    """Return a cursor behind the last event committed.
 
     Of a transaction that is open at this moment, the events it has written already may fall on either side.
     """

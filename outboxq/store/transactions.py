@@ -1,4 +1,4 @@
-"""How a transaction of our own begins, ends, and is run again."""
+"""Transactions of a store: their beginning, their end, and the next try."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""What is run again is a transaction that says everything: what `done` reads belongs to it."""
+"""The kind of transaction for the next try. It is a whole one, so that `done` and the work see the same."""
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 """Seconds between tries: a database that is back is used at once."""
@@ -105,9 +105,9 @@ class Transactions:
             yield
         except Exception as error:
             if self.dialect.is_denied(error):
-                said = self.rights.explained(error, self.transaction, Begin.READ)
-                if said is not error:
-                    raise said from error
+                explained = self.rights.explained(error, self.transaction, Begin.READ)
+                if explained is not error:
+                    raise explained from error
             raise
 
     def ensure_file(self) -> None:
@@ -186,9 +186,9 @@ class Transactions:
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
         if self.dialect.is_denied(failed):
-            said = self.rights.explained(failed, self.transaction, begin, enqueues)
-            if said is not failed:
-                raise said from failed
+            explained = self.rights.explained(failed, self.transaction, begin, enqueues)
+            if explained is not failed:
+                raise explained from failed
         if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
             raise failed  # SQLite itself has waited that long for its one lock
         for attempt in self.tries(gives_up):
@@ -285,11 +285,11 @@ class Transactions:
         )
 
     def may_pass(self, error: BaseException) -> bool:
-        """Whether the same may well succeed a little later: the database is away, busy, or has no connection left."""
+        """Return whether the same may well succeed a little later: the database is away, busy, or has no connection left."""
         return isinstance(error, PoolTimeout) or self.dialect.is_transient(error)
 
     def is_locked_out(self, error: BaseException) -> bool:
-        """Return whether somebody else kept a row locked for longer than we wait for one."""
+        """Return whether another session kept a row locked for longer than we wait for one."""
         return self.dialect.is_locked_out(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
@@ -316,14 +316,14 @@ class Transactions:
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Tell sleeping workers that something became claimable without an insert, once the transaction commits.
 
-        To be called after the change. A database that cannot notify is watched instead, so nothing is to be said there.
+        To be called after the change. A database that cannot notify is watched instead, so nothing is written there.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:
             target.run(sleeping.wake, self.values(target) | self.queue_values(target, names))
 
     def forget_sleepers(self) -> None:
-        """Delete what workers that were killed in their sleep have asked for; whoever enqueues would look at it for ever.
+        """Delete what workers that were killed in their sleep have asked for; every enqueue would look at it for ever.
 
         It only tidies up, so an error is logged and costs the caller nothing.
         """

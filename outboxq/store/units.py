@@ -22,7 +22,7 @@ class Unit:
     """One open transaction, for a handler to write in."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
-        """`begun`: the transaction was begun for this unit, which may mark it; else it is a part of somebody's."""
+        """`begun`: the transaction was begun for this unit, which may mark it; else it is a part of another."""
         self.target = self.connection = target.connection
         self.database = target.database()
         self._target = target
@@ -37,7 +37,7 @@ class Unit:
 
     @cached_property
     def session(self) -> Session:
-        """For the ORM, in a savepoint of its own at a time."""
+        """A session for the ORM, in a savepoint of its own at a time."""
         session = Session(self.connection, join_transaction_mode="create_savepoint")
         self._sessions.append(session)
         return session
@@ -74,7 +74,7 @@ class Unit:
         raise ended()
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside, of which `error` tells, ended this transaction: nobody's failure."""
+        """Return whether an error from outside, of which `error` tells, ended this transaction, so that the task did not fail."""
         return self._target.dialect.was_interrupted(self._raw, error, self._failures)
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ from .registry import live_workers, read_names, takes
 from .transactions import Transactions
 
 _PAGE = 500
-"""Outbox entries that one transaction looks at, so that nobody waits long for it."""
+"""Outbox entries that one transaction looks at, so that no other session waits long for it."""
 _KNOWN = "a worker that knows the task has started"
 
 

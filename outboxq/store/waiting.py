@@ -1,4 +1,4 @@
-"""What a worker asks before it waits: whether something can be claimed, and when the next of it becomes due."""
+"""Questions of a worker before it waits: can something be claimed, and when does the next task become due?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transactions import Transactions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """What lies ahead."""
+    """The answer to a look ahead."""
 
     settled: bool = True
     """No transaction is open that this may have missed (`store/sleeping.py`)."""
@@ -28,7 +28,7 @@ class Look:
 def next_available_at(
     store: Transactions, queues: Sequence[str] | None = None, *, using: object = None
 ) -> datetime | None:
-    """The next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
+    """Return the next moment, strictly in the future, at which a task of these queues becomes due; None: none is waiting."""
 
     def work(target: Target) -> Any:
         following = waiting.next_available_at if queues is None else waiting.next_available_at_given
@@ -46,7 +46,7 @@ def look_ahead(
     recent: bool = False,
     using: object = None,
 ) -> Look:
-    """Whether a task of these queues is due, and when the next one is.
+    """Look if a task of these queues is due, and when the next one is.
 
     In this order of reading, so that a task that becomes due meanwhile is seen by one or the other. `recent` asks only
     for what became claimable lately: a short look behind any number of keys that cannot be claimed, which may miss others.

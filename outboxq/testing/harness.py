@@ -22,7 +22,7 @@ from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
 from .errors import EndlessDrain
 from .running import InlineRunner, TaskRun
-from .store import HeldStore, ToldStore
+from .store import ObservingStore, TransactionBoundStore
 from .transaction import DjangoTransaction, TestTransaction, transaction_of
 
 _KEPT = 10_000
@@ -254,13 +254,13 @@ class Harness:
         return DjangoTransaction(alias, self.app.schema) if isinstance(alias, str) else None
 
     @contextmanager
-    def _replaced_store(self) -> Iterator[ToldStore]:
+    def _replaced_store(self) -> Iterator[ObservingStore]:
         """Give the outbox the store of the test, until the end of the block."""
         kind, schema = type(self.app), self.app.schema
         if self._transaction is None:
-            store = ToldStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
+            store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
         else:
-            store = HeldStore(self._transaction, schema=schema, clock=self.clock)
+            store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
         store.before_emit, store.written = self._subscribe, self._written
         self.app.__class__ = _with_store(kind, store)
         try:

@@ -25,8 +25,8 @@ from .transaction import TestTransaction
 N = TypeVar("N", NewTask, NewEvent)
 
 
-class ToldStore(Store):
-    """In transactions of its own, as in production; the harness hears of what is written."""
+class ObservingStore(Store):
+    """A store with transactions of its own, as in production, which reports to the harness what is written."""
 
     clock: Clock
     before_emit: Callable[[], object] = staticmethod(lambda: None)
@@ -57,16 +57,16 @@ class ToldStore(Store):
         return replace(given, available_at=due)
 
 
-class HeldStore(ToldStore):
+class TransactionBoundStore(ObservingStore):
     """Each method without ``using=`` is a savepoint of the test's transaction; rolled back with it, nothing is left."""
 
-    def __init__(self, room: TestTransaction, *, schema: str | None, clock: Clock) -> None:
+    def __init__(self, within: TestTransaction, *, schema: str | None, clock: Clock) -> None:
         super().__init__(None, schema=schema, clock=clock)
-        self._room = room
+        self._within = within
 
     @property
     def dialect(self) -> Dialect:
-        return self._room.target().dialect
+        return self._within.target().dialect
 
     @property
     def bound_engine(self) -> Engine:
@@ -78,16 +78,16 @@ class HeldStore(ToldStore):
 
     @contextmanager
     def unit(self, *, using: object = None) -> Iterator[Unit]:
-        with super().unit(using=self._room.within if using is None else using) as unit:
+        with super().unit(using=self._within.within if using is None else using) as unit:
             yield unit
 
     def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
-        """A test is told of it at once."""
+        """Return False: a test sees the error at once."""
         return False
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         target = super().join(using, enqueues)
-        ours = self._room.target()
+        ours = self._within.target()
         if getattr(target, "connection", None) is getattr(ours, "connection", self):
             return target
         if type(target.dialect) is not type(ours.dialect) or target.database() != ours.database():
@@ -99,7 +99,7 @@ class HeldStore(ToldStore):
 
     @contextmanager
     def transaction(self, begin: Begin) -> Iterator[Target]:
-        with self._room.transaction(begin) as target:
+        with self._within.transaction(begin) as target:
             self.ensure_schema(target)
             yield target
 

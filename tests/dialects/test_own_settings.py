@@ -106,7 +106,7 @@ def test_a_transaction_of_several_statements_waits_or_not_as_it_should(postgresq
     store = own_store(postgresql)
     store.enqueue(new(partition_key="k"))
     seen = []
-    real = type(store)._transaction
+    real = type(store).transaction
 
     def noted(self, begin):
         context = real(self, begin)
@@ -123,7 +123,7 @@ def test_a_transaction_of_several_statements_waits_or_not_as_it_should(postgresq
         return Same()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(store), "_transaction", noted)
+        patch.setattr(type(store), "transaction", noted)
         [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
         store.complete(claim)
         store.recover()
@@ -167,11 +167,11 @@ def test_an_end_tells_who_waits_where_limits_were_set_after_the_claim(postgresql
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
     store.limit("slow", concurrency=1)
     woken = []
-    real = type(store)._wake
+    real = type(store).wake
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             type(store),
-            "_wake",
+            "wake",
             lambda self, target, queues: (woken.extend(found := list(queues)), real(self, target, found))[1],
         )
         store.complete(claim)
