@@ -13,6 +13,7 @@ from uuid import uuid4
 from benchmarks.past import Past, tidy
 from benchmarks.place import Place, completed, new, p99, said, timed
 from outboxq import migrations
+from outboxq.database.dialects.partitioning import Partitioning
 from outboxq.database.engine import make_engine
 from outboxq.model.periods import Every, Period, periods
 from outboxq.store import Store
@@ -96,8 +97,6 @@ def dropping(url: str, rows: int) -> None:
 
 def partition(store: Store, wanted: Sequence[Period]) -> None:
     """Divide a history that is still empty, as `outboxq partition` does for the present: all but the first become tables."""
-    partitioning = store.dialect.partitioning
-    assert partitioning is not None
     with store.bound_engine.begin() as connection:
         connection.exec_driver_sql("BEGIN")
 
@@ -105,5 +104,5 @@ def partition(store: Store, wanted: Sequence[Period]) -> None:
             found = connection.exec_driver_sql(text, dict(values))
             return found.all() if found.returns_rows else []
 
-        partitioning.bring_up_to_date(execute, wanted, wanted[0].begin, dry_run=False)
+        Partitioning(store.dialect).bring_up_to_date(execute, wanted, wanted[0].begin, dry_run=False)
         connection.exec_driver_sql("COMMIT")

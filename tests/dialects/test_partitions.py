@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from outboxq import migrations
 from outboxq.cli.main import main
-from outboxq.database.dialects.partitioning import Partition
+from outboxq.database.dialects.partitioning import Partition, Partitioning
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
@@ -494,14 +494,13 @@ def test_a_callers_transaction_prunes_rows_and_drops_nothing(partitioned, full):
 
 def test_a_drop_that_dies_has_changed_nothing(partitioned, full, monkeypatch):
     before, names = helpers.everything(partitioned), tables(partitioned)
-    partitioning = partitioned.frozen.dialect.partitioning
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(partitioned.frozen, "_free_keys", lambda *_: None)
-    monkeypatch.setattr(partitioned.frozen, "make_partitions", lambda: 0)
-    monkeypatch.setattr(partitioning, "drop", die)
+    monkeypatch.setattr(partitions, "_free_keys", lambda *_: None)
+    monkeypatch.setattr("outboxq.store.retention.make_partitions", lambda _: 0)
+    monkeypatch.setattr(Partitioning, "drop", die)
     with pytest.raises(KeyboardInterrupt):
         partitioned.frozen.prune(DAY)
     assert helpers.everything(partitioned) == before
