@@ -108,22 +108,22 @@ def acquire(g: Grammar) -> Transition:
 
     The ranges take turns: the first claimable key of each, then the second of each, in the order of the batch.
     """
-    return _acquire(g, "acquire_keys", lambda ranges: keys(g, ranges, _budget))
+    return _acquire(g, lambda ranges: keys(g, ranges, _budget))
 
 
 def acquire_due(g: Grammar) -> Transition:
     """Acquire up to :limit of the keys whose entries have been due the longest, behind any number of keys that are not due."""
-    return _acquire(g, "acquire_due_keys", lambda ranges: _oldest_keys(g, ranges, _budget), "entries")
+    return _acquire(g, lambda ranges: _oldest_keys(g, ranges, _budget), "entries")
 
 
 def acquire_recent(g: Grammar) -> Transition:
     """Acquire up to :limit of the keys in which something changed last, behind any number of keys that cannot be claimed."""
-    return _acquire(g, "acquire_recent_keys", lambda ranges: _recent_keys(g, ranges))
+    return _acquire(g, lambda ranges: _recent_keys(g, ranges))
 
 
 def claim_heads(g: Grammar) -> Transition:
     """Claim the heads of these acquired keys."""
-    return claim(g, "claim_heads", lambda r: _claim_heads(g, r["given"]), given=KEY)
+    return claim(g, lambda r: _claim_heads(g, r["given"]), given=KEY)
 
 
 def release_unused(g: Grammar) -> Transition:
@@ -141,7 +141,7 @@ def release_unused(g: Grammar) -> Transition:
         ids = select(given.id).where(given.holder.is_(None)).subquery("unused").c.id
         return delete(partition_claims).where(g.among(claims.task_execution_id, ids))
 
-    return Transition(name="release_unused_keys", given=ACQUIRED, steps={"moved": moved, "gone": gone})
+    return Transition(given=ACQUIRED, steps={"moved": moved, "gone": gone})
 
 
 def keys(g: Grammar, ranges: FromClause, budget: Any) -> CTE:
@@ -190,7 +190,7 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
     return select(first.label("available_at")).select_from(queues).where(~limits.paused(queues.c.queue))
 
 
-def _acquire(g: Grammar, name: str, found: Any, *told: str) -> Transition:
+def _acquire(g: Grammar, found: Any, *told: str) -> Transition:
     """Acquire up to :limit of the keys that `found` returns for the batch. `told` names more of its columns to return."""
 
     def hop(r: Relations) -> Statement:
@@ -227,7 +227,7 @@ def _acquire(g: Grammar, name: str, found: Any, *told: str) -> Transition:
             new.on_conflict_do_nothing().returning(claims.task_execution_id.label("id"), claims.held.label("won"))
         )
 
-    return Transition(name=name, given=RANGE, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
+    return Transition(given=RANGE, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
 
 
 def _oldest_keys(g: Grammar, ranges: FromClause, budget: Any) -> FromClause:
