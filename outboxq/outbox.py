@@ -87,7 +87,7 @@ class Outbox:
             dialect_for(database.dialect.name, schema=self.schema)
         else:
             url = parse_url(database)
-            dialect_for(url.get_backend_name(), schema=self.schema).own_url(url)
+            dialect_for(url.get_backend_name(), schema=self.schema).normalize_url(url)
         self._database = database
         self._bound = {}
 
