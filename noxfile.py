@@ -29,6 +29,13 @@ def types(session: nox.Session) -> None:
     session.run("python", "-m", "pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 
 
+@nox.session
+def quick(session: nox.Session) -> None:
+    """The core on SQLite alone, in less than half a minute."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "pytest", "--quick", *session.posargs)
+
+
 @nox.session(python=PYTHONS)
 @nox.parametrize("database", ["sqlite", "postgresql"])
 def tests(session: nox.Session, database: str) -> None:
@@ -44,7 +51,7 @@ def oldest(session: nox.Session) -> None:
     session.install(
         "-r", "tests/oldest.txt"
     )  # after it: a tool among the tests' own, import-linter, asks for a later rich
-    session.run("python", "-m", "pytest", "-m", "not campaign and not current", *session.posargs)
+    session.run("python", "-m", "pytest", "--full", "-m", "not campaign and not current", *session.posargs)
 
 
 @nox.session
@@ -53,7 +60,7 @@ def newest(session: nox.Session) -> None:
     session.install("-e", ".[test]")
     newest = ["sqlalchemy", "psycopg[binary]", "alembic", "tenacity", "click", "rich", "pydantic", "flask", "django"]
     session.install("--pre", "--upgrade", "--upgrade-strategy", "only-if-needed", "-e", ".[test]", *newest)
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", "--full", *session.posargs)
 
 
 @nox.session(python=["3.11", "3.12"])

@@ -22,15 +22,15 @@ from .errors import ConfigurationError
 from .integration.ambient import CURRENT, resolve_target
 from .integration.base import Integration
 from .integration.sessions import SessionIntegration
-from .model import NewTask, OnDeadLetter, duration
-from .model.options import choice, times
+from .model import OnDeadLetter, TaskOptions, duration
+from .model.options import DEFAULT_LEASE, bad_name, check_options, choice, is_name, times
 from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
-from .model.uuid7 import family, uuid7
+from .model.uuid7 import family
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
-from .store import Store, check
-from .task import DEFAULT_LEASE, ContextTask, P, R, Settings, Task, TaskRegistry, name_of, takes_context
+from .store import Store
+from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 
 if TYPE_CHECKING:
     from .worker.options import WorkerOptions
@@ -175,7 +175,7 @@ class Outbox:
     ) -> Task[..., Any]:
         if not callable(function):
             raise ConfigurationError("@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')")
-        settings = Settings(
+        options = TaskOptions(
             queue=queue,
             priority=priority,
             lease=duration(lease, "lease"),
@@ -184,14 +184,15 @@ class Outbox:
         )
         name = name or name_of(function)
         # An option out of range raises here, and not in the first request that enqueues the task.
-        spans = {"lease": settings.lease, "timeout": settings.timeout}
-        check(NewTask(id=uuid7(), task_name=name, args="{}", queue=queue, priority=priority, **spans))  # type: ignore[arg-type]
+        if not is_name(name):
+            raise bad_name("task_name", f"task {name!r}")
+        check_options(options, f"task {name!r}")
         kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
         policy = RetryPolicy.of(retry)
         task = kind(
             function,
             name=name,
-            settings=settings,
+            options=options,
             retry=policy,
             outbox=self,
             transactional=transactional,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timedelta
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hints
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_type_hin
 from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
 from .integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
-from .model import Handle, NewTask, OnConflict, OnDeadLetter, duration
+from .model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
 from .model.options import choice, times
 from .model.subscriptions import Subscription, patterns_of
 from .model.unknown_options import OF_ONE_CALL, naming_options, no_method
@@ -24,20 +24,6 @@ from .store import check_subscription
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFAULT_LEASE = timedelta(seconds=60)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """Options of a declared task that a single call may override."""
-
-    queue: str = "default"
-    priority: int = 0
-    lease: timedelta = DEFAULT_LEASE
-    timeout: timedelta | None = None
-    on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """For tasks with a partition key only."""
-
 
 class Task(Generic[P, R]):
     """A function that can be enqueued. Calling the task runs the function here and now, as if it were not a task."""
@@ -47,7 +33,7 @@ class Task(Generic[P, R]):
         function: Callable[..., R],
         *,
         name: str,
-        settings: Settings,
+        options: TaskOptions,
         retry: RetryPolicy,
         outbox: OutboxRef,
         transactional: bool = False,
@@ -56,7 +42,7 @@ class Task(Generic[P, R]):
     ) -> None:
         self.name = name
         self.function = function
-        self.settings = settings
+        self.options = options
         self.retry = retry
         self.transactional = transactional
         self.outbox = outbox
@@ -77,7 +63,7 @@ class Task(Generic[P, R]):
             raise no_method(self.__dict__.get("__name__", "task"), name)
 
     def __repr__(self) -> str:
-        return f"<Task {self.name} queue={self.settings.queue!r}>"
+        return f"<Task {self.name} queue={self.options.queue!r}>"
 
     @naming_options("using()", OF_ONE_CALL)
     def using(
@@ -121,23 +107,25 @@ class Task(Generic[P, R]):
         """
         if target is None:
             raise no_transaction(self.name, "using(None) names no transaction")
-        settings = self.settings
-        options = {
+        options = self.options
+        if partition_key is None and options.on_dead_letter is OnDeadLetter.HOLD:
+            options = options.with_key(None)
+        if queue is not None or priority is not None or max_attempts is not None:
+            given: dict[str, Any] = {"queue": queue, "priority": priority, "max_attempts": max_attempts}
+            options = replace(options, **{name: value for name, value in given.items() if value is not None})
+        if on_conflict is not OnConflict.RETURN:
+            on_conflict = choice(OnConflict, on_conflict, "on_conflict")
+        fields = {
+            **vars(options),
             "task_name": self.name,
-            "queue": settings.queue if queue is None else queue,
-            "priority": settings.priority if priority is None else priority,
-            "max_attempts": max_attempts,
-            "lease": settings.lease,
-            "timeout": settings.timeout,
             "partition_key": partition_key,
-            "on_dead_letter": OnDeadLetter.RELEASE if partition_key is None else settings.on_dead_letter,
             "idempotency_key": idempotency_key,
             "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
             "unique_until_finished": unique_until_finished,
-            "on_conflict": choice(OnConflict, on_conflict, "on_conflict"),
+            "on_conflict": on_conflict,
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
         }
-        return BoundTask(self, target, options)
+        return BoundTask(self, target, fields)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Enqueue a call of the function in the present transaction, with the options of the declaration.
@@ -274,17 +262,12 @@ def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) 
         raise ConfigurationError(
             f"{task.name}: a task that subscribes gets the event's payload as its only argument; {lack}"
         )
-    settings = task.settings
     found = tuple(
         Subscription(
             topic=pattern,
             task_name=task.name,
             parameter=parameters[0].name,
-            queue=settings.queue,
-            priority=settings.priority,
-            lease=settings.lease,
-            timeout=settings.timeout,
-            on_dead_letter=settings.on_dead_letter,
+            **vars(task.options),
         )
         for pattern in patterns
     )

@@ -603,7 +603,7 @@ MUTANTS = (
     Mutant(
         "a server that is silent is waited for for hours",
         "outboxq/database/dialects/postgresql_session.py",
-        (("{**_PATIENCE, **url.query, **_UNICODE}", "{**url.query, **_UNICODE}"),),
+        (("{**_TCP_TIMEOUTS, **url.query, **_UNICODE}", "{**url.query, **_UNICODE}"),),
         ("tests/dialects/test_patience.py",),
     ),
     Mutant(
@@ -653,7 +653,7 @@ MUTANTS = (
         "outboxq/database/dialects/sqlite_file.py",
         (
             (
-                "        with suppress(OSError):  # SQLite says it better\n            _make(target)\n            known.add(target)\n",
+                "        with suppress(OSError):  # SQLite's own error is better\n            _make(target)\n            known.add(target)\n",
                 "",
             ),
         ),
@@ -734,7 +734,7 @@ MUTANTS = (
     Mutant(
         "times come in the style of the role",
         "outboxq/database/dialects/postgresql_session.py",
-        (("_READABLE: Final = (_PATIENT, \"datestyle = 'ISO'\", ", "_READABLE: Final = (_PATIENT, "),),
+        (("_READABLE: Final = (_NO_IDLE_TIMEOUT, \"datestyle = 'ISO'\", ", "_READABLE: Final = (_NO_IDLE_TIMEOUT, "),),
         ("tests/dialects/test_server_settings.py",),
     ),
     Mutant(
@@ -742,7 +742,7 @@ MUTANTS = (
         "outboxq/database/statements/idempotency.py",
         (
             (
-                '        returning=("id",),  # no instant: a caller\'s connection may say them in a style that nobody reads\n',
+                '        returning=("id",),  # no times: psycopg cannot read the format of every caller\'s connection\n',
                 "",
             ),
         ),
@@ -1002,7 +1002,7 @@ def _caught_by(mutant: Mutant) -> str:
             text = text.replace(old, new)
         target.write_text(text)
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
+            [sys.executable, "-m", "pytest", "--full", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *mutant.tests],
             cwd=copy,
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": directory},
             capture_output=True,

@@ -6,13 +6,17 @@ one connection for all of them: a new one would first read what the server knows
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from datetime import datetime
+from functools import cache
+from typing import Any
 
 import psycopg
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
+from outboxq.database.dialects import dialect_for
+from outboxq.database.statements.checks import CHECKS
 from outboxq.database.tables import metadata
 from tests import postgres
 
@@ -58,15 +62,23 @@ class Reused:
             self._tables = _tables(self._connected())
         return self._url
 
-    @contextmanager
-    def snapshot(self, url: str) -> Iterator[psycopg.Connection[tuple[object, ...]] | None]:
-        """Our connection in a transaction that sees one moment; None if the URL is that of another database."""
+    def is_sound(self, url: str, now: datetime) -> bool:
+        """Return whether every invariant holds; False also where that could not be asked, and where the URL is of another one.
+
+        All checks are one statement here: 2 ms, where `verify` takes 11 ms on the same connection.
+        """
         if url != self._url:
-            yield None
-            return
-        connection = self._connected()
-        with connection.transaction():
-            yield connection
+            return False
+        values = {"now": dialect_for("postgresql").moment(now)}
+        parameters = {
+            f"{name}_of_{number}": value
+            for number, check in enumerate(_checks())
+            for name, value in check.bind(values).items()
+        }
+        try:
+            return self._connected().execute(_all_checks(), parameters, prepare=True).fetchone() == (False,)
+        except psycopg.Error:
+            return False
 
     def give_back(self) -> None:
         """Empty it; drop it if anything but rows is not as it was."""
@@ -78,7 +90,6 @@ class Reused:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
-            connection.execute("SET lock_timeout = '5s'")
             if _shape(connection) != self._shape:
                 _drop_tables(connection, besides=self._tables)
             if _shape(connection) == self._shape:
@@ -107,9 +118,22 @@ class Reused:
                 return self._connection
         assert self._url is not None
         url = make_url(self._url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self._connection = psycopg.connect(url, autocommit=True, application_name="outboxq-tests-reuse")
-        self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._connection = psycopg.connect(
+            url, autocommit=True, application_name="outboxq-tests-reuse", options="-c lock_timeout=5s"
+        )
         return self._connection
+
+
+@cache
+def _checks() -> list[Any]:
+    return [dialect_for("postgresql").compiled[check.broken] for check in CHECKS.values()]
+
+
+@cache
+def _all_checks() -> bytes:
+    """Whether any check finds a row. `%(now)s` becomes `%(now_of_3)s` in the third: each has constants of its own."""
+    found = (re.sub(r"(?<=%\()\w+(?=\)s)", rf"\g<0>_of_{number}", check.sql) for number, check in enumerate(_checks()))
+    return f"SELECT {' OR '.join(f'EXISTS ({query})' for query in found)}".encode()
 
 
 def _shape(connection: psycopg.Connection[tuple[object, ...]]) -> object:
@@ -130,10 +154,13 @@ def _drop_tables(connection: psycopg.Connection[tuple[object, ...]], *, besides:
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(sql.Identifier("public", name)))
 
 
+_SEQUENCES = ("task_position", "task_outbox_id_seq", "execution_events_sequence_num_seq")
+
+
 def _empty(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    tables = "; ".join(f"DELETE FROM {name}" for name in metadata.tables)
-    sequences = "; ".join(
-        f"ALTER SEQUENCE {name} RESTART"
-        for name in ("task_position", "task_outbox_id_seq", "execution_events_sequence_num_seq")
-    )
-    connection.execute(f"{tables}; {sequences}".encode())
+    """One statement that stays prepared. After an ALTER SEQUENCE, psycopg would drop every prepared statement: the next test
+    would then plan all checks again, which takes 20 ms.
+    """
+    deleted = ", ".join(f"d{number} AS (DELETE FROM {name})" for number, name in enumerate(metadata.tables))
+    begun = ", ".join(f"setval('{name}', 1, false)" for name in _SEQUENCES)
+    connection.execute(f"WITH {deleted} SELECT {begun}".encode())

@@ -1,1 +1,1 @@
-"""The database: its engine, its tables, and what SQL is sent to it."""
+"""The database: its engine, its tables, and the SQL that is sent to it."""

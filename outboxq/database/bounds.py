@@ -1,6 +1,6 @@
-"""The CHECKs of the tables: a row that a claim, a recovery, an end or a wait cannot compute with is refused when it is written.
+"""Define the CHECKs of the tables: they refuse a row with which a claim, a recovery, an end or a wait could not compute.
 
-On PostgreSQL most of it is said by the types of the columns (`column_types.py`).
+On PostgreSQL the types of the columns do most of this (`column_types.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _ATTEMPT, _NUMBER = str(MAX_ATTEMPT), str(MAX_NUMBER)
 
 
 def of(table: str) -> list[CheckConstraint]:
-    """Return the CHECKs of one table, named as the metadata's convention wants it; some are SQLite's only."""
+    """Return the CHECKs of one table, named for the metadata's convention. Some are for SQLite only."""
     both = [CheckConstraint(text, name=name) for name, text in _CHECKS.get(table, {}).items()]
     sqlite = [
         CheckConstraint(text, name=name).ddl_if(dialect="sqlite")
@@ -23,7 +23,7 @@ def of(table: str) -> list[CheckConstraint]:
 
 
 def _sqlite_instants(*columns: str) -> dict[str, str]:
-    # A class such as [0-9] in the pattern would take twenty times as long.
+    # A character class such as [0-9] in the pattern would take twenty times as long.
     return {
         column: f"{column} GLOB '????-??-??T??:??:??.??????+00:00' AND {column} >= '{EARLIEST.year}' AND {column} < '{LATEST.year + 1}'"
         for column in columns
@@ -39,7 +39,7 @@ def _sqlite_ids(*columns: str) -> dict[str, str]:
 
 
 def _sqlite_texts(*columns: str) -> dict[str, str]:
-    return {column: f"typeof({column}) <> 'blob'" for column in columns}  # everything else becomes text
+    return {column: f"typeof({column}) <> 'blob'" for column in columns}  # SQLite converts everything else to text
 
 
 _CHECKS = {
@@ -55,7 +55,7 @@ _CHECKS = {
     "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
     "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
 }
-"""On both databases."""
+"""The CHECKs of both databases."""
 _SQLITE_CHECKS = {
     "task_executions": {
         **_sqlite_ids("id", "pipeline_execution_id"),
@@ -83,4 +83,4 @@ _SQLITE_CHECKS = {
         **_sqlite_numbers("> 0", "3200000000", "rate_seconds"),
     },
 }
-"""What PostgreSQL's types say; one for each column, since SQLite looks at those of changed columns only."""
+"""The CHECKs that PostgreSQL's types replace: one for each column, because SQLite evaluates those of changed columns only."""

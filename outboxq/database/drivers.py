@@ -1,6 +1,6 @@
-"""Drivers that an application may have or not, and what to do about those that outboxq does not write through.
+"""Find the drivers that an application has, and say what to do about those through which outboxq cannot write.
 
-psycopg is imported where PostgreSQL is used and nowhere else: an application on SQLite needs none.
+psycopg is imported only where PostgreSQL is used: an application on SQLite does not need it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import psycopg
 
 OLDEST_PSYCOPG = (3, 2, 5)
-"""Earlier ones lose notifications, or have no RawCursor."""
+"""Earlier versions lose notifications, or have no RawCursor."""
 
 _INSTALL = "pip install 'outboxq[postgresql]'"
 
 
 def ensure_psycopg() -> None:
-    """Import psycopg. Raises ConfigurationError where it is missing, cannot be imported, or is too old."""
+    """Import psycopg. Raises ConfigurationError if it is missing, cannot be imported, or is too old."""
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
@@ -38,32 +38,32 @@ def ensure_psycopg() -> None:
 
 
 def is_psycopg(raw: object) -> TypeGuard[psycopg.Connection[Any]]:
-    """Return whether this is a connection of psycopg 3."""
+    """Return True for a connection of psycopg 3."""
     return isinstance(raw, _classes("Connection"))
 
 
 def is_async_psycopg(raw: object) -> TypeGuard[psycopg.AsyncConnection[Any]]:
-    """Return whether this is an asynchronous connection of psycopg 3, as under SQLAlchemy's `AsyncSession`."""
+    """Return True for an asynchronous connection of psycopg 3, such as one under SQLAlchemy's `AsyncSession`."""
     return isinstance(raw, _classes("AsyncConnection"))
 
 
 def is_unreached(error: BaseException | None) -> bool:
-    """Return whether psycopg, or a pool of its connections, says that the server was not reached: it has no SQLSTATE."""
+    """Return True if psycopg or its connection pool could not reach the server: the error has no SQLSTATE."""
     return isinstance(error, _classes("OperationalError")) and getattr(error, "sqlstate", None) is None
 
 
 def advice(driver: str) -> str:
-    """Return what to do about a driver of SQLAlchemy's or Django's that nothing can be written through."""
+    """Return the advice for a driver of SQLAlchemy or Django through which outboxq cannot write."""
     said = f"outboxq writes through psycopg 3 and sqlite3, not through {driver}; "
     if driver == "asyncpg":
-        return f"{said}give what enqueues an engine of its own: create_async_engine('postgresql+psycopg://…')"
+        return f"{said}enqueue through a separate engine: create_async_engine('postgresql+psycopg://…')"
     if driver == "aiosqlite":
-        return f"{said}give what enqueues a synchronous engine: create_engine('sqlite:///…')"
+        return f"{said}enqueue through a synchronous engine: create_engine('sqlite:///…')"
     return f"{said}create the engine with postgresql+psycopg://… or sqlite:///…"
 
 
 def _classes(name: str) -> tuple[type[Any], ...]:
-    """Return the class of this name, if psycopg is imported: whoever has such an object has imported it."""
+    """Return the class of this name if psycopg is imported. An object of the class cannot exist otherwise."""
     found = getattr(sys.modules.get("psycopg"), name, None)
     return () if found is None else (found,)
 

@@ -1,4 +1,4 @@
-"""SQLAlchemy engines as outboxq needs them: its own, and a caller's SQLite engine put right."""
+"""Make outboxq's SQLAlchemy engines, and configure a caller's SQLite engine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..model.forks import in_children
 from .dialects import dialect_for
 
 _OWN: Final = "outboxq_own"
-"""An option of the engines made here."""
+"""The execution option that marks the engines made here."""
 
 
 def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
-    """An engine of our own. Connections are autocommit: every transaction says itself how it begins (`store`).
+    """Make an engine of our own. Its connections are autocommit: every transaction begins with its own statement (`store`).
 
-    `poolclass` None: SQLAlchemy's choice. A new SQLite file is made for its owner alone.
-    Raises ConfigurationError for a text that is no URL, UnsupportedDatabase for a database outboxq does not run on.
+    `poolclass` None is SQLAlchemy's choice. Only its owner can read and write a new SQLite file. Raises ConfigurationError for
+    a text that is no URL, UnsupportedDatabase for a database outboxq does not run on.
     """
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
@@ -41,12 +41,12 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
 
 
 def is_own(engine: Engine) -> bool:
-    """Whether it was made here, so that its connections are as we take those of others."""
+    """Return True if `make_engine` made this engine, whose connections need no further options."""
     return _OWN in engine.get_execution_options()
 
 
 def taking(engine: Engine) -> Mapping[str, Any]:
-    """Return the options with which a connection of an engine is taken for a transaction that begins with our own words."""
+    """Return the execution options for connections of an engine on which we begin transactions ourselves."""
     if is_own(engine):
         return {}
     options = dialect_for(engine.dialect.name).connection_options
@@ -54,19 +54,20 @@ def taking(engine: Engine) -> Mapping[str, Any]:
 
 
 def is_autocommit(engine: Engine) -> bool:
-    """Return whether its connections are AUTOCOMMIT by themselves.
+    """Return True if the engine's connections are AUTOCOMMIT by default.
 
-    They are not to be told so again: when SQLAlchemy up to 2.0.18 takes such a connection back, it takes that from it.
+    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it takes it back.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()
 
 
 def reserve(engine: Engine) -> Engine:
-    """The same database through a pool of its own: whoever takes every connection of `engine` takes none of these.
+    """Return an engine for the same database with its own pool, so that a caller who takes every connection of `engine` takes
+    none.
 
-    Made as the engine's own are, with its arguments and by its creator. Raises ConfigurationError for an engine that has one
-    connection for all.
+    Its connections are made like the engine's, with the same arguments and creator. Raises ConfigurationError for an engine
+    that has one connection for all threads.
     """
     if isinstance(engine.pool, StaticPool | SingletonThreadPool):
         raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
@@ -79,7 +80,7 @@ def reserve(engine: Engine) -> Engine:
 
 
 def detached(engine: Engine) -> Any:
-    """A driver's connection of the caller's own, in no pool; made as the engine's are."""
+    """Return a driver's connection that is in no pool and belongs to the caller; it is made like the engine's connections."""
     fairy = engine.pool.recreate().connect()
     connection = fairy.dbapi_connection
     fairy.detach()
@@ -87,17 +88,19 @@ def detached(engine: Engine) -> Any:
 
 
 def _but_isolation(options: Mapping[str, Any]) -> dict[str, Any]:
-    """That is the driver's own here, and costs nothing; as an option it would be set anew for each transaction."""
+    """Return the options without the isolation level, which the driver has already, and which would be set again in each
+    transaction.
+    """
     return {name: value for name, value in options.items() if name != "isolation_level"}
 
 
 def _forget_in_children(engine: Engine) -> None:
-    """A forked child must not speak on its parent's connections; it makes its own."""
+    """Make a forked child use connections of its own instead of its parent's."""
     alive = weakref.ref(engine)
 
     def forget() -> None:
         if (ours := alive()) is not None:
-            # Kept: to finalize an SQLite connection takes a lock that a thread of the parent's may have held.
+            # Kept, because closing an SQLite connection takes a lock that a thread of the parent may have held.
             _inherited.append(ours.pool)
             ours.dispose(close=False)
 
@@ -105,18 +108,20 @@ def _forget_in_children(engine: Engine) -> None:
 
 
 _inherited: list[Pool] = []
-"""Of the processes that forked us."""
+"""Pools of the processes that forked this one."""
 
 
 def parse_url(url: str | URL) -> URL:
-    """Raises ConfigurationError for what is no URL, or would be taken apart so that a piece of the password becomes the host."""
+    """Parse a database URL. Raises ConfigurationError for other text, and for a URL that would read part of the password as the
+    host.
+    """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise ConfigurationError(
             "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database"
         ) from None
-    if parsed.drivername == "postgres":  # as many hosts still write it into DATABASE_URL
+    if parsed.drivername == "postgres":  # many hosts still write it into DATABASE_URL
         parsed = parsed.set(drivername="postgresql")
     if "@" in (parsed.host or ""):
         raise ConfigurationError("the database URL has more than one @; inside a password it is written %40")
@@ -126,14 +131,14 @@ def parse_url(url: str | URL) -> URL:
 def configure_sqlite(engine: Engine) -> Engine:
     """Make transactions on this SQLite engine real, so that a task enqueued inside a savepoint is rolled back with it.
 
-    By default the sqlite3 driver begins no transaction before a SAVEPOINT; releasing that savepoint then commits, and the
-    outer rollback takes nothing back. With this, SQLAlchemy begins every transaction itself, as a writer from the start
-    (BEGIN IMMEDIATE): a transaction that reads first and writes later fails at once in WAL mode when anybody else, such as a
-    worker, has written meanwhile, and no busy timeout helps. A connection that only reads may say
-    ``execution_options(sqlite_begin="DEFERRED")``. Sets WAL mode and a busy timeout of 30 seconds on every connection.
+    By default the sqlite3 driver begins no transaction before a SAVEPOINT. Releasing that savepoint then commits, and the
+    outer rollback undoes nothing. With this call SQLAlchemy begins every transaction itself, as a writer from the start (BEGIN
+    IMMEDIATE): in WAL mode, a transaction that reads first and writes later fails at once if another connection, such as a
+    worker's, has written meanwhile, and no busy timeout helps. A connection that only reads may set
+    ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode and a busy timeout of 30 seconds.
 
-    An engine for PostgreSQL is returned as it is, so that an application may use SQLite while it is developed and PostgreSQL
-    later. Call it once, before the engine is used. Returns the engine. Raises UnsupportedDatabase for another database.
+    Call it once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned unchanged, so that an
+    application may use SQLite in development and PostgreSQL in production. Raises UnsupportedDatabase for another database.
     """
     dialect_for(engine.dialect.name).begin_for_real(engine)
     return engine

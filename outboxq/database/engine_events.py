@@ -1,4 +1,4 @@
-"""Listening to what happens on SQLAlchemy's engines and connections."""
+"""Listen to the events of SQLAlchemy's engines and connections."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sqlalchemy.exc import InvalidRequestError
 def listen(to: Engine | Connection, name: str, listener: Callable[..., Any]) -> None:
     """Do what `event.listen()` does, also on an engine that `Engine.execution_options()` made, and on its connections.
 
-    SQLAlchemy 2.0 does not know them there (2.0.0 to 2.0.36 at least; 2.0.41 does): it looks for their kind of events one engine
-    above, and not above that. The rest of its machinery goes all the way up, so it is enough to go past the question.
+    SQLAlchemy 2.0.0 to 2.0.36 refuses such an engine (2.0.41 does not): it looks for the kind of events one engine above and
+    no further. The rest of its machinery goes all the way up, so it is enough to skip that check.
     """
     try:
         event.listen(to, name, listener)

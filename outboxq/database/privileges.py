@@ -1,7 +1,7 @@
-"""The rights that each kind of role needs on PostgreSQL, and no more.
+"""List the privileges that each kind of role needs on PostgreSQL, and no more.
 
-A producer is given columns where it reads or changes what others have enqueued: their arguments it can neither read nor
-change. The table is proved by tests that run as these roles, once with all of the rights and once without each.
+A producer has privileges on single columns of tables in which it reads or changes other producers' tasks: it can neither read
+nor change their arguments. Tests prove the list: they run as these roles, once with all privileges and once without each.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """A purpose of a database role."""
+    """The purpose of a database role."""
 
     PRODUCER = "producer"
-    """Enqueues."""
+    """Enqueues tasks."""
     WORKER = "worker"
     """Runs tasks; if its tasks enqueue, it is a producer too."""
     VIEWER = "viewer"
-    """Looks: `status`, `task list`, `verify`."""
+    """Reads: `status`, `task list`, `verify`."""
     OPERATOR = "operator"
-    """Looks and changes: `task cancel`, `failed redrive`, `queue pause`, `prune`, `verify --repair`."""
+    """Reads and changes: `task cancel`, `failed redrive`, `queue pause`, `prune`, `verify --repair`."""
     MIGRATOR = "migrator"
-    """Makes and upgrades the tables, which it owns then."""
+    """Creates and upgrades the tables, and owns them."""
 
 
 class Feature(StrEnum):
-    """Something that only some producers do."""
+    """A feature that only some producers use."""
 
     EMIT = "emit"
     IDEMPOTENCY = "idempotency"
     REPLACE = "replace"
-    """Replaces the task that has the idempotency key (`on_conflict="replace"`); IDEMPOTENCY comes with it."""
+    """Replaces the task that holds the idempotency key (`on_conflict="replace"`). It includes IDEMPOTENCY."""
 
 
 class Privilege(StrEnum):
@@ -56,14 +56,14 @@ class Right:
 
     kind: Kind = Kind.TABLE
     name: str = ""
-    """Without its schema; "" for the schema itself."""
+    """The name without its schema; "" for the schema itself."""
     privilege: Privilege
     columns: tuple[str, ...] = ()
-    """Only these; none: all of them."""
+    """The columns; empty for all of them."""
 
 
 def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
-    """Return what a role needs, that on the schema first; `features` are those of a producer."""
+    """Return the privileges that a role needs, the schema's first. `features` are those of a producer."""
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
     for right in (*_ROLES[role], *(right for one in sorted(given) for right in _FEATURES[one])):
@@ -83,7 +83,7 @@ def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
 
 
 def _on(name: str, privileges: str) -> tuple[Right, ...]:
-    """The rights on a table, written as in a GRANT: ``SELECT (id, status), INSERT``."""
+    """Return the privileges on a table, written as in a GRANT: ``SELECT (id, status), INSERT``."""
     found = []
     for part in privileges.replace(")", "").split("; "):
         privilege, _, columns = part.partition(" (")

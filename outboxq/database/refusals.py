@@ -1,4 +1,4 @@
-"""Objects that are no transaction: what to pass instead of them."""
+"""Say what to pass instead of an object that is no transaction."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .drivers import is_async_psycopg
 
 
 def refusal(using: object) -> str:
-    """Return what to pass instead of an object in whose transaction nothing can be written."""
+    """Return the message for an object in whose transaction nothing can be written: it says what to pass instead."""
     kind = type(using)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(using, type):
-        return f"{using.__name__} is a class and has no transaction; pass the object of it whose transaction the task belongs to"
+        return f"{using.__name__} is a class and has no transaction; pass the instance whose transaction the task belongs to"
     if isinstance(using, sessionmaker):
         return "a sessionmaker has no transaction; pass the Session that it made, whose transaction the task belongs to"
     if isinstance(using, Engine):

@@ -1,7 +1,7 @@
-"""Which schemas this code runs on, and which code a schema admits: releases differ while the new one is rolled out.
+"""Decide which schemas this code runs on, and which code a schema admits, because releases differ during a rollout.
 
-Either side may be the newer one. Code says the oldest schema that it runs on (`OLDEST_SCHEMA`). A schema says, in its version
-table, the oldest code that it admits (`oldest_code`): the least `REVISION` that a release must know.
+Either side may be newer. The code names the oldest schema that it runs on (`OLDEST_SCHEMA`). The schema's version table names
+the oldest code that it admits (`oldest_code`): the lowest `REVISION` that a release must know.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Callable
 from ..errors import SchemaOutOfDate
 
 REVISION = "0001"
-"""The newest schema that this code knows; `outboxq upgrade` makes it."""
+"""The newest schema that this code knows; `outboxq upgrade` creates it."""
 
 OLDEST_SCHEMA = "0001"
-"""The oldest schema that this code runs on. It is raised in the release after the one that brought what the code now needs."""
+"""The oldest schema that this code runs on. It is raised one release after the schema that the code then needs."""
 
 UPGRADE = "run: outboxq upgrade, with your application (module:outbox) or --url"
-"""What to do about tables that are missing or too old, where it is not known how this process was started."""
+"""The remedy for missing or old tables if it is not known how this process was started."""
 
 
 def is_newer(schema: str | None) -> bool:
-    """Return whether a later release made this schema. Revisions are four digits, so their order is that of their text."""
+    """Return True if a later release made this schema. Revisions are four digits, so they sort as text."""
     return schema is not None and schema > REVISION
 
 
 def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], str]) -> None:
     """Raise SchemaOutOfDate unless this code may work on a database with this schema, which admits code from `oldest_code` on.
 
-    `schema` None: there are no tables. `place` returns how the database is called in a sentence.
+    `schema` is None if there are no tables. `place` returns the name of the database for a sentence.
     """
     if schema is None:
         raise SchemaOutOfDate(f"{place()} has no outboxq tables; this release needs {REVISION}", remedy=UPGRADE)
@@ -46,22 +46,20 @@ def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], 
 
 
 def no_file(path: str) -> SchemaOutOfDate:
-    """Return the error for an SQLite file that is not there, and so has no tables."""
+    """Return the error for an SQLite file that does not exist, and so has no tables."""
     return SchemaOutOfDate(f"there is no SQLite file {path}, and none was made", remedy=UPGRADE)
 
 
 def ensure_ours(schema: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate where a later release made the schema: only that one knows how to take it back."""
+    """Raise SchemaOutOfDate if a later release made the schema: only that release can undo it."""
     if is_newer(schema):
         raise SchemaOutOfDate(
-            f"{place()} has the outboxq schema {schema}, which this release ({REVISION}) does not know and so cannot take "
-            "back; do it with the release that made it",
+            f"{place()} has the outboxq schema {schema}, which this release ({REVISION}) does not know and so cannot undo; "
+            "undo it with the release that made it",
             code_is_older=True,
         )
 
 
 def left_alone(schema: str | None) -> str:
-    """Return what an upgrade has to say that found this newer schema."""
-    return (
-        f"the schema is {schema}, of a later release, and admits this one, which knows {REVISION}: nothing was changed"
-    )
+    """Return the message of an upgrade that found this newer schema."""
+    return f"the schema {schema} was made by a later release and works with this one, which knows {REVISION}; nothing was changed"

@@ -1,4 +1,4 @@
-"""What a sqlite3 connection says of itself, whoever made it."""
+"""Read the state of a sqlite3 connection, whoever made it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .dialects.sqlite_engine import fetch
 
 
 def begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Return whether the driver opens transactions (its default mode) rather than the user or SQLAlchemy's begin event."""
+    """Return True if the driver opens transactions (its default mode), and not the user or SQLAlchemy's begin event."""
     legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 

@@ -1,10 +1,10 @@
-"""The tables, as SQLAlchemy Core: what the migrations create and every statement names.
+"""Define the tables in SQLAlchemy Core: the migrations create them, and every statement names them.
 
-Statements name them without a schema; the schema is put in when a statement is compiled (`dialects/prepared.py`).
+Statements name them without a schema, which is added when a statement is compiled (`dialects/prepared.py`).
 
 There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive it.
-`verify` is the guard. No index on `task_executions` mentions a column that a transition changes, so that PostgreSQL keeps
-those updates heap-only (HOT); what only a running task needs lies in the narrow `task_leases`.
+`verify` checks the references instead. No index on `task_executions` contains a column that a transition changes, so that
+PostgreSQL keeps those updates heap-only (HOT). Columns that only a running task needs are in the narrow `task_leases`.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ metadata = MetaData(
     }
 )
 
-# Small tables whose rows come and go: vacuum early, by count and not by share of the table, at full speed.
-_RESTLESS = {
+# Small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed.
+_AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_scale_factor": 0,
     "autovacuum_vacuum_threshold": 5000,
     "autovacuum_vacuum_cost_delay": 0,
 }
 
 task_position = Sequence("task_position", metadata=metadata)
-"""Draws `position` on PostgreSQL, so that the enqueue order of a key does not hang on the producers' clocks."""
+"""The sequence of `position` on PostgreSQL: the order of a key must not depend on the producers' clocks."""
 
 
 VERSION_TABLE = "outboxq_alembic_version"
-"""Where Alembic keeps our revision: our own table, beside the host application's."""
+"""The table of Alembic's revision: our own, beside the host application's."""
 
 version_table = Table(VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text))
-"""The schema that is there, and the oldest code that it admits; see `revisions.py`."""
+"""The revision of the schema, and the oldest code that it admits; see `revisions.py`."""
 
 
 class TaskExecutionsColumns(TypedColumns):
@@ -66,7 +66,7 @@ class TaskExecutionsColumns(TypedColumns):
     partition_key = Column(Text)
     position = Column(Number, nullable=False)
     priority = Column(SmallInteger, nullable=False)
-    args = Column(Text, nullable=False)  # text, not jsonb: nobody queries it, and parsing it costs a fifth of a claim
+    args = Column(Text, nullable=False)  # text, not jsonb: nothing queries it, and parsing it costs a fifth of a claim
     headers = Column(Text)
     status = Column(Status, nullable=False)
     attempt = Column(Attempts, nullable=False)
@@ -94,12 +94,12 @@ task_executions = typed_table(
     metadata,
     TaskExecutionsColumns,
     *bounds.of("task_executions"),
-    # Half a page of room for the versions that claim and completion leave behind: a batch updates whole pages at once, and at
-    # 70 only 49 % of the updates of a drain at batch 100 stay heap-only, at 50 it is 90 % (and 17 % less WAL).
+    # Half a page is free for the row versions of claim and completion, because a batch updates whole pages at once. At 70,
+    # only 49 % of the updates of a drain at batch 100 stay heap-only; at 50 it is 90 %, with 17 % less WAL.
     storage={"fillfactor": 50},
 )
 
-# Tasks made together (one emitted event, one batch). A task alone is its own pipeline and costs no index entry.
+# Tasks made together: by one emitted event, or in one batch. A single task is its own pipeline and needs no index entry.
 Index(
     "ix_task_executions_pipeline",
     task_executions.c.pipeline_execution_id,
@@ -127,20 +127,20 @@ task_outbox = typed_table(
     TaskOutboxColumns,
     *bounds.of("task_outbox"),
     sqlite_autoincrement=True,
-    storage=_RESTLESS,
+    storage=_AGGRESSIVE_VACUUM,
 )
 
 _without_key, _with_key = task_outbox.c.partition_key.is_(None), task_outbox.c.partition_key.is_not(None)
 
-# Read by claims in this order: within one queue and priority, the due rows are a contiguous range.
+# Claims read in this order: within one queue and priority, the due rows are a contiguous range.
 Index(
     "ix_task_outbox_due",
     *(task_outbox.c[name] for name in ("queue", "priority", "available_at", "id")),
     postgresql_where=_without_key,
     sqlite_where=_without_key,
 )
-# Tasks with a key stand apart, so that those without pay nothing for them: by key, each key's head first, to hop from key to
-# key; and by due time, to find what is due behind a wall of keys that are not.
+# Tasks with a key have indexes of their own, so that tasks without one do not pay for them. One index is by key, with each
+# key's head first, to scan from key to key. The other is by due time, to find due entries behind many keys that are not due.
 Index(
     "ix_task_outbox_key",
     task_outbox.c.queue,
@@ -159,20 +159,20 @@ Index(
 
 
 class TaskLeasesColumns(TypedColumns):
-    """A row per running task: inserted by the claim, deleted by its end; a heartbeat touches only this.
+    """A row for each running task: the claim inserts it, the end deletes it, and a heartbeat changes only this row.
 
-    Measured against the same columns in `task_executions` with an index for the recovery: an index over `lease_expires_at`
-    ends HOT for every update (claims, completions and heartbeats; 257 bytes of WAL a heartbeat against 81), and an old
-    snapshot bloats this small table instead of the large one. It needs no index over `lease_expires_at` either: the
-    recovery reads 1 000 running leases in 0.07 ms.
+    It was measured against the same columns in `task_executions` with an index for the recovery. An index over
+    `lease_expires_at` ends HOT for every update (claims, completions and heartbeats; 257 bytes of WAL a heartbeat against 81),
+    and an old snapshot bloats this small table instead of the large one. This table needs no index over `lease_expires_at`
+    either: the recovery reads 1 000 running leases in 0.07 ms.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
-    queue = Column(Text, nullable=False)  # to count what runs against the queue's limit
+    queue = Column(Text, nullable=False)  # to count running tasks against the queue's limit
     lease_token = Column(Number, nullable=False)
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(BoundedInstant, nullable=False)
-    begun = Column(Boolean)  # False: its handler has not begun, so a death of its worker says nothing of it
+    begun = Column(Boolean)  # False: its handler has not begun, so the death of its worker does not count against it
 
 
 task_leases = typed_table(
@@ -180,7 +180,7 @@ task_leases = typed_table(
     metadata,
     TaskLeasesColumns,
     *bounds.of("task_leases"),
-    storage={"fillfactor": 50, **_RESTLESS},
+    storage={"fillfactor": 50, **_AGGRESSIVE_VACUUM},
 )
 
 
@@ -193,8 +193,9 @@ class ExecutionEventsColumns(TypedColumns):
     worker_id = Column(Uuid)
     lease_token = Column(BigInteger)
     created_at = Column(BoundedInstant, nullable=False)
-    # The writing transaction, so that a reader of the log can stop before the oldest one still open: identity order is
-    # not commit order. Filled by a default that the PostgreSQL migration sets; NULL on SQLite, whose commits are serial.
+    # The transaction that writes the event. A reader of the log stops before the oldest transaction that is still open,
+    # because the order of the numbers is not the order of commits. The PostgreSQL migration sets a default that fills it. It
+    # is NULL on SQLite, whose commits are serial.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
@@ -205,8 +206,8 @@ _is_claim = _event.event_type == EventType.CLAIMED.value
 _is_end = (_event.event_type != EventType.CLAIMED.value) & _event.lease_token.is_not(None)
 _is_other = _event.lease_token.is_(None)
 
-# Three disjoint indexes, so that an event costs one entry: a task's history is read through all three, and the two unique
-# ones make the audit log itself refuse a second claim or a second end of one lease token.
+# Three disjoint indexes, so that an event costs one entry. A task's history is read through all three. The two unique ones
+# make the audit log itself refuse a second claim or a second end of one lease token.
 Index(
     "uq_execution_events_claim",
     _event.task_execution_id,
@@ -232,9 +233,9 @@ Index(
 
 
 class DeadLettersColumns(TypedColumns):
-    """A row per Failed task, made and deleted with that status.
+    """A row for each Failed task, inserted and deleted with that status.
 
-    An index over `status` would end HOT updates for all tasks; so the few that failed are listed here.
+    An index over `status` would end HOT updates for all tasks, so the few Failed tasks are listed here.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -242,9 +243,11 @@ class DeadLettersColumns(TypedColumns):
     task_name = Column(Text, nullable=False)
     topic = Column(Text)
     partition_key = Column(Text)
-    exception = Column(Text)  # module and name of its class; NULL: abandoned, or failed by hand
+    exception = Column(Text)  # module and name of the exception's class; NULL: abandoned, or failed by an operation
     failed_at = Column(BoundedInstant, nullable=False)
-    lost_key = Column(Text)  # its idempotency key, which another task took over; NULL: it has it still, or had none
+    lost_key = Column(
+        Text
+    )  # its idempotency key, if another task took it over; NULL: it still holds the key, or had none
 
 
 dead_letters = typed_table(
@@ -259,8 +262,8 @@ class IdempotencyKeysColumns(TypedColumns):
     scope = Column(Text, primary_key=True)  # the task's name
     key = Column(Text, primary_key=True)
     task_execution_id = Column(Uuid, nullable=False)
-    expires_at = Column(BoundedInstant)  # from then on it is free
-    until_finished = Column(Boolean, nullable=False)  # it is free once the task has ended
+    expires_at = Column(BoundedInstant)  # the key is free from this time on
+    until_finished = Column(Boolean, nullable=False)  # the key is free once the task has ended
     created_at = Column(BoundedInstant, nullable=False)
 
 
@@ -276,22 +279,22 @@ class PartitionClaimsColumns(TypedColumns):
     queue = Column(Text, primary_key=True)
     partition_key = Column(Text, primary_key=True)
     task_execution_id = Column(Uuid, nullable=False)
-    held = Column(Boolean, nullable=False)  # kept by a failed head that is to be dealt with first
+    held = Column(Boolean, nullable=False)  # kept by a Failed head with `on_dead_letter=hold`
 
 
 partition_claims = typed_table(
     "partition_claims",
     metadata,
     PartitionClaimsColumns,
-    UniqueConstraint("task_execution_id"),  # an end frees its key by this, and a task holds one key at most
-    storage=_RESTLESS,
+    UniqueConstraint("task_execution_id"),  # an end frees its key through this index, and a task holds at most one key
+    storage=_AGGRESSIVE_VACUUM,
 )
 
 
 class TaskSubscriptionsColumns(TypedColumns):
     topic = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
-    parameter = Column(Text, nullable=False)  # the name under which the task takes the payload
+    parameter = Column(Text, nullable=False)  # the parameter of the task that takes the payload
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
     max_attempts = Column(Attempts)
@@ -309,8 +312,8 @@ class QueueSettingsColumns(TypedColumns):
     concurrency_limit = Column(Integer)
     rate_limit = Column(Integer)
     rate_seconds = Column(Seconds)
-    rate_full_at = Column(BoundedInstant)  # when the bucket of starts is full again
-    fair = Column(Boolean, nullable=False)  # keys take turns; False: the one due the longest is next
+    rate_full_at = Column(BoundedInstant)  # the time at which the bucket of starts is full again
+    fair = Column(Boolean, nullable=False)  # keys take turns; False: the key with the longest due task is next
     updated_at = Column(BoundedInstant, nullable=False)
 
 
@@ -318,7 +321,7 @@ queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *
 
 
 class WorkersColumns(TypedColumns):
-    """For `explain` and statistics only: recovery never depends on it."""
+    """A row for each worker, for `explain` and statistics only: recovery never depends on it."""
 
     id = Column(Uuid, primary_key=True)
     label = Column(Text, nullable=False)
@@ -326,7 +329,7 @@ class WorkersColumns(TypedColumns):
     topics = Column(Text)  # JSON array; NULL: all
     concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
-    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: met lately and not known; NULL: none
+    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown names that it met lately; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
 
@@ -335,11 +338,15 @@ workers = typed_table("workers", metadata, WorkersColumns)
 
 
 class SleepingWorkersColumns(TypedColumns):
-    """Who is to be notified: read by the trigger, so it stays small and is updated in place (HOT)."""
+    """A row for each worker that may want to be notified. The trigger reads it, so it stays small and is updated in
+    place (HOT).
+    """
 
     worker_id = Column(Uuid, primary_key=True)
-    queue = Column(Text, primary_key=True)  # empty: all
-    wakes_at = Column(Instant, nullable=False)  # by itself, at the latest; past: it is at work, or gone
+    queue = Column(Text, primary_key=True)  # empty: all queues
+    wakes_at = Column(
+        Instant, nullable=False
+    )  # the time at which it wakes by itself at the latest; past: it is awake, or has ended
 
 
 sleeping_workers = typed_table(
@@ -347,5 +354,5 @@ sleeping_workers = typed_table(
     metadata,
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
-    storage={"fillfactor": 50, **_RESTLESS},
+    storage={"fillfactor": 50, **_AGGRESSIVE_VACUUM},
 )

@@ -1,7 +1,7 @@
-"""Where a task is written: the connection whose transaction it belongs to, whatever library that comes from.
+"""Write on the connection whose transaction a task belongs to, whatever library the connection comes from.
 
-A target runs compiled statements on the caller's connection. It never commits, never rolls back, never closes, and never
-catches an error of the database, which would leave an aborted transaction behind without its owner's knowledge.
+A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It catches no error of
+the database, because that would leave an aborted transaction behind without its owner's knowledge.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _OUR_WRITE = task_executions.update()
 
 
 class Target(ABC):
-    """One open transaction, ours or a caller's."""
+    """One open transaction, ours or the caller's."""
 
     own = False
-    """It is ours: an error is its end, so nothing inside it needs to be taken back by itself."""
+    """True if the transaction is ours. An error ends it, so nothing inside it needs a savepoint."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -47,11 +47,11 @@ class Target(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise InvalidTarget where what is written now would not be committed or rolled back together with the rest."""
+        """Raise InvalidTarget if the connection's next write would not commit and roll back together with the caller's rows."""
 
     @abstractmethod
     def database(self) -> str | None:
-        """The database's name, or its file: to be told apart from another's. None: not known."""
+        """Return the database's name or file, which tells it from another database; None if it is not known."""
 
     def run(
         self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Sequence[Sequence[Any]] | None = None
@@ -64,22 +64,24 @@ class Target(ABC):
         return compiled.run(self.execute, values, rows)
 
     def ensure_readable(self) -> None:
-        """Raise UnsupportedDatabase or InvalidTarget where text would not come back as it was given. Costs no round trip."""
+        """Raise UnsupportedDatabase or InvalidTarget if text would not be read back as it was written. Costs no round trip."""
         self.dialect.ensure_readable(self._raw())
 
     def explain(self, error: Exception) -> None:
-        """Say in an error of `execute`, or raise in its place, what is to be done about it, where that is known."""
+        """Explain an error of `execute`: add what to do about it to the error, or raise a better one. Unknown errors stay as they
+        are.
+        """
         self.dialect.explain(error, self._raw)
 
     @abstractmethod
     def _raw(self) -> object:
-        """The driver's connection."""
+        """Return the driver's connection."""
 
     def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
-        """All statements inside or none, without touching the transaction around them.
+        """Run all statements inside or none, without touching the transaction around them.
 
-        Where a transition is one statement, or the transaction ours, only `savepoint` makes a savepoint: for several that may
-        end in an error of ours.
+        A transition of one statement needs no savepoint, and neither does our own transaction. `savepoint` makes one for
+        several statements, which may end in an error of ours.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
         return nullcontext() if needs_none else self._savepoint()
@@ -94,16 +96,16 @@ class Target(ABC):
                 self.execute("ROLLBACK TO outboxq", {})
                 self.execute("RELEASE outboxq", {})
             except Exception as gone:
-                raise error from gone  # SQLite has rolled everything back, as where the disk is full: say that, not this
+                raise error from gone  # SQLite has rolled everything back, for example because the disk is full: raise that error, not this one
             raise
         self.execute("RELEASE outboxq", {})
 
 
 def target_of(using: object, *, schema: str | None = None) -> Target:
-    """The target for what a caller passed to `using()`.
+    """Return the target for the object that a caller passed to `using()`.
 
     Takes a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias.
-    Raises InvalidTarget, in a sentence that says what to pass instead, for anything without an open transaction.
+    Raises InvalidTarget, which says what to pass instead, for anything without an open transaction.
     """
     target = _wrap(using, schema)
     target.check()
@@ -111,11 +113,11 @@ def target_of(using: object, *, schema: str | None = None) -> Target:
 
 
 class SqlalchemyTarget(Target):
-    """A SQLAlchemy Connection. Ours are made with `check` already known to hold.
+    """A SQLAlchemy Connection. For a connection of ours, `check` is known to hold.
 
-    Statements go to the driver's cursor, past layers that cost more than a claim of one. SQLAlchemy is told what it must know:
-    its errors come out, a lost connection is seen, a transaction is begun by itself. And whoever listens to its cursors, as
-    tracing does, or has it echo, is to see our statements too: then they take the long way.
+    Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy still gets
+    what it must know: errors are its own, a lost connection is noticed, and it begins the transaction. An engine that echoes,
+    or whose cursor events have a listener, such as tracing, gets our statements through SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None) -> None:
@@ -131,7 +133,7 @@ class SqlalchemyTarget(Target):
         )
 
     def begin(self, begin: Begin) -> None:
-        """A transaction of our own, on a connection that is in none."""
+        """Begin a transaction of our own on a connection that has none."""
         raw: Any = self._raw()
         execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
         for text in self.dialect.opening(begin, self.connection.info):
@@ -178,16 +180,18 @@ class SqlalchemyTarget(Target):
 
     def _check_sqlite(self, raw: sqlite3.Connection) -> None:
         if not self.connection.in_transaction():
-            self.execute("SELECT 1", {})  # begins, as SQLAlchemy would with the caller's first statement
+            self.execute("SELECT 1", {})  # begins a transaction, as SQLAlchemy would with the caller's first statement
         if begins_by_itself(raw):
-            ours = "outboxq_begins" in self.connection.get_execution_options()  # a transactional task's: begun by hand
+            ours = (
+                "outboxq_begins" in self.connection.get_execution_options()
+            )  # a transactional task's connection, begun by the store
             if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(
                     "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
                     "survive your rollback; call outboxq.configure_sqlite(engine) once, where the engine is made"
                 )
             if not raw.in_transaction:
-                # The driver would begin too, but only before an INSERT, and not before our savepoint.
+                # The driver would begin a transaction too, but only before an INSERT, and not before our savepoint.
                 self.execute("BEGIN IMMEDIATE", {})
         elif not raw.in_transaction:
             raise InvalidTarget(
@@ -205,7 +209,7 @@ class SqlalchemyTarget(Target):
                 )
 
     def database(self) -> str | None:
-        known = self.connection.info  # of the driver's connection, and gone with it
+        known = self.connection.info  # SQLAlchemy drops it with the driver's connection
         if _DATABASE not in known:
             known[_DATABASE] = _database_of(self._raw())
         return known[_DATABASE]  # type: ignore[no-any-return]
@@ -303,10 +307,10 @@ class DjangoTarget(Target):
         if isinstance(raw, sqlite3.Connection) and not raw.in_transaction:
             self.execute(
                 "BEGIN IMMEDIATE", {}
-            )  # set_autocommit(False): the driver would begin, but not before a savepoint
+            )  # after set_autocommit(False) the driver would begin, but not before a savepoint
 
     def database(self) -> str | None:
-        # By the connection and not by the settings, where a service may stand instead of a name.
+        # Ask the connection and not the settings, which may hold a service instead of a name.
         return _database_of(self.connection.connection)
 
     def _raw(self) -> object:
@@ -333,7 +337,8 @@ def _wrap(using: object, schema: str | None) -> Target:
 
 def _of_session(session: Session, schema: str | None) -> Target:
     try:
-        # By a write to our table, since a Session may have an engine per table and none besides, and read elsewhere.
+        # Ask for a write to our table: a Session may have an engine for each table and no default, and another engine for
+        # reads.
         connection = session.connection(bind_arguments={"clause": _OUR_WRITE})
     except UnboundExecutionError:
         raise InvalidTarget(
@@ -346,7 +351,7 @@ def _dialect_of(connection: Connection, schema: str | None) -> Dialect:
     try:
         return dialect_for(connection.dialect.name, schema=schema)
     except ConfigurationError:
-        if connection.dialect.driver in _OTHER_DRIVERS:  # which to change comes first
+        if connection.dialect.driver in _OTHER_DRIVERS:  # the driver must be changed before anything else
             raise InvalidTarget(advice(connection.dialect.driver)) from None
         raise
 

@@ -1,4 +1,4 @@
-"""Tables whose columns a type checker knows one by one, made the same on SQLAlchemy 2.0 and 2.1."""
+"""Define tables whose columns a type checker knows one by one, in the same way on SQLAlchemy 2.0 and 2.1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedColumns:
-        """Columns as attributes of a class. SQLAlchemy has such a class from 2.1 on: type checkers are shown that one."""
+        """Columns as attributes of a class. SQLAlchemy has such a class from 2.1 on, and type checkers see that one."""
 
 
 __all__ = ["TypedColumns", "in_words", "storage_of", "typed_table"]
@@ -31,10 +31,10 @@ def typed_table(
     storage: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Table[ColumnsT]:
-    """Return the table of the columns that the class declares, each named as its attribute.
+    """Return the table of the columns that the class declares; each column has the name of its attribute.
 
-    `storage` is what PostgreSQL calls storage parameters: it is only kept here, for SQLAlchemy 2.0 has no words for them. The
-    migrations set them, and partitions are made with them. Other `options` are those of `Table`.
+    `storage` holds PostgreSQL's storage parameters. It is only kept here, because SQLAlchemy 2.0 cannot express them. The
+    migrations set them, and partitions are created with them. Other `options` are those of `Table`.
     """
     declared: list[SchemaItem] = []
     for key, column in vars(columns).items():
@@ -46,10 +46,10 @@ def typed_table(
 
 
 def storage_of(table: Table) -> Mapping[str, float]:
-    """Return the storage parameters with which PostgreSQL keeps the rows of a table; empty: its own choice."""
+    """Return PostgreSQL's storage parameters of a table; empty for the server's defaults."""
     return table.info.get(_STORAGE, {})  # type: ignore[no-any-return]
 
 
 def in_words(storage: Mapping[str, float]) -> str:
-    """Return storage parameters as they stand between the parentheses of WITH and SET."""
+    """Return storage parameters as the text between the parentheses of WITH and SET."""
     return ", ".join(f"{name} = {value}" for name, value in storage.items())

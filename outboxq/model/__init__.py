@@ -1,12 +1,11 @@
 """Values of outboxq: statuses, event types, and the frozen records that pass between the packages. No I/O."""
 
+from .options import LONGEST, MAX_ATTEMPT, OnDeadLetter, TaskOptions, duration
 from .records import (
     EARLIEST,
     ENDS_CLAIM,
     INTERRUPTED,
     LATEST,
-    LONGEST,
-    MAX_ATTEMPT,
     MAX_INTERRUPTIONS,
     MAX_NUMBER,
     MAX_RECOVERIES,
@@ -21,13 +20,11 @@ from .records import (
     Handle,
     NewTask,
     OnConflict,
-    OnDeadLetter,
     Outcome,
     Retry,
     Snooze,
     TaskExecution,
     TaskStatus,
-    duration,
     event_type_of,
     status_after,
 )
@@ -58,6 +55,7 @@ __all__ = [
     "Retry",
     "Snooze",
     "TaskExecution",
+    "TaskOptions",
     "TaskStatus",
     "duration",
     "event_type_of",

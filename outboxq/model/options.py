@@ -1,17 +1,118 @@
-"""Options as a caller may write them, turned into the fields of the records."""
+"""The options of a task in one record, and what a caller may write for an option."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypedDict, TypeVar
+from typing import TypedDict, TypeGuard, TypeVar
 
 from ..errors import InvalidArgument
-from .records import duration
 
 E = TypeVar("E", bound=StrEnum)
 
 _AT_ONCE = timedelta(0)
+MAX_NAME = 200
+"""Characters in a name or a key: each becomes part of an index entry."""
+MAX_ATTEMPT = 2**31 - 2
+"""Largest number of an attempt or of recoveries in the tables: the next number still fits PostgreSQL's integer."""
+LONGEST = timedelta(days=36500)
+"""Longest lease, timeout or delay."""
+DEFAULT_LEASE = timedelta(seconds=60)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class OnDeadLetter(StrEnum):
+    """The fate of a partition key whose task has Failed."""
+
+    RELEASE = "release"
+    """The next task of the key runs."""
+    HOLD = "hold"
+    """The key waits until the dead letter is redriven or discarded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """The options that `Outbox.task()` declares. `Task.using()` replaces some of them for one enqueue.
+
+    `NewTask` and `Subscription` have the same fields. The emitting process may never have imported the task.
+    """
+
+    queue: str = "default"
+    """The queue in which the task waits."""
+    priority: int = 0
+    """-100 to 100. Tasks with a higher priority start first."""
+    max_attempts: int | None = None
+    """The attempts that the task has, the first one included. None: its retry policy decides."""
+    lease: timedelta = DEFAULT_LEASE
+    """The time after which the task of a dead worker is taken back. A living worker extends the lease."""
+    timeout: timedelta | None = None
+    """The time after which the handler is told to stop. None: no limit."""
+    on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
+    """The fate of the partition key of a task that has Failed."""
+
+    def with_key(self, partition_key: str | None) -> TaskOptions:
+        """Return the options of a task with this partition key. None: the task has nothing to hold."""
+        return replace(self, on_dead_letter=OnDeadLetter.RELEASE) if partition_key is None else self
+
+
+def check_options(options: TaskOptions, name: str) -> None:
+    """Raise InvalidArgument for an option out of its range. `name` is that of the thing that has the options."""
+    if not is_name(options.queue):
+        raise bad_name("queue", name)
+    if type(options.priority) is not int or not -100 <= options.priority <= 100:
+        raise InvalidArgument(f"priority of {name} must be a whole number from -100 to 100")
+    attempts = options.max_attempts
+    if attempts is not None and (type(attempts) is not int or not 1 <= attempts <= MAX_ATTEMPT):
+        raise InvalidArgument(f"max_attempts of {name} must be a whole number of at least 1")
+    if not is_span(options.lease, MICROSECOND):
+        raise bad_span("lease", name)
+    if options.timeout is not None and not is_span(options.timeout, MICROSECOND):
+        raise bad_span("timeout", name)
+    if type(options.on_dead_letter) is not OnDeadLetter:
+        raise InvalidArgument(f"on_dead_letter of {name} must be an OnDeadLetter")
+
+
+def is_name(value: object) -> bool:
+    return is_text(value) and 1 <= len(value) <= MAX_NAME
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Return whether every database can store the text."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_span(value: object, shortest: timedelta) -> bool:
+    """Return whether the clocks of both databases can be moved by this span."""
+    return isinstance(value, timedelta) and shortest <= value <= LONGEST
+
+
+def bad_name(key: str, name: str) -> InvalidArgument:
+    return InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates")
+
+
+def bad_span(key: str, name: str) -> InvalidArgument:
+    return InvalidArgument(f"{key} of {name} must be a timedelta, longer than nothing and at most a hundred years")
+
+
+def duration(value: timedelta | float, name: str) -> timedelta:
+    """Return a timedelta for a timedelta or seconds. Raises InvalidArgument for anything else."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(f"{name} takes a timedelta or seconds, not {type(value).__name__}")
+    try:
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError):
+        raise InvalidArgument(f"{name} takes a finite span of time, not {value!r} seconds") from None
 
 
 class Times(TypedDict):

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import InvalidArgument
+from .options import TaskOptions, duration
 
 
 class TaskStatus(StrEnum):
@@ -111,27 +112,14 @@ class OnConflict(StrEnum):
     """Raise DuplicateTask; nothing is written."""
 
 
-class OnDeadLetter(StrEnum):
-    """The fate of a partition key whose task has Failed."""
-
-    RELEASE = "release"
-    """The next task of the key runs."""
-    HOLD = "hold"
-    """The key waits until the dead letter is redriven or discarded."""
-
-
 UNKNOWN_TASK = "unknown task"
 """Reason in the event of a release by a worker that does not know the task's name."""
 INTERRUPTED = "interrupted transaction"
 """Reason in the event of a release after an error from outside had ended the transaction of a transactional task."""
 MAX_INTERRUPTIONS = 5
 """Maximum number of such releases in a row that use no attempt. Any end by the task's own handler resets the count."""
-LONGEST = timedelta(days=36500)
-"""Longest lease, timeout or delay."""
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """First and last instant that the tables can store."""
-MAX_ATTEMPT = 2**31 - 2
-"""Largest number of an attempt or of recoveries in the tables: the next number still fits PostgreSQL's integer."""
 MAX_NUMBER = 10**18
 """Largest lease token and position in the tables."""
 
@@ -142,7 +130,7 @@ SUSPECT = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NewTask:
+class NewTask(TaskOptions):
     """A task execution for `Store.enqueue` to write; its arguments are encoded already."""
 
     id: UUID
@@ -150,19 +138,12 @@ class NewTask:
     args: str = field(repr=False)
     pipeline_execution_id: UUID | None = None
     """The common id of tasks that belong together; None: the task's own id."""
-    queue: str = "default"
-    priority: int = 0
-    """-100 to 100, higher first."""
     available_at: datetime | None = None
     """The moment at which it is due, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
-    max_attempts: int | None = None
-    lease: timedelta = timedelta(seconds=60)
-    timeout: timedelta | None = None
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
-    on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
     topic: str | None = None
     """Topic of the emitted event that the task handles; None: it was enqueued by itself."""
     expires_at: datetime | None = None
@@ -299,18 +280,6 @@ _EVENT_TYPES: Mapping[str, EventType] = {str(kind): kind for kind in EventType}
 def status_after(kind: EventType | str) -> TaskStatus | None:
     """Return the status after an event of this type; None if the event changes none, as far as this release knows."""
     return STATUS_AFTER.get(kind) if isinstance(kind, EventType) else None
-
-
-def duration(value: timedelta | float, name: str) -> timedelta:
-    """Return a timedelta for a timedelta or seconds. Raises InvalidArgument for anything else."""
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument(f"{name} takes a timedelta or seconds, not {type(value).__name__}")
-    try:
-        return timedelta(seconds=value)
-    except (OverflowError, ValueError):
-        raise InvalidArgument(f"{name} takes a finite span of time, not {value!r} seconds") from None
 
 
 class Snooze(Exception):

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..errors import InvalidArgument
-from .records import Handle, OnDeadLetter
+from .options import TaskOptions
+from .records import Handle
 
 EVERYTHING = "*"
 """End of a pattern: it stands for any further characters."""
@@ -17,10 +18,10 @@ MAX_TOPIC = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subscription:
+class Subscription(TaskOptions):
     """A row of `task_subscriptions`: this task is enqueued for every emitted event of these topics.
 
-    It repeats options of the task's declaration, since the emitting process may never have imported the task.
+    The options of the task's declaration stand here too, because the emitting process may never have imported it.
     """
 
     topic: str
@@ -28,14 +29,6 @@ class Subscription:
     task_name: str
     parameter: str
     """Name of the parameter that takes the payload."""
-    queue: str = "default"
-    priority: int = 0
-    max_attempts: int | None = None
-    """Maximum number of attempts; None: the task's policy decides."""
-    lease: timedelta = timedelta(seconds=60)
-    timeout: timedelta | None = None
-    on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """For tasks with a partition key; without one there is nothing to hold."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

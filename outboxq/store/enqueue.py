@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from types import NoneType
-from typing import Protocol, TypeGuard
+from typing import Protocol
 from uuid import UUID
 
 from ..database.dialects import Begin
@@ -13,7 +13,8 @@ from ..database.privileges import Feature
 from ..database.statements import enqueue as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import EARLIEST, LATEST, LONGEST, MAX_ATTEMPT, Handle, NewTask, OnConflict, OnDeadLetter
+from ..model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
+from ..model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from .arguments import aware
 from .idempotency import enqueue_keyed, enqueued
 from .rows import row
@@ -23,9 +24,6 @@ _PLAIN = frozenset[Feature]()
 _KEYED = frozenset({Feature.IDEMPOTENCY})
 _REPLACING = frozenset({Feature.IDEMPOTENCY, Feature.REPLACE})
 _NOTHING = timedelta(0)
-_MICROSECOND = timedelta(microseconds=1)
-MAX_NAME = 200
-"""Characters in a name or a key: each becomes part of an index entry."""
 
 
 class EnqueuesMany(Protocol):
@@ -103,96 +101,44 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
 
     `what` names what was given, where that is not a task.
     """
-    for key, name in (("task_name", task.task_name), ("queue", task.queue)):
-        if not _is_name(name):
-            raise _bad_name(key, task, what)
+    name = what or f"task {task.task_name!r}"
+    if not is_name(task.task_name):
+        raise bad_name("task_name", name)
+    check_options(task, name)
     for key, maybe in (
         ("idempotency_key", task.idempotency_key),
         ("partition_key", task.partition_key),
         ("topic", task.topic),
     ):
-        if maybe is not None and not _is_name(maybe):
-            raise _bad_name(key, task, what)
-    if not _is_text(task.args) or not (task.headers is None or _is_text(task.headers)):
-        raise InvalidArgument(f"args and headers of {_named(task, what)} must be text without NUL or lone surrogates")
+        if maybe is not None and not is_name(maybe):
+            raise bad_name(key, name)
+    if not is_text(task.args) or not (task.headers is None or is_text(task.headers)):
+        raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")
     if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
-        raise InvalidArgument(f"the ids of {_named(task, what)} must be uuid.UUID")
+        raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
     if task.id.version != 7:
-        raise InvalidArgument(
-            f"the id of {_named(task, what)} must be made by uuid7(): old tasks are found by the time in it"
-        )
-    if type(task.priority) is not int or not -100 <= task.priority <= 100:
-        raise InvalidArgument(f"priority of {_named(task, what)} must be a whole number from -100 to 100")
-    if task.max_attempts is not None and (
-        type(task.max_attempts) is not int or not 1 <= task.max_attempts <= MAX_ATTEMPT
-    ):
-        raise InvalidArgument(f"max_attempts of {_named(task, what)} must be a whole number of at least 1")
-    if not _is_span(task.lease, _MICROSECOND):
-        raise _bad_span("lease", task, what)
-    if task.timeout is not None and not _is_span(task.timeout, _MICROSECOND):
-        raise _bad_span("timeout", task, what)
-    if not _is_span(task.delay, _NOTHING):
-        raise InvalidArgument(f"delay of {_named(task, what)} must be a timedelta from nothing to a hundred years")
-    if task.expires_in is not None and not _is_span(task.expires_in, _MICROSECOND):
-        raise InvalidArgument(
-            f"{_named(task, what)} must expire after a timedelta, longer than nothing and at most a hundred years"
-        )
+        raise InvalidArgument(f"the id of {name} must be made by uuid7(): old tasks are found by the time in it")
+    if not is_span(task.delay, _NOTHING):
+        raise InvalidArgument(f"delay of {name} must be a timedelta from nothing to a hundred years")
+    if task.expires_in is not None and not is_span(task.expires_in, MICROSECOND):
+        raise InvalidArgument(f"{name} must expire after a timedelta, longer than nothing and at most a hundred years")
     if task.expires_at is not None and task.expires_in is not None:
-        raise InvalidArgument(f"{_named(task, what)} expires at a moment or after a time, not both")
+        raise InvalidArgument(f"{name} expires at a moment or after a time, not both")
     for moment, said in ((task.available_at, "due time"), (task.expires_at, "expiry")):
-        if moment is not None and not EARLIEST <= aware(moment, f"the {said} of {_named(task, what)}") <= LATEST:
-            raise InvalidArgument(f"the {said} of {_named(task, what)} must be in the years 1970 to 9000 (UTC)")
-    if type(task.on_dead_letter) is not OnDeadLetter or type(task.on_conflict) is not OnConflict:
-        raise InvalidArgument(
-            f"on_dead_letter and on_conflict of {_named(task, what)} must be OnDeadLetter and OnConflict"
-        )
-    if task.unique_for is not None and not _is_span(task.unique_for, _MICROSECOND):
-        raise _bad_span("unique_for", task, what)
+        if moment is not None and not EARLIEST <= aware(moment, f"the {said} of {name}") <= LATEST:
+            raise InvalidArgument(f"the {said} of {name} must be in the years 1970 to 9000 (UTC)")
+    if type(task.on_conflict) is not OnConflict:
+        raise InvalidArgument(f"on_conflict of {name} must be an OnConflict")
+    if task.unique_for is not None and not is_span(task.unique_for, MICROSECOND):
+        raise bad_span("unique_for", name)
     if type(task.unique_until_finished) is not bool:
-        raise InvalidArgument(f"unique_until_finished of {_named(task, what)} must be True or False")
+        raise InvalidArgument(f"unique_until_finished of {name} must be True or False")
     if task.idempotency_key is None and (
         task.unique_for is not None or task.unique_until_finished or task.on_conflict is not OnConflict.RETURN
     ):
         raise InvalidArgument(
-            f"unique_for, unique_until_finished and on_conflict of {_named(task, what)} say how long its idempotency_key is "
+            f"unique_for, unique_until_finished and on_conflict of {name} say how long its idempotency_key is "
             "taken and what happens then; give it one"
         )
     if task.on_dead_letter is OnDeadLetter.HOLD and task.partition_key is None:
-        raise InvalidArgument(f"{_named(task, what)} cannot hold its partition key when it fails: it has none")
-
-
-def _is_name(value: object) -> bool:
-    return _is_text(value) and 1 <= len(value) <= MAX_NAME
-
-
-def _is_text(value: object) -> TypeGuard[str]:
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_span(value: object, shortest: timedelta) -> bool:
-    """Within what every clock of both databases can be moved by."""
-    return isinstance(value, timedelta) and shortest <= value <= LONGEST
-
-
-def _bad_name(key: str, task: NewTask, what: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{key} of {_named(task, what)} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates"
-    )
-
-
-def _bad_span(key: str, task: NewTask, what: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{key} of {_named(task, what)} must be a timedelta, longer than nothing and at most a hundred years"
-    )
-
-
-def _named(task: NewTask, what: str) -> str:
-    return what or f"task {task.task_name!r}"
+        raise InvalidArgument(f"{name} cannot hold its partition key when it fails: it has none")

@@ -15,8 +15,9 @@ from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Handle, NewTask, OnDeadLetter
+from ..model.options import bad_name, check_options, is_name
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
-from ..model.uuid7 import FAMILY, uuid7
+from ..model.uuid7 import FAMILY
 from .enqueue import check
 from .idempotency import enqueue_keyed
 from .transactions import Transactions
@@ -128,20 +129,10 @@ def check_subscription(subscription: Subscription) -> None:
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if not str(subscription.parameter).isidentifier():
         raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
-    if type(subscription.on_dead_letter) is not OnDeadLetter:
-        raise InvalidArgument(f"on_dead_letter of {name} must be an OnDeadLetter")
-    task = NewTask(
-        id=uuid7(),
-        task_name=subscription.task_name,
-        args="{}",
-        topic=subscription.topic,
-        queue=subscription.queue,
-        priority=subscription.priority,
-        max_attempts=subscription.max_attempts,
-        lease=subscription.lease,
-        timeout=subscription.timeout,
-    )
-    check(task, name)
+    for key in ("task_name", "topic"):
+        if not is_name(getattr(subscription, key)):
+            raise bad_name(key, name)
+    check_options(subscription, name)
 
 
 def _check(event: NewEvent) -> None:

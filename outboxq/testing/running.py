@@ -229,13 +229,13 @@ class _CollectingCompleter(Completer):
 
 
 def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
-    number, lease, timeout = uuid7(), task.settings.lease, task.settings.timeout
+    number, lease, timeout = uuid7(), task.options.lease, task.options.timeout
     return Claim(
         id=number,
         pipeline_execution_id=number,
         task_name=task.name,
-        queue=task.settings.queue,
-        priority=task.settings.priority,
+        queue=task.options.queue,
+        priority=task.options.priority,
         args=args,
         headers=None,
         attempt=1,

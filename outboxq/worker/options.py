@@ -132,9 +132,9 @@ class WorkerSettings:
     def check_leases(self, tasks: TaskRegistry) -> None:
         """Raise ConfigurationError for a task whose lease one late heartbeat would lose."""
         for task in tasks:
-            if self.heartbeat is not None and task.settings.lease <= 2 * self.heartbeat:
+            if self.heartbeat is not None and task.options.lease <= 2 * self.heartbeat:
                 raise ConfigurationError(
-                    f"the lease of task {task.name} ({task.settings.lease}) must be longer than two heartbeats "
+                    f"the lease of task {task.name} ({task.options.lease}) must be longer than two heartbeats "
                     f"({2 * self.heartbeat}), or one late beat loses it"
                 )
 

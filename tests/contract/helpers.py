@@ -16,7 +16,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
-from outboxq.model import Claim
+from outboxq.model import Claim, EventType, Outcome
 from outboxq.store import Store
 from tests.conftest import Database
 from tests.waiting import until
@@ -183,3 +183,14 @@ def called(url: str) -> str:
     if address.get_backend_name() == "sqlite":
         return f"the SQLite file {address.database}"
     return f"the database {address.render_as_string()}"
+
+
+def dead(database: Database, **fields: object) -> Claim:
+    """A dead letter that was tried twice and lost its worker once."""
+    claim = claimed(database, **fields)
+    recovered(database, claim)
+    (claim,) = database.claim()
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="first")])
+    (claim,) = database.claim()
+    database.frozen.fail(claim, "second")
+    return claim

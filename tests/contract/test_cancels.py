@@ -84,6 +84,7 @@ def check(database, told):
     assert database.rows("SELECT count(*) FROM partition_claims") == [(0,)]
 
 
+@pytest.mark.in_turn
 def test_cancels_at_random_offsets_and_the_history_agree(database):
     check(database, race(database, 250, seed=20300101))
 

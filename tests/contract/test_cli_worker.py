@@ -25,6 +25,8 @@ from outboxq.store import Store
 from tests.terminal import shown
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 APPLICATION = """
 import os
 

@@ -10,11 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from sqlalchemy import delete, update
 
 from outboxq.cli import demo, shop
 from outboxq.database.tables import task_executions, task_outbox
 from tests.terminal import shown
+
+pytestmark = pytest.mark.in_turn
 
 SMALL = ("--orders", "20", "--workers", "2")
 CHECKS = 9

@@ -372,6 +372,7 @@ class Walk:
         assert self.database.counts()[2] == sum(task.status == "Ready" for task in self.tasks.values())
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_walk_ends_where_its_events_say(database, seed):
     walk = Walk(database, seed)

@@ -141,7 +141,7 @@ def test_no_transaction_was_named(hello) -> None:
         ),
         (
             Session,
-            "Session is a class and has no transaction; pass the object of it whose transaction the task belongs to",
+            "Session is a class and has no transaction; pass the instance whose transaction the task belongs to",
         ),
         (
             User(),

@@ -124,6 +124,7 @@ def assert_all_go_on(place, task_id):
         assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)  # a worker that claims nothing goes on for ever
 @pytest.mark.parametrize(("place", "table", "change"), CASES, indirect=["place"])
 def test_the_healthy_neighbours_of_a_hostile_row_are_completed(place, table, change):

@@ -1,4 +1,4 @@
-"""What people and programs do by hand: cancel, redrive, look, count, prune; and any two things at once."""
+"""What people and programs do by hand: cancel, redrive, run now, set a priority; and any two things at once."""
 
 from __future__ import annotations
 
@@ -15,17 +15,6 @@ from tests.contract import helpers
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ALL = tuple(status for status in TaskStatus if status not in (TaskStatus.READY, TaskStatus.RUNNING))
-
-
-def dead(database, **fields):
-    """A dead letter that was tried twice and lost its worker once."""
-    claim = helpers.claimed(database, **fields)
-    helpers.recovered(database, claim)
-    (claim,) = database.claim()
-    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="first")])
-    (claim,) = database.claim()
-    database.frozen.fail(claim, "second")
-    return claim
 
 
 # --- cancel
@@ -107,7 +96,7 @@ def test_any_reason_can_be_stored(database, state):
 
 
 def test_a_dead_letter_runs_again_from_its_first_attempt(database):
-    claim = dead(database)
+    claim = helpers.dead(database)
     before = database.frozen.get(claim.id)
     assert (before.attempt, before.recovery_attempts) == (2, 0)
     database.clock.advance(1)
@@ -123,7 +112,7 @@ def test_a_dead_letter_runs_again_from_its_first_attempt(database):
 
 
 def test_a_dead_letter_is_redriven_once(database):
-    claim = dead(database)
+    claim = helpers.dead(database)
     database.frozen.redrive(claim.id)
     before = helpers.everything(database)
     with pytest.raises(InvalidTransition):
@@ -133,7 +122,7 @@ def test_a_dead_letter_is_redriven_once(database):
 
 def test_of_redrives_at_once_one_does_it(database):
     for _ in range(3):
-        claim = dead(database)
+        claim = helpers.dead(database)
         results = helpers.at_once(*[lambda claim=claim: database.frozen.redrive(claim.id)] * 4)
         assert sorted(type(result).__name__ for result in results) == ["InvalidTransition"] * 3 + ["NoneType"]
         assert helpers.types(database, claim.id).count("task_requeued") == 1
@@ -158,7 +147,7 @@ def test_only_what_failed_is_redriven(database, state):
 
 @pytest.mark.parametrize("operation", ["redrive", "cancel"])
 def test_the_callers_transaction_decides(database, operation):
-    task_id = dead(database).id if operation == "redrive" else database.add().id
+    task_id = helpers.dead(database).id if operation == "redrive" else database.add().id
     call = getattr(database.frozen, operation)
     before = helpers.everything(database)
     with helpers.transaction(database) as connection:
@@ -176,7 +165,7 @@ def test_the_callers_transaction_decides(database, operation):
     [("redrive", "task_requeued"), ("cancel", "task_cancelled"), ("ask", "task_cancel_requested")],
 )
 def test_an_event_that_is_refused_undoes_it(database, operation, event_type):
-    task_id = dead(database).id if operation == "redrive" else database.add().id
+    task_id = helpers.dead(database).id if operation == "redrive" else database.add().id
     if operation == "ask":
         database.claim()
     call = database.frozen.redrive if operation == "redrive" else database.frozen.cancel
@@ -362,226 +351,6 @@ def test_a_request_to_stop_that_meets_the_end_is_answered_with_the_truth(databas
             connection.commit()
             assert isinstance(asking.exception(60), InvalidTransition)
     assert helpers.types(database, claim.id)[-1] == "task_completed"
-
-
-# --- looking
-
-
-def test_get_returns_the_row_and_history_its_events(database):
-    handle = database.add(task_name="mail.send", args='{"a": [1]}', headers='{"t": 1}', queue="mail", priority=-3)
-    task = database.frozen.get(handle.id)
-    assert (task.id, task.pipeline_execution_id, task.task_name) == (handle.id, handle.id, "mail.send")
-    assert (task.args, task.headers, task.queue, task.priority) == ('{"a": [1]}', '{"t": 1}', "mail", -3)
-    assert (task.status, task.attempt, task.max_attempts, task.lease_token) == (TaskStatus.READY, 1, None, 0)
-    assert task.created_at == task.updated_at == database.clock.now
-    (event,) = database.frozen.history(handle.id)
-    assert (event.task_execution_id, event.event_type, event.created_at) == (
-        handle.id,
-        EventType.CREATED,
-        database.clock.now,
-    )
-
-
-def test_an_unknown_id_is_not_found_and_has_no_history(database):
-    for call in (database.frozen.get, database.frozen.cancel, database.frozen.redrive):
-        with pytest.raises(TaskNotFound):
-            call(uuid4())
-    assert database.frozen.history(uuid4()) == []
-
-
-def test_a_callers_uncommitted_task_is_seen_on_its_connection_only(database):
-    handle = database.add()
-    with helpers.transaction(database) as connection:
-        database.frozen.cancel(handle.id, using=connection)
-        assert database.frozen.get(handle.id, using=connection).status is TaskStatus.CANCELLED
-        assert len(database.frozen.history(handle.id, using=connection)) == 2
-        assert database.frozen.get(handle.id).status is TaskStatus.READY
-
-
-def test_the_next_moment_is_strictly_in_the_future(database):
-    assert database.frozen.next_available_at() is None
-    database.add()
-    database.add(available_at=helpers.stale_by(database, 1))
-    assert database.frozen.next_available_at() is None
-    soon = database.clock.now + timedelta(microseconds=1)
-    database.add(available_at=soon + HOUR)
-    database.add(available_at=soon, priority=-50, queue="mail")
-    assert database.frozen.next_available_at() == soon
-    assert database.frozen.next_available_at(["default"]) == soon + HOUR
-    assert database.frozen.next_available_at(["mail", "default"]) == soon
-    assert database.frozen.next_available_at(["none"]) is None
-    database.clock.now = soon
-    assert database.frozen.next_available_at() == soon + HOUR
-    assert database.frozen.next_available_at(["mail"]) is None
-
-
-def test_now_is_the_injected_clock_or_the_databases(database):
-    assert database.frozen.now() == database.clock.now
-    assert abs(database.store.now() - datetime.now(UTC)) < timedelta(seconds=30)
-
-
-# --- prune
-
-
-def ended(database, status, **fields):
-    claim = helpers.claimed(database, **fields)
-    if status is TaskStatus.COMPLETED:
-        database.frozen.complete(claim)
-    elif status is TaskStatus.FAILED:
-        database.frozen.fail(claim, "x")
-    else:
-        database.frozen.cancel(claim.id, force=True)
-    return claim.id
-
-
-def test_prune_takes_what_ended_longer_ago_with_its_events_and_keys(database):
-    old = ended(database, TaskStatus.COMPLETED, idempotency_key="old")
-    cancelled = ended(database, TaskStatus.CANCELLED)
-    database.clock.advance(DAY)
-    young = ended(database, TaskStatus.COMPLETED, idempotency_key="young")
-    database.clock.advance(timedelta(microseconds=1))
-    assert database.frozen.prune(DAY, dry_run=True) == 2
-    assert database.frozen.prune(DAY) == 2
-    for task_id in (old, cancelled):
-        assert database.frozen.history(task_id) == []
-        with pytest.raises(TaskNotFound):
-            database.frozen.get(task_id)
-    assert len(database.frozen.history(young)) == 3
-    assert database.rows("SELECT key FROM idempotency_keys") == [("young",)]
-
-
-def test_exactly_as_old_is_not_longer_ago(database):
-    ended(database, TaskStatus.COMPLETED)
-    database.clock.advance(DAY)
-    assert database.frozen.prune(DAY) == 0
-    database.clock.advance(timedelta(microseconds=1))
-    assert database.frozen.prune(DAY) == 1
-
-
-@pytest.mark.parametrize("statuses", [[status] for status in ALL] + [list(ALL), []])
-def test_a_dry_run_counts_what_is_then_deleted(database, statuses):
-    for status in ALL:
-        for _ in range(3):
-            ended(database, status)
-    database.clock.advance(DAY)
-    before = helpers.everything(database)
-    counted = database.frozen.prune(HOUR, statuses=statuses, dry_run=True)
-    assert helpers.everything(database) == before
-    assert counted == 3 * len(statuses)
-    assert database.frozen.prune(HOUR, statuses=statuses, batch=2) == counted
-    assert database.frozen.prune(HOUR, statuses=statuses, dry_run=True) == 0
-    assert database.counts()[0] == 9 - counted
-
-
-def test_dead_letters_stay_unless_they_are_named(database):
-    task_id = ended(database, TaskStatus.FAILED)
-    database.clock.advance(1000 * DAY)
-    assert database.frozen.prune(HOUR) == 0
-    assert database.frozen.get(task_id)
-
-
-def test_what_is_unfinished_keeps_its_row_and_its_events_whatever_its_age(database):
-    waiting, running = database.add(delay=3000 * DAY), helpers.claimed(database, lease=3000 * DAY)
-    redriven = dead(database).id
-    database.frozen.redrive(redriven)
-    database.clock.advance(1000 * DAY)
-    before = helpers.everything(database)
-    assert database.frozen.prune(HOUR, statuses=ALL) == 0
-    assert helpers.everything(database) == before
-    assert database.frozen.history(waiting.id)
-    assert database.frozen.history(running.id)
-
-
-@pytest.mark.parametrize("status", [TaskStatus.READY, TaskStatus.RUNNING])
-def test_pruning_the_unfinished_is_refused(database, status):
-    with pytest.raises(InvalidArgument):
-        database.frozen.prune(HOUR, statuses=[status, TaskStatus.COMPLETED])
-
-
-@pytest.mark.parametrize("batch", [1, 2, 3, 7, 8, 100])
-def test_every_batch_size_gets_all_of_it(database, batch):
-    for number in range(7):
-        ended(database, TaskStatus.COMPLETED, **({"id": uuid4()} if number < 0 else {}))
-    kept = database.add()
-    database.clock.advance(DAY)
-    assert database.frozen.prune(HOUR, batch=batch) == 7
-    assert database.counts() == (1, 1, 1)
-    assert database.frozen.get(kept.id)
-
-
-def test_a_prune_that_is_stopped_has_deleted_whole_batches(database):
-    for _ in range(6):
-        ended(database, TaskStatus.COMPLETED)
-    database.clock.advance(DAY)
-    answers = iter([False, False, True])
-    assert database.frozen.prune(HOUR, batch=2, stop=lambda: next(answers)) == 4
-    assert database.counts() == (2, 6, 0)
-    assert database.frozen.prune(HOUR, batch=2, stop=lambda: True) == 0
-    assert database.frozen.prune(HOUR) == 2
-
-
-def test_a_prune_that_is_killed_leaves_whole_tasks(database):
-    for _ in range(6):
-        ended(database, TaskStatus.COMPLETED)
-    database.clock.advance(DAY)
-    asked = []
-
-    def killed():
-        asked.append(1)
-        if len(asked) == 3:
-            raise KeyboardInterrupt
-        return False
-
-    with pytest.raises(KeyboardInterrupt):
-        database.frozen.prune(HOUR, batch=2, stop=killed)
-    assert database.counts() == (2, 6, 0)
-
-
-def test_an_error_in_the_middle_of_a_batch_undoes_the_batch(database):
-    for number in range(4):
-        ended(database, TaskStatus.COMPLETED, idempotency_key=f"{number}")
-    database.clock.advance(DAY)
-    if database.name == "sqlite":
-        database.run(
-            "CREATE TRIGGER keep BEFORE DELETE ON idempotency_keys WHEN OLD.key = '3' "
-            "BEGIN SELECT RAISE(ABORT, 'refused'); END"
-        )
-    else:
-        database.run(
-            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused' USING ERRCODE = "
-            "'23514'; END $$; CREATE TRIGGER keep BEFORE DELETE ON idempotency_keys FOR EACH ROW "
-            "WHEN (OLD.key = '3') EXECUTE FUNCTION keep()"
-        )
-    with pytest.raises(IntegrityError):
-        database.frozen.prune(HOUR, batch=2)
-    assert database.counts() == (2, 6, 0)
-    assert database.rows("SELECT count(*) FROM idempotency_keys") == [(2,)]
-
-
-def test_prunes_at_once_delete_each_task_once(database):
-    for _ in range(30):
-        ended(database, TaskStatus.COMPLETED)
-    database.clock.advance(DAY)
-    deleted = helpers.at_once(*[lambda: database.frozen.prune(HOUR, batch=4)] * 3)
-    assert sum(deleted) + database.frozen.prune(HOUR) == 30
-    assert database.counts() == (0, 0, 0)
-
-
-def test_a_redrive_that_is_being_committed_is_passed_over(database):
-    claim = dead(database)
-    database.clock.advance(DAY)
-    with helpers.transaction(database) as connection:
-        database.frozen.redrive(claim.id, using=connection)
-        with helpers.stuck(database, lambda: database.frozen.prune(HOUR, statuses=ALL)) as pruning:
-            connection.commit()
-            assert pruning.result(60) == 0
-    assert database.frozen.get(claim.id).status is TaskStatus.READY
-
-
-def test_any_age_is_an_age(database):
-    """Older than mankind: nothing is."""
-    ended(database, TaskStatus.COMPLETED)
-    assert database.frozen.prune(timedelta(days=365 * 5000)) == 0
 
 
 @pytest.mark.parametrize(

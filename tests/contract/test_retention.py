@@ -1,4 +1,4 @@
-"""What `prune` deletes besides whole tasks, how it finds it, and what the commands say. (The rest: test_operations.)"""
+"""Prune what ended long ago: whole tasks with their events, and events of no task; how it finds them, and what the commands say."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.exc import IntegrityError
 
 from outboxq.cli.main import main
+from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import TERMINAL, EventType, TaskStatus
 from outboxq.model.periods import first_id
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+ALL = tuple(TERMINAL)
 
 
 def unrouted(database, *ages: timedelta) -> None:
@@ -32,6 +35,152 @@ def completed(database, **fields):
     claim = helpers.claimed(database, **fields)
     database.frozen.complete(claim)
     return claim.id
+
+
+def ended(database, status, **fields):
+    claim = helpers.claimed(database, **fields)
+    if status is TaskStatus.COMPLETED:
+        database.frozen.complete(claim)
+    elif status is TaskStatus.FAILED:
+        database.frozen.fail(claim, "x")
+    else:
+        database.frozen.cancel(claim.id, force=True)
+    return claim.id
+
+
+def test_prune_takes_what_ended_longer_ago_with_its_events_and_keys(database):
+    old = ended(database, TaskStatus.COMPLETED, idempotency_key="old")
+    cancelled = ended(database, TaskStatus.CANCELLED)
+    database.clock.advance(DAY)
+    young = ended(database, TaskStatus.COMPLETED, idempotency_key="young")
+    database.clock.advance(timedelta(microseconds=1))
+    assert database.frozen.prune(DAY, dry_run=True) == 2
+    assert database.frozen.prune(DAY) == 2
+    for task_id in (old, cancelled):
+        assert database.frozen.history(task_id) == []
+        with pytest.raises(TaskNotFound):
+            database.frozen.get(task_id)
+    assert len(database.frozen.history(young)) == 3
+    assert database.rows("SELECT key FROM idempotency_keys") == [("young",)]
+
+
+def test_exactly_as_old_is_not_longer_ago(database):
+    ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    assert database.frozen.prune(DAY) == 0
+    database.clock.advance(timedelta(microseconds=1))
+    assert database.frozen.prune(DAY) == 1
+
+
+def test_dead_letters_stay_unless_they_are_named(database):
+    task_id = ended(database, TaskStatus.FAILED)
+    database.clock.advance(1000 * DAY)
+    assert database.frozen.prune(HOUR) == 0
+    assert database.frozen.get(task_id)
+
+
+def test_what_is_unfinished_keeps_its_row_and_its_events_whatever_its_age(database):
+    waiting, running = database.add(delay=3000 * DAY), helpers.claimed(database, lease=3000 * DAY)
+    redriven = helpers.dead(database).id
+    database.frozen.redrive(redriven)
+    database.clock.advance(1000 * DAY)
+    before = helpers.everything(database)
+    assert database.frozen.prune(HOUR, statuses=ALL) == 0
+    assert helpers.everything(database) == before
+    assert database.frozen.history(waiting.id)
+    assert database.frozen.history(running.id)
+
+
+@pytest.mark.parametrize("status", [TaskStatus.READY, TaskStatus.RUNNING])
+def test_pruning_the_unfinished_is_refused(database, status):
+    with pytest.raises(InvalidArgument):
+        database.frozen.prune(HOUR, statuses=[status, TaskStatus.COMPLETED])
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_every_batch_size_gets_all_of_it(database, batch):
+    for _ in range(7):
+        ended(database, TaskStatus.COMPLETED)
+    kept = database.add()
+    database.clock.advance(DAY)
+    assert database.frozen.prune(HOUR, batch=batch) == 7
+    assert database.counts() == (1, 1, 1)
+    assert database.frozen.get(kept.id)
+
+
+def test_a_prune_that_is_stopped_has_deleted_whole_batches(database):
+    for _ in range(6):
+        ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    answers = iter([False, False, True])
+    assert database.frozen.prune(HOUR, batch=2, stop=lambda: next(answers)) == 4
+    assert database.counts() == (2, 6, 0)
+    assert database.frozen.prune(HOUR, batch=2, stop=lambda: True) == 0
+    assert database.frozen.prune(HOUR) == 2
+
+
+def test_a_prune_that_is_killed_leaves_whole_tasks(database):
+    for _ in range(6):
+        ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    asked = []
+
+    def killed():
+        asked.append(1)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        database.frozen.prune(HOUR, batch=2, stop=killed)
+    assert database.counts() == (2, 6, 0)
+
+
+def test_an_error_in_the_middle_of_a_batch_undoes_the_batch(database):
+    for number in range(4):
+        ended(database, TaskStatus.COMPLETED, idempotency_key=f"{number}")
+    database.clock.advance(DAY)
+    if database.name == "sqlite":
+        database.run(
+            "CREATE TRIGGER keep BEFORE DELETE ON idempotency_keys WHEN OLD.key = '3' "
+            "BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        )
+    else:
+        database.run(
+            "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused' USING ERRCODE = "
+            "'23514'; END $$; CREATE TRIGGER keep BEFORE DELETE ON idempotency_keys FOR EACH ROW "
+            "WHEN (OLD.key = '3') EXECUTE FUNCTION keep()"
+        )
+    with pytest.raises(IntegrityError):
+        database.frozen.prune(HOUR, batch=2)
+    assert database.counts() == (2, 6, 0)
+    assert database.rows("SELECT count(*) FROM idempotency_keys") == [(2,)]
+
+
+def test_prunes_at_once_delete_each_task_once(database):
+    for _ in range(30):
+        ended(database, TaskStatus.COMPLETED)
+    database.clock.advance(DAY)
+    deleted = helpers.at_once(*[lambda: database.frozen.prune(HOUR, batch=4)] * 3)
+    assert sum(deleted) + database.frozen.prune(HOUR) == 30
+    assert database.counts() == (0, 0, 0)
+
+
+def test_a_redrive_that_is_being_committed_is_passed_over(database):
+    claim = helpers.dead(database)
+    database.clock.advance(DAY)
+    with helpers.transaction(database) as connection:
+        database.frozen.redrive(claim.id, using=connection)
+        with helpers.stuck(database, lambda: database.frozen.prune(HOUR, statuses=ALL)) as pruning:
+            connection.commit()
+            assert pruning.result(60) == 0
+    assert database.frozen.get(claim.id).status is TaskStatus.READY
+
+
+def test_any_age_is_an_age(database):
+    """Older than mankind: nothing is."""
+    ended(database, TaskStatus.COMPLETED)
+    assert database.frozen.prune(timedelta(days=365 * 5000)) == 0
 
 
 def test_a_tasks_age_begins_with_its_end(database):
@@ -119,13 +268,14 @@ def test_a_dry_run_counts_what_is_then_deleted_in_every_status(database):
     database.add(delay=DAY)
     for older_than, statuses, expected in (
         (timedelta(days=90), (), 0),
-        (timedelta(days=90), TERMINAL - {TaskStatus.FAILED}, 4),
+        (timedelta(days=90), [TaskStatus.CANCELLED], 2),
+        (timedelta(days=90), TERMINAL - {TaskStatus.FAILED}, 2),
         (timedelta(days=7, hours=12), TERMINAL, 8),
     ):
         before = helpers.everything(database)
         assert database.frozen.prune(older_than, statuses=statuses, dry_run=True) == expected
         assert helpers.everything(database) == before
-        assert database.frozen.prune(older_than, statuses=statuses) == expected
+        assert database.frozen.prune(older_than, statuses=statuses, batch=3) == expected
         assert database.frozen.prune(older_than, statuses=statuses, dry_run=True) == 0
     assert database.counts()[0] == 19 - 12
 

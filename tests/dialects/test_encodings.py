@@ -9,11 +9,13 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import InvalidTarget, Outbox, UnsupportedDatabase, migrations
+from outboxq.cli.main import main
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
@@ -51,22 +53,32 @@ def elsewhere(cluster: postgres.Cluster, encoding: str) -> Iterator[str]:
         (("upgrade",), 1),
         (("status",), 1),
         (("verify",), 1),
-        (("worker", "tests.faults.app:outbox"), 2),
-        (("worker", "tests.faults.app:outbox", "--processes", "2"), 2),
     ],
-    ids=["upgrade", "status", "verify", "worker", "workers"],
+    ids=["upgrade", "status", "verify"],
 )
 def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
+    done = CliRunner().invoke(main, command, env={"OUTBOXQ_DATABASE_URL": elsewhere})
+    assert done.exit_code == code, done.stderr
+    assert_sentences(done.stderr, encoding)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
+def test_workers_end_with_sentences(elsewhere, encoding, processes):
+    command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes)]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}
-    started = [sys.executable, "-m", "outboxq", *command]
-    done = subprocess.run(started, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
-    sentences = [line for line in done.stderr.splitlines() if line.startswith("outboxq: ")]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2, done.stderr
+    assert_sentences(done.stderr, encoding)
+
+
+def assert_sentences(said, encoding):
+    sentences = [line for line in said.splitlines() if line.startswith("outboxq: ")]
     assert sentences
     for sentence in sentences:
         assert f"has the encoding {encoding}" in sentence
         assert "CREATE DATABASE" in sentence
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in said
 
 
 def test_the_first_enqueue_on_an_engine_of_our_own_is_refused(elsewhere, encoding):

@@ -6,6 +6,8 @@ import json
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 
+import pytest
+
 from benchmarks import curves, growth
 from benchmarks.results import BYTES, COUNT, Results
 
@@ -18,6 +20,7 @@ def results(values) -> Results:
     return found
 
 
+@pytest.mark.campaign
 def test_the_smallest_size_is_measured_in_seconds(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(growth, "POSTGRESQL", [queue for queue in growth.POSTGRESQL if queue.name == growth.OUTBOXQ])
     kept, charts = tmp_path / "run.json", tmp_path / "charts"

@@ -62,8 +62,8 @@ def facts(decorator, name):
     given = as_it_is if accepts(lambda: made.enqueue(as_it_is)) == "yes" else as_text
     return {
         "Attempts": str(known.retry.max_attempts),
-        "Lease": f"{known.settings.lease.total_seconds():g} s",
-        "Queue": known.settings.queue,
+        "Lease": f"{known.options.lease.total_seconds():g} s",
+        "Queue": known.options.queue,
         "`retry`, `lease`, `timeout`, `transactional`": accepts(
             lambda: declare(decorator, f"{name}_options", retry=RetryPolicy(), lease=5, transactional=True)
         ),

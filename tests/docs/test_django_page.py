@@ -13,6 +13,8 @@ import pytest
 from django import VERSION as DJANGO
 from sqlalchemy.engine import make_url
 
+pytestmark = pytest.mark.in_turn
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "django.md").read_text()
 FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
+pytestmark = pytest.mark.in_turn
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "django-tasks.md"
 PROJECT = Path(__file__).with_name("django_project.py")

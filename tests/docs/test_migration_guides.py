@@ -19,6 +19,8 @@ from sqlalchemy.engine import make_url
 
 from tests.docs.equivalents import cells, check
 
+pytestmark = pytest.mark.in_turn
+
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted((ROOT / "docs").glob("from-*.md"))
 DJANGO = ROOT / "docs" / "from-django-tasks-db.md"
@@ -89,7 +91,8 @@ def test_what_does_not_exist_is_found_out(code):
 def test_the_index_leads_to_every_page():
     listed = set(re.findall(r"\]\(([^)#]+)", (ROOT / "docs" / "README.md").read_text()))
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert pages - {"README.md"} - listed == set()
+    records = {page for page in pages if page.startswith("decisions/0")}  # they have an index of their own
+    assert pages - records - {"README.md"} - listed == set()
 
 
 def test_a_django_project_changes_over_as_its_guide_says(database, tmp_path):

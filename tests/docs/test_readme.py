@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import re
@@ -94,6 +95,7 @@ def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
     assert names["outbox"].store.stats() == []
 
 
+@pytest.mark.in_turn
 def test_the_examples_worker_command_works_for_its_module(shop, url):
     _, tables, request, *_ = blocks("python")
     names: dict[str, object] = {}
@@ -135,6 +137,18 @@ def test_ci_runs_the_second_command_and_nothing_else():
     lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
     assert lines == ['cd "$(dirname "$0")/.." || exit', blocks("sh")[1][1].rstrip()]
     assert os.access(script, os.X_OK)
+
+
+def test_nox_runs_the_second_command_with_the_option_that_is_named_before_it():
+    tree = ast.parse((ROOT / "noxfile.py").read_text())
+    (session,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "quick")
+    calls = [
+        [word.value for word in one.args if isinstance(word, ast.Constant)]
+        for one in ast.walk(session)
+        if isinstance(one, ast.Call)
+    ]
+    assert sorted(filter(None, calls)) == [["-e", ".[test]"], ["python", "-m", "pytest", "--quick"]]
+    assert "`--quick`" in README.partition(blocks("sh")[1][1])[0]
 
 
 def test_it_can_be_read_in_one_go():

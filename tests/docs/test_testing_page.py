@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
+pytestmark = pytest.mark.in_turn
+
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^```(?:python|ini)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EMBEDDED = '"sqlite:///kiosk.db"'

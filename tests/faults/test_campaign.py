@@ -25,6 +25,8 @@ from tests.faults.disk import FileLimits, Refusals, SmallDisk, mounted
 from tests.faults.plan import Ground, Plan
 from tests.faults.reruns import Judge
 
+pytestmark = pytest.mark.in_turn
+
 SHORT = Plan(tasks=400, processes=3, kills=3, stops=1, outages=1, stuck=1, full=1, patience=60)
 LONG = Plan(tasks=20_000, processes=4, kills=200, stops=20, outages=5, stuck=5, full=3, patience=400)
 FULL = ("53100", "No space left on device", "database or disk is full", "disk I/O error")

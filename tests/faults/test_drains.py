@@ -14,6 +14,8 @@ from outboxq.model.uuid7 import uuid7
 from tests.faults.helpers import left
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 COMPLAINTS = ("database is locked", "deadlock", "Traceback", "running it again")
 
 

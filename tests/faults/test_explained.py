@@ -15,6 +15,8 @@ from outboxq.store import Reason
 from tests.faults.helpers import started_by
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 HOUR = timedelta(hours=1)
 
 

@@ -12,6 +12,8 @@ from outboxq.worker.failpoints import Failpoint
 from tests.faults.helpers import all_completed, finish, journal, left, started_by
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 RELEASING = {Failpoint.BEFORE_RELEASE, Failpoint.AFTER_RELEASE}
 """Only a worker that was told to stop, and has no time left, comes there."""
 IN_A_TRANSACTION = {Failpoint.TRANSACTION_BEGUN, Failpoint.BEFORE_COMMIT}

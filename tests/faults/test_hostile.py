@@ -11,6 +11,8 @@ from outboxq.worker.failpoints import Failpoint
 from tests.faults.helpers import all_completed, finish, left, started_by
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 KINDS = {
     "sys.exit(3)": "SystemExit: 3",
     "KeyboardInterrupt": "KeyboardInterrupt",

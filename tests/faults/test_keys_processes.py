@@ -26,6 +26,8 @@ from outboxq.model.uuid7 import uuid7
 from tests.faults.helpers import left
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 KEYS = 8
 
 

@@ -14,6 +14,8 @@ from tests.faults.disk import Disk, FileLimits, Refusals, SmallDisk, mounted
 from tests.faults.load import Load
 from tests.standby import following, hosts, promote
 
+pytestmark = pytest.mark.in_turn
+
 SHORT, LONG = 120, 1500
 """Tasks."""
 AWAY = 3.0

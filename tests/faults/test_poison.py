@@ -11,6 +11,8 @@ from outboxq.model import MAX_RECOVERIES, SUSPECT, EventType, TaskStatus
 from tests.faults.helpers import all_completed, finish, journal, left, started_by
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 
 def run_until_done(database, fork, died, **options):
     """Start a worker whenever the last one has died; how many did."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 import signal
 from datetime import timedelta
 
+import pytest
+
 from outboxq.model import EventType, TaskStatus
 from tests.faults.helpers import finish, started_by
 from tests.waiting import until
+
+pytestmark = pytest.mark.in_turn
 
 
 def test_a_killed_workers_task_is_claimable_after_its_lease_and_not_before(database, add, fork, tmp_path):

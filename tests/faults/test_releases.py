@@ -13,6 +13,8 @@ from tests.contract.helpers import called
 from tests.releases import Producer, Release, make
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 NEWER_REFUSED = (
     " has the outboxq schema 0003, which admits releases that know 0002 or later; this release knows 0001; "
     "run: pip install --upgrade outboxq\n"
@@ -66,7 +68,8 @@ def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases,
 
     said = today.upgrade(url)
     assert (
-        said == "the schema is 0002, of a later release, and admits this one, which knows 0001: nothing was changed\n"
+        said
+        == "the schema 0002 was made by a later release and works with this one, which knows 0001; nothing was changed\n"
     )
     tasks += [running.enqueue(), next_one.enqueue()]
     following.work(url)

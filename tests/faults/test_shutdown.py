@@ -20,6 +20,8 @@ from tests.faults.helpers import started_by
 from tests.faults.workers import Forked
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 SHORT, LONG = 1.0, 40.0
 """Drain timeouts: one that is to run out, and one that is not, or else the worker would end too late."""
 GRACE = 20.0

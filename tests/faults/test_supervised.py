@@ -15,6 +15,8 @@ from outboxq.model import TaskStatus
 from tests.faults.helpers import started_by
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 TERM, INT, QUIT, KILL = signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL
 LATE = 0.3
 """Seconds by which the slower of two processes hears a signal that was sent to both: more than counts as one by itself."""

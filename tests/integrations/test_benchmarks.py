@@ -34,26 +34,23 @@ ON_POSTGRESQL = {
     "history": {"buffers.1000.1", "buffers.1000.100"},
 }
 ON_SQLITE = {"producers": {"producers.worst"}}
-BETWEEN_THEM = {
-    "postgresql": ("enqueue", "drain", "caller", "claims", "producers"),
-    "sqlite": ("pickup", "producers", "handlers", "memory", "backlog", "history"),
-}
-"""Each measure on one of the databases, so that it takes seconds. The campaign takes all on both."""
+FEW = {"postgresql": ("enqueue", "claims"), "sqlite": ("pickup", "handlers")}
+"""So that it takes seconds. The campaign takes all on both databases."""
 
 
-def test_every_measure_is_run_here():
-    assert {name for names in BETWEEN_THEM.values() for name in names} == set(MEASURES) == set(MADE)
+def test_every_measure_is_known_here():
+    assert set(MEASURES) == set(MADE)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", BETWEEN_THEM)
+@pytest.mark.parametrize("kind", FEW)
 def test_a_measure_has_figures_and_its_goals_are_judged(kind, tmp_path):
-    check(kind, BETWEEN_THEM[kind], tmp_path)
+    check(kind, FEW[kind], tmp_path)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", BETWEEN_THEM)
+@pytest.mark.parametrize("kind", FEW)
 def test_all_measures_have_figures_and_their_goals_are_judged(kind, tmp_path):
     check(kind, MEASURES, tmp_path)
 

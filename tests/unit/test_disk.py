@@ -15,6 +15,8 @@ from sqlalchemy.exc import OperationalError
 from tests.faults.disk import FileLimits, Refusals, SmallDisk, mounted, refuses
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 KILLED = """

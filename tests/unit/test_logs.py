@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.cli import live
-from outboxq.cli.live import LiveHandler, watching
+from outboxq.cli.live import LiveHandler, show_live_line
 from outboxq.cli.logs import JsonFormatter, LogFormat, configure
 from tests.waiting import until
 
@@ -172,7 +172,7 @@ def test_the_line_says_how_fast_the_worker_is_and_goes_when_it_stops(monkeypatch
         monkeypatch.setattr(live, "EVERY", 0.01)
         handler, worker = LiveHandler(), Busy()
         configure("INFO", LogFormat.TEXT, handler)
-        with watching(worker, handler):
+        with show_live_line(worker, handler):
             until(lambda: worker.asked > 3)
         first, *_, last = stderr.getvalue().split(CLEAR)[1:]
         rate, rest = first.split(" tasks/s")
@@ -188,7 +188,7 @@ def test_there_is_no_line_where_the_application_logs_by_itself(monkeypatch):
         root.addHandler(logging.NullHandler())
         handler, worker = LiveHandler(), Busy()
         configure("INFO", LogFormat.TEXT, handler)
-        with watching(worker, handler):
+        with show_live_line(worker, handler):
             assert worker.asked == 0
         assert stderr.getvalue() == ""
 
@@ -197,7 +197,7 @@ def test_a_terminal_that_was_closed_stops_nobody(monkeypatch):
     with process() as (_root, stderr):
         handler = LiveHandler()
         configure("INFO", LogFormat.TEXT, handler)
-        with watching(Busy(), handler):
+        with show_live_line(Busy(), handler):
             monkeypatch.setattr(stderr, "write", closed)
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.wheel import build, run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -17,6 +17,8 @@ from tests import postgres
 from tests.pooler import Pooler
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 PID = "SELECT pg_backend_pid()"
 
 

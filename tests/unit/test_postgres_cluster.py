@@ -17,6 +17,8 @@ from sqlalchemy.engine import make_url
 from tests import postgres
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

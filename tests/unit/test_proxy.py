@@ -19,6 +19,8 @@ from tests import postgres
 from tests.proxy import Proxy
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def url(cluster: postgres.Cluster) -> Iterator[str]:

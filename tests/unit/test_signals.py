@@ -11,6 +11,8 @@ import pytest
 
 from tests.signals import INHERITED
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 ASKED = f"""

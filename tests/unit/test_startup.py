@@ -18,6 +18,8 @@ from outboxq.cli import main
 from outboxq.cli.groups import sentence_of
 from outboxq.cli.main import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(outboxq.__file__)
 
 

@@ -17,6 +17,8 @@ from outboxq.cli import supervisor
 from outboxq.cli.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, Supervisor, pause_after
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 UNTIL_TOLD = "while :; do sleep 0.05; done"
 STOPPING = "stop() { touch stopping-$$; until [ -e go ]; do sleep 0.02; done; exit 0; }; trap stop TERM"

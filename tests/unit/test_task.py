@@ -280,7 +280,7 @@ def test_a_timeout_is_a_timedelta_or_seconds():
     given = [timedelta(minutes=1), 60, 0.5, None]
     tasks = [outbox.task(name=str(n), timeout=timeout)(lambda: None) for n, timeout in enumerate(given)]
     minute, half = timedelta(minutes=1), timedelta(seconds=0.5)
-    assert [task.settings.timeout for task in tasks] == [minute, minute, half, None]
+    assert [task.options.timeout for task in tasks] == [minute, minute, half, None]
 
 
 def test_a_task_is_transactional_only_where_it_says_so():

@@ -10,6 +10,8 @@ import pytest
 
 from tests import wheel
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.current  # `alembic check` of an older SQLAlchemy takes SQLite's numbering for no Identity
 def test_the_wheel_is_installed_and_used_where_nothing_else_is(tmp_path, capsys):

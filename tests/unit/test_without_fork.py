@@ -9,6 +9,10 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 OF_OS = frozenset(
     [

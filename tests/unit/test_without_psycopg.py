@@ -14,6 +14,8 @@ from outboxq import ConfigurationError
 from outboxq.database import drivers
 from outboxq.database.drivers import ensure_psycopg
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 REFUSING = """

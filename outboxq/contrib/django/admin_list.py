@@ -182,7 +182,7 @@ def as_uuid(text: str) -> UUID | None:
 def known(request: Any, alias: str) -> tuple[list[str], list[str]]:
     """Queues and task names: those this process registered, and those of the newest tasks, entries and dead letters."""
     if not hasattr(request, "_outboxq_known"):
-        registered = [(task.settings.queue, task.name) for task in outboxes[alias].tasks]
+        registered = [(task.options.queue, task.name) for task in outboxes[alias].tasks]
         request._outboxq_known = _names([*registered, *_in_use(alias)])  # noqa: SLF001 - two filters ask within one request
     return request._outboxq_known  # noqa: SLF001
 

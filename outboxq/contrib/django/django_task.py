@@ -14,12 +14,11 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from ...errors import OutboxqError, UnknownTask
-from ...model import NewTask, OnConflict, OnDeadLetter, duration
-from ...model.options import choice, times
+from ...model import NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from ...model.options import DEFAULT_LEASE, choice, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy
 from ...store import check
-from ...task import DEFAULT_LEASE, Settings
 from .compat import InvalidTask, Task
 
 
@@ -90,10 +89,10 @@ def task(function: Callable[..., Any] | None = None, *, backend: str = "default"
     return declared(func=function) if function is not None else lambda f: declared(func=f)
 
 
-def settings_of(task: Any, defaults: Any) -> Settings:
-    """Return the settings of the outboxq task for it; `defaults` are the backend's."""
+def settings_of(task: Any, defaults: Any) -> TaskOptions:
+    """Return the options of the outboxq task for it; `defaults` are the backend's."""
     lease, timeout, on_dead_letter = (_option(task, name, defaults) for name in ("lease", "timeout", "on_dead_letter"))
-    return Settings(
+    return TaskOptions(
         queue=task.queue_name,
         priority=int(task.priority),
         lease=DEFAULT_LEASE if lease is None else duration(lease, "lease"),
@@ -132,13 +131,8 @@ def validate(task: Any, defaults: Any) -> None:
             id=uuid7(),
             task_name=task.module_path,
             args="{}",
-            queue=settings.queue,
-            priority=settings.priority,
-            lease=settings.lease,
-            timeout=settings.timeout,
-            max_attempts=options.get("max_attempts"),
+            **vars(settings.with_key(key)) | {"max_attempts": options.get("max_attempts")},
             partition_key=key,
-            on_dead_letter=OnDeadLetter.RELEASE if key is None else settings.on_dead_letter,
             idempotency_key=options.get("idempotency_key"),
             unique_for=None if "unique_for" not in options else duration(options["unique_for"], "unique_for"),
             unique_until_finished=options.get("unique_until_finished", False),

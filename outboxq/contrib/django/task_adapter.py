@@ -58,7 +58,7 @@ class TaskAdapter(Task[..., Any]):
         super().__init__(
             self._call,
             name=declared.module_path,
-            settings=settings_of(declared, backend.defaults),
+            options=settings_of(declared, backend.defaults),
             retry=retry_of(declared, backend.defaults),
             outbox=outbox,
             transactional=is_transactional(declared, backend.defaults),

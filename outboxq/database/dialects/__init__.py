@@ -1,4 +1,4 @@
-"""What PostgreSQL and SQLite do differently: claim, begin, clock, transient errors, wake-up; nothing else."""
+"""Hold the differences between PostgreSQL and SQLite: claim, begin, clock, transient errors, wake-up; nothing else."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ SQLITE_MINIMUM = (3, 35)
 
 
 def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None = None) -> Dialect:
-    """The dialect of a database, its statements compiled once per schema and parameter style (PostgreSQL has one).
+    """Return the dialect of a database. Its statements are compiled once for each schema and parameter style (PostgreSQL has
+    one).
 
-    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, ConfigurationError for want of psycopg.
+    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, ConfigurationError without psycopg.
     """
     return _dialect_for(name, schema, None if name == "postgresql" else paramstyle)
 
 
-@lru_cache(maxsize=64)  # by position: the cache takes an argument that is left out for another one than its default
+@lru_cache(
+    maxsize=64
+)  # by position: the cache distinguishes an argument that is left out from one that equals its default
 def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Dialect:
     check_schema_name(schema)
     if name == "postgresql":
@@ -64,6 +67,6 @@ def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Diale
 
 
 def check_schema_name(schema: str | None) -> None:
-    """Raises ConfigurationError for a schema that would need quoting; it becomes part of SQL and of a channel's name."""
+    """Raise ConfigurationError for a schema that would need quotes: its name becomes part of SQL and of a channel's name."""
     if schema is not None and not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema):
         raise ConfigurationError(f"schema {schema!r} is not a plain lower-case name of at most 48 letters, digits or _")

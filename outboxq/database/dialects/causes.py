@@ -1,4 +1,4 @@
-"""The errors that led to an error."""
+"""Follow an error to the errors that caused it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GRANT in the words of PostgreSQL, and the question which rights the present role lacks."""
+"""Write GRANT statements for PostgreSQL, and find the privileges that a role lacks."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _grantee = bindparam("grantee", None, type_=Text)
 
 
 def grant(right: Right, schema: str, role: str) -> str:
-    """Return the statement that grants the right on what lies in `schema`, every identifier in quotes."""
-    from psycopg import sql  # here, since most of those who import this module are on no PostgreSQL
+    """Return the statement that grants the privilege on an object of `schema`, with every identifier in quotes."""
+    from psycopg import sql  # imported here, because most programs that import this module do not use PostgreSQL
 
     where = {
         Kind.SCHEMA: sql.SQL("SCHEMA {}").format(sql.Identifier(schema)),
@@ -55,7 +55,7 @@ def grant(right: Right, schema: str, role: str) -> str:
 
 
 def _cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
-    """Return the rows for `missing`: one for each column of a right, or for the right."""
+    """Return the rows for `missing`: one for each column of a privilege, or one for the privilege."""
     return [
         (right.kind.value, right.name, right.privilege.value, one) for right in rights for one in right.columns or ("",)
     ]
@@ -86,7 +86,7 @@ def missing(g: Grammar) -> Select[Any]:
     place = select(_namespace.c.oid, _namespace.c.nspname).where(_namespace.c.oid == lies_in).subquery("place")
     may = case(
         (wanted.c.kind == _word(Kind.SCHEMA), func.has_schema_privilege(who, place.c.oid, wanted.c.privilege)),
-        (_class.c.oid.is_(None), literal_column("true", Boolean)),  # no such table: that is another complaint
+        (_class.c.oid.is_(None), literal_column("true", Boolean)),  # a missing table is reported elsewhere
         (wanted.c.kind == _word(Kind.SEQUENCE), func.has_sequence_privilege(who, _class.c.oid, wanted.c.privilege)),
         (wanted.c.column == _word(""), func.has_table_privilege(who, _class.c.oid, wanted.c.privilege)),
         else_=func.has_column_privilege(who, _class.c.oid, wanted.c.column, wanted.c.privilege),

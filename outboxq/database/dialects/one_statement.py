@@ -2,10 +2,14 @@
 
 `OneStatement.run` chooses a variant of the statement by the batch, compiles it at its first use, and runs it:
 
-1. The columns that hold one value in the whole batch are sent as one value each, the others as arrays. Every column of a
-   batch of one is such a column, so the planner sees constants.
+1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. Every column of a batch of
+   one is such a column, so the planner sees constants.
 2. A step whose condition no row of the batch meets is left out, because the server prepares even a step that finds nothing.
 3. The last SELECT reads the step that the transition returns, and joins the columns of the joined steps by id.
+
+`python -m benchmarks.tunings --on postgresql` prints what the variants gain, in CPU time of this process and the server.
+Without 1, an enqueue of 100 tasks takes 12 % more, and the end of one task 13 %. Without 2, the end of 100 tasks takes 19 %
+more, and that of one task 14 %.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""PostgreSQL's history in partitions: the words that make, fill and drop them.
+"""Create, fill and drop the partitions of PostgreSQL's history.
 
-`task_executions` and `execution_events` are divided by RANGE on the task's id, which is a time. Each pair of partitions holds
-the tasks of one period with all their events; what was there before is the partition `first`; what belongs to no period (an
-event without a task, an id from a clock that is wrong, a task that outlived its period) is in `default`.
+`task_executions` and `execution_events` are divided by RANGE on the task's id, which contains the time. Each pair of
+partitions holds the tasks of one period with all their events. What was there before is the partition `first`. What belongs to
+no period is in `default`: an event without a task, an id from a wrong clock, a task that outlived its period.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from .prepared import Execute, Prepared
 FIRST, DEFAULT = "first", "default"
 SEQUENCE = "execution_events_sequence_num_seq"
 PARTITION_NAME = re.compile(rf"({'|'.join(table.name for table in PARTITIONED)})_({FIRST}|{DEFAULT}|p\d{{8}})")
-"""Of the tables that are partitions of ours."""
+"""The names of tables that are partitions of ours."""
 
 _BOUND = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'(.+)')\) TO \('(.+)'\)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """A pair of them: the tasks with ids from `lower` until before `upper`, and their events."""
+    """A pair of partitions: the tasks with ids from `lower` until before `upper`, and their events."""
 
     name: str
-    """What their tables' names end in."""
+    """The end of both tables' names."""
     schema: str
     lower: UUID
     upper: UUID
@@ -53,43 +53,43 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How the history of a database is partitioned now."""
+    """The present partitions of a database's history."""
 
     schema: str
     owner: str
     owned: bool
-    """By a role that this session's role may act as: it can make and drop partitions."""
+    """True if this session's role may act as the owner, and so can create and drop partitions."""
     partitions: Sequence[Partition]
-    """In the order of time; without `default`."""
+    """The partitions in the order of time, without `default`."""
 
     @property
     def every(self) -> Every:
-        """How long the last one is; one that is left alone as `first` is no measure."""
+        """Return the length of the last partition; a month if there is none but `first`."""
         last = self.partitions[-1] if self.partitions else None
         if last is None or last.name == FIRST:
             return Every.MONTH
         return Period(begin=moment_of(last.lower), end=last.end).every
 
     def missing(self, wanted: Iterable[Period]) -> list[Period]:
-        """Those that no partition reaches into."""
-        return [period for period in wanted if not any(_meet(period, one) for one in self.partitions)]
+        """Return the periods that no partition overlaps."""
+        return [period for period in wanted if not any(_overlaps(period, one) for one in self.partitions)]
 
 
 class Partitioning:
-    """The statements for partitions, whose names come from the database."""
+    """The statements for partitions, whose names are in the database."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
 
     def layout(self, execute: Execute) -> Layout | None:
-        """None while the tables are ordinary ones."""
+        """Return the present partitions; None for ordinary tables."""
         rows = self._dialect.compiled[partitions.found].run(execute, {})
         if not rows:
             return None
         pairs: dict[str, Partition] = {}
         for row in rows:
             name = row["name"].removeprefix(f"{row['parent']}_")
-            # No bound: it is being dropped by somebody just now.
+            # It has no bound: another transaction is dropping it now.
             if (bound := _BOUND.fullmatch(row["bound"] or "")) is not None:
                 lower, upper = UUID(bound[1]) if bound[1] else UUID(int=0), UUID(bound[2])
                 pairs[name] = Partition(name=name, schema=row["schema"], lower=lower, upper=upper)
@@ -113,7 +113,7 @@ class Partitioning:
         return self._dialect.prepare(partitions.keys_ahead(self._dialect.grammar, leaf))
 
     def bring(self, one: Partition) -> list[Prepared]:
-        """Tasks that are kept, then their events."""
+        """Move the tasks that are kept, then their events."""
         statements = (
             partitions.bring_executions(_leaf(task_executions, one.schema, one.name)),
             partitions.bring_events(_leaf(execution_events, one.schema, one.name)),
@@ -121,12 +121,12 @@ class Partitioning:
         return [self._dialect.prepare(statement) for statement in statements]
 
     def alone_in_making(self, execute: Execute, schema: str) -> None:
-        """Only one transaction adds partitions at a time; the tables stay in use."""
+        """Let only one transaction add partitions at a time. The tables stay in use."""
         one, other = (_Name(schema, table.name) for table in PARTITIONED)
         self._do(execute, "LOCK TABLE ONLY ", one, ", ONLY ", other, " IN SHARE UPDATE EXCLUSIVE MODE")
 
     def alone(self, execute: Execute, schema: str) -> None:
-        """Nobody else is in either table until the transaction ends. Both at once: see `partitions.patience`."""
+        """Lock both tables against all other use until the transaction ends. Both at once: see `partitions.patience`."""
         parents = [_Name(schema, table.name) for table in PARTITIONED]
         self._do(execute, "LOCK TABLE ", parents[0], ", ", parents[1], " IN ACCESS EXCLUSIVE MODE")
 
@@ -140,10 +140,10 @@ class Partitioning:
             self._do(execute, "DROP TABLE ", _Name(one.schema, _called(table, one.name)))
 
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
-        """Add these partitions. What `default` has of theirs is moved there.
+        """Add these partitions, and move their rows out of `default`.
 
-        The tables stay in use meanwhile, but for `default`, which no task of today is in. Where one is (the partitions had run
-        out), everybody waits: an insert that has chosen `default` just now would be refused.
+        The tables stay in use meanwhile, except `default`, which has no task of today. If it has one, because the partitions
+        had run out, all other transactions wait: an insert that has just chosen `default` would be refused.
         """
         schema = layout.schema
         if missing[0].begin <= now:
@@ -166,9 +166,9 @@ class Partitioning:
     def bring_up_to_date(
         self, execute: Execute, periods: Sequence[Period], now: datetime, *, dry_run: bool
     ) -> list[str]:
-        """Convert the tables, or make what is missing of these periods; returns the names of the tables made.
+        """Convert the tables, or create the partitions that these periods lack. Returns the names of the tables created.
 
-        Raises InvalidArgument where the partitions there are have another length.
+        Raises InvalidArgument if the existing partitions have another length.
         """
         layout = self.layout(execute)
         if layout is None:
@@ -186,9 +186,10 @@ class Partitioning:
         return [_called(table, name) for name in made for table in PARTITIONED]
 
     def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
-        """Make partitioned tables of the two ordinary ones, which become `first`: what is older than the second period.
+        """Turn the two ordinary tables into partitioned ones. They become `first`: everything older than the second period.
 
-        Their rows stay where they are; PostgreSQL reads both tables once to see that they fit, while everybody waits.
+        Their rows stay where they are. PostgreSQL reads both tables once to see that the rows fit, while everything else
+        waits.
         """
         found = self._dialect.prepare(partitions.owner(self._dialect.grammar.oid(task_executions.name))).run(
             execute, {}
@@ -231,7 +232,7 @@ class Partitioning:
                 self._grant(execute, "USAGE", "SEQUENCE ", _Name(schema, SEQUENCE), grant)
 
     def _attach(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
-        """`default` and the later periods, then what was there before."""
+        """Attach `default` and the later periods, then the existing table."""
         parent, boundary = _Name(schema, table.name), first_id(periods[0].end)
         bounds: Iterator[tuple[str, tuple[Any, ...]]] = (
             (_name(one), (" FOR VALUES FROM (", first_id(one.begin), ") TO (", first_id(one.end), ")"))
@@ -247,13 +248,15 @@ class Partitioning:
         self._do(execute, "ALTER TABLE ", parent, " ATTACH PARTITION ", leaf, *values)
 
     def _settle(self, execute: Execute, table: Table, leaf: _Name, owner: str) -> None:
-        """What a partition does not get from its parent. (A unique number needs one index over all of them: there is none.)"""
+        """Set what a partition does not get from its parent. (A unique number would need one index over all partitions: there is
+        none.)
+        """
         if table is execution_events:
             self._do(execute, "ALTER TABLE ", leaf, " ADD PRIMARY KEY (sequence_num)")
         self._do(execute, "ALTER TABLE ", leaf, " OWNER TO ", _Name(None, owner))
 
     def _end_identity(self, execute: Execute, parent: _Name) -> int:
-        """A partition may not have one (PostgreSQL 17). The next number."""
+        """Drop the identity, which a partition may not have (PostgreSQL 17). Returns the next number."""
         table = f"{parent.schema}.{parent.last}"
         number = self._dialect.compiled[partitions.next_number].run(execute, {"table": table})[0]["number"]
         self._do(execute, "ALTER TABLE ", parent, " ALTER COLUMN sequence_num DROP IDENTITY")
@@ -278,7 +281,7 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """Of a table or the like, to be quoted where it needs to be."""
+    """The name of a table or another object, to be quoted if it needs quotes."""
 
     schema: str | None
     last: str
@@ -293,7 +296,7 @@ _Part = str | _Name | _Literal | UUID
 
 
 class _Words(DDLElement):
-    """A statement that SQLAlchemy has no construct for: its words, and the names and values between them."""
+    """A statement that SQLAlchemy cannot express: its words, and the names and values between them."""
 
     def __init__(self, *parts: _Part) -> None:
         self.parts = parts
@@ -329,11 +332,11 @@ def _name(period: Period) -> str:
     return f"p{period.begin:%Y%m%d}"
 
 
-def _meet(period: Period, one: Partition) -> bool:
+def _overlaps(period: Period, one: Partition) -> bool:
     return first_id(period.begin) < one.upper and one.lower < first_id(period.end)
 
 
 def _storage(table: Table) -> tuple[str, ...]:
-    """What its rows' tables are made with; the parent of partitions has none."""
+    """Return the storage parameters of the tables that hold the rows; the parent of partitions has none."""
     storage = storage_of(table)
     return (f" WITH ({in_words(storage)})",) if storage else ()

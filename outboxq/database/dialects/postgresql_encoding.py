@@ -1,6 +1,6 @@
-"""The encodings of PostgreSQL that keep every text: UTF-8 alone, in the database and on the connection.
+"""Require encodings that keep every text: UTF-8 alone, in the database and on the connection.
 
-The server says both when a connection is made and when they change, so nothing is asked.
+The server reports both when a connection is made and when they change, so no statement is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...errors import InvalidTarget, UnsupportedDatabase
 
 _UTF8: Final = "UTF8"
 _UNKNOWN: Final = "SQL_ASCII"
-"""No encoding: bytes as they come, which psycopg hands out as bytes."""
+"""No encoding: psycopg returns text as bytes."""
 
 
 def ensure_server(raw: Any) -> None:
@@ -26,7 +26,7 @@ def ensure_server(raw: Any) -> None:
 
 
 def ensure_readable(raw: Any) -> None:
-    """Raise UnsupportedDatabase as `ensure_server` does, InvalidTarget where a caller's connection has no encoding at all."""
+    """Raise UnsupportedDatabase as `ensure_server` does, and InvalidTarget if a caller's connection has no encoding at all."""
     if not hasattr(raw, "info"):
         return
     ensure_server(raw)
@@ -38,7 +38,7 @@ def ensure_readable(raw: Any) -> None:
 
 
 def explain(error: Exception, raw: Callable[[], Any]) -> None:
-    """Raise InvalidTarget for text that a caller's connection cannot say, or times that it says as psycopg cannot read them."""
+    """Raise InvalidTarget for text that a caller's connection cannot encode, or times in a format that psycopg cannot read."""
     if isinstance(error, UnicodeEncodeError) and (found := _told(raw(), "client_encoding")) not in (None, _UTF8):
         raise InvalidTarget(
             f"this connection has the client encoding {found}, which has no {error.object[error.start : error.end]!r}; nothing "

@@ -1,4 +1,4 @@
-"""The errors of PostgreSQL by what helps against them: another try, patience with a lock, room on the disk, or a right."""
+"""Sort PostgreSQL's errors by the remedy: a retry, patience with a lock, room on the disk, or a privilege."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 import psycopg
 from sqlalchemy.exc import DBAPIError
 
-# Serialization failure, deadlock, the server shutting down or dropping what is idle, a transaction that is read only, one
-# that was idle or open for too long.
+# Serialization failure; deadlock; a server that shuts down or drops an idle session; a read-only transaction; one that was
+# idle or open for too long.
 _OUTSIDE = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "57P04", "57P05", "25006", "25P03", "25P04"})
 _TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
 _READ_ONLY, _NOT_SUPPORTED = "25006", "0A000"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _UNDEFINED = frozenset({"42P01", "42703", "42883"})
-"""A table, a column or a function that is not there."""
+"""A table, a column or a function that does not exist."""
 _NO_CONNECTION = "08"
 _OF_VALUES = ("22", "23")
-"""Errors of what a statement was given: a value that is none of its type, a row that a constraint refuses."""
+"""Errors of a statement's values: one that does not fit its type, or a row that a constraint refuses."""
 _DATA = "22"
 _TOO_MUCH_ASKED = "53400"
-"""A limit of the configuration, such as temp_file_limit: it is the statement that took too much."""
+"""A limit of the configuration, such as temp_file_limit: the statement asked for too much."""
 _NO_ROOM = ("53", "58")
-"""Insufficient resources (a full disk, no memory), and errors of the system below (I/O)."""
+"""Insufficient resources (a full disk, no memory), and errors of the operating system (I/O)."""
 
 _PREPARED = frozenset({"26000", "42P05", "08P01"})
-"""A prepared statement that is missing, is there already, or takes other parameters."""
+"""A prepared statement that is missing, exists already, or takes other parameters."""
 _POOLED = (
     "something between this connection and the server lends server connections out, as PgBouncer does in transaction mode: let "
     "psycopg prepare no statements, by create_engine(url, connect_args={'prepare_threshold': None}) or "
@@ -35,37 +35,36 @@ _POOLED = (
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same transaction may well succeed when run again from its start."""
+    """Return True if the same transaction may succeed when it runs again from its start."""
     if not isinstance(error, DBAPIError):
         return False
     return _is_lost(error) or _state(error) in _TRANSIENT_STATES or is_of_standby(error)
 
 
 def is_locked_out(error: BaseException) -> bool:
-    """Return whether a row stayed locked for longer than `lock_timeout`."""
+    """Return True if a row stayed locked for longer than `lock_timeout`."""
     return isinstance(error, DBAPIError) and _state(error) == _LOCK_NOT_AVAILABLE
 
 
 def is_denied(error: BaseException) -> bool:
-    """Return whether the role lacks a right, or a policy of its rows forbids what it does."""
+    """Return True if the role lacks a privilege, or a row-level policy refuses the statement."""
     return _state(error) == _INSUFFICIENT_PRIVILEGE
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return whether the server does not know a table, a column or a function that a statement names."""
+    """Return True if the server does not know a table, a column or a function that a statement names."""
     return _state(error) in _UNDEFINED
 
 
 def cannot_write_now(error: BaseException) -> bool:
-    """Return whether the server has no room, no memory, or a disk that fails."""
+    """Return True if the server has no room or no memory, or its disk fails."""
     return isinstance(error, DBAPIError) and _state(error).startswith(_NO_ROOM) and not is_transient(error)
 
 
 def comes_from_outside(error: BaseException) -> bool:
-    """Return whether a transaction ended for a reason that lies outside of it; `error` is SQLAlchemy's or psycopg's.
+    """Return True if a transaction ended for a reason outside of it; `error` is SQLAlchemy's or psycopg's.
 
-    A lock that was not to be had in time and a statement that took too long are not among them: the transaction chose how long
-    it waits.
+    A lock timeout and a statement timeout are not among these reasons: the transaction chose them.
     """
     state = _state(error)
     no_room = state.startswith(_NO_ROOM) and state != _TOO_MUCH_ASKED
@@ -73,24 +72,24 @@ def comes_from_outside(error: BaseException) -> bool:
 
 
 def is_of_standby(error: BaseException) -> bool:
-    """Return whether a standby has refused to begin a transaction that writes.
+    """Return True if a standby has refused to begin a transaction that writes.
 
-    The text of the error depends on the server's language, its SQLSTATE stands for any feature that is not supported. So it
-    is judged by the statement: a BEGIN of ours asks for nothing else that a server could lack.
+    The error's text depends on the server's language, and its SQLSTATE stands for any unsupported feature. So the statement
+    decides: a BEGIN of ours needs no other feature that a server could lack.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))
 
 
 def names_standby(error: BaseException, raw: Any) -> bool:
-    """Return whether the error says that the server behind a driver's connection takes no writes because it is a standby."""
+    """Return True if the error says that the server behind a driver's connection is a standby and takes no writes."""
     if is_of_standby(error):
         return True
     return _state(error) == _READ_ONLY and raw.info.parameter_status("in_hot_standby") == "on"
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Return whether the connection was lost, or could not be made."""
+    """Return True if the connection was lost, or could not be made."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     cause, state = _driver_error(error), _state(error)
@@ -98,7 +97,7 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _is_operational(cause: BaseException | None) -> bool:
-    """Return whether psycopg calls it an OperationalError; one that waited too long for a connection is of a class below."""
+    """Return True for psycopg's OperationalError itself; a timeout while waiting for a connection is a subclass."""
     return any(
         kind.__name__ == "OperationalError" and kind.__module__.partition(".")[0] == "psycopg"
         for kind in type(cause).__mro__
@@ -106,14 +105,14 @@ def _is_operational(cause: BaseException | None) -> bool:
 
 
 def _driver_error(error: BaseException) -> BaseException | None:
-    """Return psycopg's own error; None: it is none of PostgreSQL's."""
+    """Return psycopg's own error; None if the error is not PostgreSQL's."""
     if isinstance(error, DBAPIError):
         return error.orig
     return error if isinstance(error, psycopg.Error) else None
 
 
 def add_hint(error: BaseException) -> None:
-    """Say in the error of a prepared statement which setting is to blame; any other is left as it is."""
+    """Add to the error of a prepared statement which setting caused it. Other errors are not changed."""
     orig = getattr(error, "orig", None) or (error if isinstance(error, psycopg.Error) else error.__cause__)
     if getattr(orig, "sqlstate", None) not in _PREPARED or "prepared statement" not in str(orig):
         return
@@ -124,7 +123,7 @@ def add_hint(error: BaseException) -> None:
 
 
 def hide_rows(error: BaseException) -> None:
-    """Leave of an error's text its first line, if a value or a row is at fault: DETAIL and CONTEXT show them whole.
+    """Reduce an error's text to its first line if a value or a row is at fault, because DETAIL and CONTEXT show them in full.
 
     The error may be the driver's, or another library's around it.
     """
@@ -136,10 +135,10 @@ def hide_rows(error: BaseException) -> None:
 
 
 def is_bad_value(error: BaseException) -> bool:
-    """Return whether the server could not compute with a value: out of range, or not what it should be."""
+    """Return True if the server could not compute with a value: it is out of range, or of the wrong form."""
     return _state(error).startswith(_DATA)
 
 
 def _state(error: BaseException) -> str:
-    """Return the server's SQLSTATE; "": it gave none."""
+    """Return the server's SQLSTATE; "" if it sent none."""
     return getattr(_driver_error(error), "sqlstate", None) or ""

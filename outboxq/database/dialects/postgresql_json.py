@@ -1,4 +1,4 @@
-"""Whether a text is JSON, as PostgreSQL 15 can say it without an error."""
+"""Test if a text is JSON, without an error, on PostgreSQL 15."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
 _VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'
 _FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
-"""The usual forms of arguments and results, recognised in a third of the time."""
+"""The usual forms of arguments and results, which are recognised in a third of the time."""
 
 
 def is_json(text: ColumnElement[Any], *, an_object: bool) -> ColumnElement[bool]:
-    """Return whether the strings of a text are closed, what stands outside of them are words of JSON, and as many brackets open
-    as close: that finds what is cut, pasted into or no JSON at all. From PostgreSQL 16 on the server says it itself.
+    """Return a condition: the text is JSON, as far as PostgreSQL 15 can tell.
+
+    It holds if the strings of the text are closed, the text outside of them has words of JSON only, and as many brackets open
+    as close. That detects text that is cut, pasted together, or no JSON at all. PostgreSQL 16 and later have a test of their
+    own.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT
     strings = literal_column(f"'{_STRING}'", Text)

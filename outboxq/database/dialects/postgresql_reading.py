@@ -1,4 +1,4 @@
-"""Rows with instants that Python cannot hold, which psycopg refuses to read after the statement has done its work."""
+"""Read rows with times that Python cannot hold. psycopg refuses to read them after the statement has done its work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..column_types import UnreadableInstant
 
 
 def read_again(cursor: psycopg.Cursor[Any], result: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each such instant.
+    """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each such time.
 
-    Only rows that were written past the types of the columns come here, so that all others are read at full speed.
+    Only rows that were written in spite of the columns' types come here. All others are read at full speed.
     """
     cursor.adapters.register_loader("timestamptz", _Lenient)
     reading = Transformer(cursor)

@@ -1,7 +1,7 @@
-"""How our transactions begin on PostgreSQL: under settings that are said each time, or once to a connection that is ours alone.
+"""Begin our transactions on PostgreSQL: with settings that are sent each time, or once to a connection of our own.
 
-BEGIN with its settings, the statement and COMMIT are three round trips, of which a claim of one needs the second only. So a
-worker's own connections are given the settings when they are made, and a transaction of one statement is that statement.
+BEGIN with its settings, the statement and COMMIT are three round trips, and a claim of one task needs the second only. So a
+worker's own connections get the settings when they are made, and a transaction of one statement is that statement.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from ...errors import UnsupportedDatabase
 from . import postgresql_encoding
 from .base import Begin
 
-# A server that vanishes without a word (a cable, a firewall's forgetting) is noticed within a minute, not within hours.
-_PATIENCE: Final = {
+# A server that vanishes without an answer (a cable, a firewall that forgets) is noticed within a minute, not within hours.
+_TCP_TIMEOUTS: Final = {
     "connect_timeout": "10",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-# Said while connecting, so whatever a role, a database or PGCLIENTENCODING has is no matter and costs nothing.
+# Sent while connecting, so settings of a role, a database or PGCLIENTENCODING do not matter, and it costs nothing.
 _UNICODE: Final = {"client_encoding": "utf8"}
 
-# A handler may take as long as its own timeout says, and ours would fail with a connection that was closed over a pause.
-_PATIENT: Final = "idle_in_transaction_session_timeout = 0"
-# A look at whole tables, or a migration, takes as long as they are large, whatever a role allows its statements.
-_UNHURRIED: Final = "statement_timeout = 0"
-# psycopg reads times in ISO only, and our patterns have backslashes that are no escapes.
-_READABLE: Final = (_PATIENT, "datestyle = 'ISO'", "standard_conforming_strings = on")
-# READ COMMITTED and short timeouts whatever the engine's or the role's defaults are.
-# A batch of ends waits two seconds for a row that a stuck transaction has locked; then it goes on without that one.
-# Plans are index look-ups even where they were made, and kept, while a table was empty: an idle queue's tables are.
-# Such a plan may be kept: planning takes longer than a claim of one (1.6 ms against 0.9) and finds nothing better.
-# Recursive CTEs are estimated a hundred times too dear, which would have each claim compiled first (95 ms for 5).
+# A handler may take as long as its own timeout allows. With ours it would fail, because a pause would close its connection.
+_NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
+# A statement that reads whole tables, or a migration, takes as long as they are large, whatever limit a role has.
+_NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
+# psycopg reads times in ISO format only, and our patterns have backslashes that are no escapes.
+_READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
+# * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
+# * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then goes on without that row.
+# * Plans are index look-ups even if they were made, and kept, while a table was empty, as an idle queue's tables are.
+# * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms against 0.9) and finds nothing better.
+# * Recursive CTEs are estimated a hundred times too expensive, so JIT would compile each claim first (95 ms for 5).
 _SETTINGS: Final = (
     "lock_timeout = '2s'",
     "statement_timeout = '60s'",
@@ -51,36 +51,36 @@ _SETTINGS: Final = (
     "plan_cache_mode = force_generic_plan",
     *_READABLE,
 )
-# A batch joins its CTEs by hash: the planner takes them for ten rows, and would compare each with each.
+# A batch joins its CTEs by hash: the planner expects ten rows, and would compare each row with each.
 _WRITES: Final = (*_SETTINGS, "enable_nestloop = off")
 _READS: Final = (*_SETTINGS, "enable_nestloop TO DEFAULT")
 
 
-def _said(first: str, how: str, *settings: str) -> str:
-    """One message."""
+def _message(first: str, how: str, *settings: str) -> str:
+    """Return settings as one message."""
     return "; ".join([first, *(f"{how} {setting}" for setting in settings)])
 
 
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-# It says how later transactions begin, and is taken back before the next one does: so nobody ever goes by it. But the server
-# tells its clients what it is (from version 14 on) whenever it changes, without being asked.
+# This setting applies to later transactions, and is undone before the next one begins, so none ever uses it. But the server
+# (from version 14 on) reports its value to the client whenever it changes, without being asked.
 _MARK: Final = "default_transaction_read_only"
 BEGIN: Final[Mapping[Begin, str]] = {
-    Begin.WRITE: _said(_WRITE, "SET LOCAL", *_WRITES),
-    Begin.SINGLE: _said(_WRITE, "SET LOCAL", *_WRITES),
+    Begin.WRITE: _message(_WRITE, "SET LOCAL", *_WRITES),
+    Begin.SINGLE: _message(_WRITE, "SET LOCAL", *_WRITES),
     Begin.INSERT: "",
-    Begin.READ: _said("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", *_READS),
-    Begin.SNAPSHOT: _said(
-        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off", _UNHURRIED, *_READABLE
+    Begin.READ: _message("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", *_READS),
+    Begin.SNAPSHOT: _message(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SET LOCAL", "jit = off", _NO_STATEMENT_TIMEOUT, *_READABLE
     ),
-    Begin.ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
-    Begin.SINGLE_ASYNCHRONOUS: _said(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
-    Begin.HANDLER: _said(_WRITE, "SET LOCAL", f"{_MARK} = on", _PATIENT),
-    Begin.MIGRATION: _said(_WRITE, "SET LOCAL", "jit = off", _UNHURRIED, *_READABLE),
+    Begin.ASYNCHRONOUS: _message(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
+    Begin.SINGLE_ASYNCHRONOUS: _message(_WRITE, "SET LOCAL", *_WRITES, "synchronous_commit = off"),
+    Begin.HANDLER: _message(_WRITE, "SET LOCAL", f"{_MARK} = on", _NO_IDLE_TIMEOUT),
+    Begin.MIGRATION: _message(_WRITE, "SET LOCAL", "jit = off", _NO_STATEMENT_TIMEOUT, *_READABLE),
 }
-"""On a connection of which nothing is known."""
-# Times come back in UTC, which psycopg reads in half the time of any other zone.
-_OWN: Final = _said(
+"""The first statement of a transaction on a connection whose settings are not known."""
+# Times are returned in UTC, which psycopg reads in half the time of any other zone.
+_OWN: Final = _message(
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
     "SET",
     *_WRITES,
@@ -95,32 +95,34 @@ _COMMITS: Final[Mapping[Begin, str]] = {
     Begin.ASYNCHRONOUS: "off",
     Begin.SINGLE_ASYNCHRONOUS: "off",
 }
-"""What `synchronous_commit` is for those that go by a connection's own settings."""
+"""The value of `synchronous_commit` for transactions on connections that have our settings."""
 _KEY: Final = "outboxq_commits"
-"""In the `info` of a connection that has our settings: what its `synchronous_commit` is."""
+"""The key in the `info` of a connection that has our settings: its present `synchronous_commit`."""
 _DIRECT: Final = "outboxq_direct"
-"""In the `info` of a connection: whether nothing stands between it and one session of the server."""
+"""The key in the `info` of a connection: True if no pooler stands between it and one session of the server."""
 
 
 def made_ours(url: URL) -> URL:
-    """Return the URL as our own connections are made by it."""
-    return url.set(query={**_PATIENCE, **url.query, **_UNICODE})
+    """Return the URL with which our own connections are made."""
+    return url.set(query={**_TCP_TIMEOUTS, **url.query, **_UNICODE})
 
 
 def set_up(engine: Engine) -> None:
-    """Have the connections of an engine of our own refuse a database that is not UTF-8, and prepare nothing behind a pooler."""
-    event.listen(engine, "connect", _meet, insert=True)  # before SQLAlchemy asks the server for what it could not read
+    """Make the connections of our own engine refuse a database that is not UTF-8, and prepare nothing behind a pooler."""
+    event.listen(
+        engine, "connect", _examine, insert=True
+    )  # before SQLAlchemy asks the server for something it could not read
 
 
 def keep_settings(engine: Engine) -> None:
-    """Have the connections of an engine that is ours alone know our settings."""
+    """Give the connections of our own engine our settings."""
     if engine.pool.dispatch.reset or engine.pool.dispatch.checkin:
-        return  # a host that cleans its connections would take the settings back
-    event.listen(engine, "connect", _settle)
+        return  # an application that resets its connections would undo the settings
+    event.listen(engine, "connect", _apply_settings)
 
 
 def opening(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
-    """What is said to begin, a message each; `info` is what SQLAlchemy remembers of the connection."""
+    """Return the messages that begin a transaction; `info` is SQLAlchemy's record of the connection."""
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
         return
@@ -135,22 +137,22 @@ def opening(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return whether a transaction is open; a driver that begins them by itself, as under Django, counts as open."""
+    """Return True if a transaction is open. A driver that begins transactions by itself, as under Django, counts as open."""
     return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
 
 
 def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
-    """Return whether the transaction is aborted, or the connection lost."""
+    """Return True if the transaction is aborted, or the connection lost."""
     return raw.closed or raw.info.transaction_status in {TransactionStatus.INERROR, TransactionStatus.UNKNOWN}
 
 
 def is_marked(raw: psycopg.Connection[Any]) -> bool:
-    """Return whether HANDLER began this transaction, as far as the server has told. Some poolers do not pass that on."""
+    """Return True if HANDLER began this transaction and the server has reported it. Some poolers do not pass the report on."""
     return raw.info.parameter_status(_MARK) == "on"
 
 
 def say(raw: Any, text: str, execute: Callable[[str], object]) -> None:
-    # Several commands cannot be prepared, and a host may have asked for everything to be.
+    # Several commands in one message cannot be prepared, and an application may have asked to prepare everything.
     threshold, raw.prepare_threshold = raw.prepare_threshold, None
     try:
         execute(text)
@@ -158,33 +160,33 @@ def say(raw: Any, text: str, execute: Callable[[str], object]) -> None:
         raw.prepare_threshold = threshold
 
 
-def _meet(raw: psycopg.Connection[Any], record: Any) -> None:
-    """Look at a new connection before anything is said on it, which needs one round trip."""
+def _examine(raw: psycopg.Connection[Any], record: Any) -> None:
+    """Examine a new connection before anything is sent on it. This takes one round trip."""
     try:
         postgresql_encoding.ensure_server(raw)
     except UnsupportedDatabase:
-        raw.close()  # the pool does not know it yet
+        raw.close()  # the pool does not know the connection yet
         raise
     _is_direct(raw, record)
 
 
-def _settle(raw: psycopg.Connection[Any], record: Any) -> None:
+def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
     """Give a connection our settings, unless a pooler may lend the server's session to others after each transaction."""
     if not _is_direct(raw, record):
         return
-    with _autocommit(raw):  # else the settings would be rolled back
+    with _autocommit(raw):  # otherwise the settings would be rolled back
         _asked(raw, _OWN)
     record.info[_KEY] = "DEFAULT"
     if raw.prepare_threshold is not None:
-        raw.prepare_threshold = 0  # the plan is kept from the first time on
+        raw.prepare_threshold = 0  # the plan is kept from the first run on
 
 
 def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
-    """Return whether no pooler stands between; where one does, nothing is prepared from now on.
+    """Return True if no pooler stands between. Behind a pooler, nothing is prepared from now on.
 
-    A pooler has to give its clients keys of its own, or it could not tell whose statement a request to cancel means; so the
-    process that was told is not the one that answers. What is prepared in one server session would be missing in the next
-    one it lends us, or be somebody else's of the same name.
+    A pooler must give its clients cancel keys of its own, or it could not tell to which statement a cancel request belongs. So
+    the process id of the key is not that of the process that answers. A statement prepared in one server session would be
+    missing in the next session that the pooler lends us, or be another client's of the same name.
     """
     direct = record.info.get(_DIRECT)
     if direct is None:

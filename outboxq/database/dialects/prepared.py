@@ -1,6 +1,6 @@
-"""A Core statement compiled once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's, sqlite3's.
+"""Compile a Core statement once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or sqlite3's.
 
-One object serves the caller's own connection whatever its kind, and costs a third of what executing the construct does.
+One object serves every kind of caller's connection, and costs a third of what executing the construct does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
 
 
 class Prepared:
-    """SQL text, how values become its parameters, and how rows become values."""
+    """SQL text, with the conversion of values into its parameters and of rows into values."""
 
     def __init__(self, statement: Statement, dialect: SqlalchemyDialect, schema: str | None) -> None:
         placed = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
@@ -44,7 +44,7 @@ class Prepared:
         for bind, name in compiled.bind_names.items():
             encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
             default = bind.effective_value if encode is None else encode(bind.effective_value)
-            if bind.unique:  # without a name that anybody could give it a value by
+            if bind.unique:  # it has no name by which a caller could set its value
                 self._constants[name] = default
                 continue
             if bind.required:
@@ -61,11 +61,11 @@ class Prepared:
 
     @property
     def names(self) -> frozenset[str]:
-        """The parameters it takes."""
+        """The names of the statement's parameters."""
         return frozenset((*self._required, *self._optional, *self._constants))
 
     def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The driver's parameters; `values` may hold more than this statement takes."""
+        """Return the driver's parameters. `values` may hold more than this statement takes."""
         parameters = {**self._constants, **self._optional}
         for name in self._required:
             parameters[name] = values[name]
@@ -96,15 +96,15 @@ class Prepared:
 
 
 def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells], Any]:
-    """Return what takes the columns of these names from a row of `columns`: a tuple, or the value of a single one."""
+    """Return a function that takes these columns from a row of `columns`: a tuple, or the value of a single column."""
     positions = {name: position for position, name in enumerate(columns)}
     return itemgetter(*(positions[name] for name in names))
 
 
 def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
-    """Of a value that is not NULL."""
+    """Return the function that converts a driver's value, which is not NULL; None if it needs none."""
     if isinstance(kind, Float):
-        return None  # a float in every driver; SQLAlchemy would ask for the driver's type code
+        return None  # every driver returns a float; SQLAlchemy would ask for the driver's type code
     processor = kind.dialect_impl(dialect).result_processor(dialect, None)
     return _uuid if isinstance(kind, Uuid) and processor is not None else processor
 

@@ -1,4 +1,4 @@
-"""psycopg 3 as PostgreSQL's dialect uses it: its errors, its connections, and a statement run past SQLAlchemy's layers."""
+"""Use psycopg 3 for PostgreSQL's dialect: its errors, its connections, and statements that bypass SQLAlchemy's layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .postgresql_reading import read_again
 
 
 class PsycopgDriver:
-    """The part of the dialect that knows its driver."""
+    """The part of the PostgreSQL dialect that depends on its driver."""
 
     driver_error: ClassVar[type[Exception]] = psycopg.Error
 
@@ -26,7 +26,7 @@ class PsycopgDriver:
 
     def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         text, names = _numbered(sql)
-        # Not connection.cursor(): the caller's class may take other placeholders.
+        # Not connection.cursor(): the caller's cursor class may use other placeholders.
         with psycopg.RawCursor(raw, row_factory=tuple_row) as cursor:
             cursor.execute(text, [parameters[name] for name in names])
             if not cursor.description:
@@ -34,7 +34,7 @@ class PsycopgDriver:
             try:
                 return list(cursor.fetchall())
             except psycopg.DataError:
-                return read_again(cursor, cursor.pgresult)  # such an instant must not cost its neighbours their claim
+                return read_again(cursor, cursor.pgresult)  # an unreadable time in one row must not hide the other rows
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:
         return read_again(cursor, found)
@@ -51,7 +51,9 @@ class PsycopgDriver:
 
 @lru_cache(maxsize=1024)
 def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
-    """The text as the server reads it, and the names of its parameters in order. psycopg would do it anew at each call."""
+    """Return the text with the server's placeholders, and the names of its parameters in order. psycopg would do it at
+    each call.
+    """
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:

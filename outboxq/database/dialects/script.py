@@ -13,6 +13,10 @@ return the same rows for less work:
 
 * `single`, where every relation has one row: each of its columns is a parameter.
 * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
+
+`python -m benchmarks.tunings --on sqlite` prints the CPU time that a call takes without a tuning. With all columns in the
+arrays a claim of 100 takes 83 % more, without conditions the end of 100 tasks 68 %, without `constant` an enqueue of 100 tasks
+25 %, and without `single` an enqueue of one 15 %.
 """
 
 from __future__ import annotations
@@ -207,7 +211,7 @@ def _encoded(rows: Sequence[Cells], encoders: Sequence[Encoder | None]) -> list[
 
 
 def _text_of_blob(value: object) -> str:
-    """Return a BLOB in a text column as text: a claim must not fail at the row that holds it."""
+    """Return a BLOB in a text column as text: a claim must not fail because of the row that holds it."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     raise TypeError(f"{type(value).__name__} is not for JSON")

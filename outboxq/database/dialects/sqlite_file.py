@@ -1,10 +1,10 @@
-"""The file behind an SQLite connection: made for its owner alone, and told apart from another that takes its place.
+"""Look after the file behind an SQLite connection: make it for its owner alone, and notice if another takes its place.
 
-Whoever has a file open keeps it, whatever its name leads to by then: what is written to a file that was deleted, or that a
-restored copy has replaced, is gone with the last process that has it open.
+A process that has a file open keeps it, whatever its name leads to later. What is written to a file that was deleted, or that
+a restored copy has replaced, is lost with the last process that has it open.
 
-The log beside it (`-wal`, with its index `-shm`) is found by name alone, and does not say which file it belongs to. Who opens
-a new file beside the log of the old one writes the old pages into it, and destroys it.
+SQLite finds the log beside the file (`-wal`, with its index `-shm`) by name alone, and the log does not say to which file it
+belongs. A process that opens a new file beside the log of the old one writes the old pages into it, and destroys it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from ...errors import FileUnusable
 
 Identity = tuple[int, int]
-"""Device and inode."""
+"""Device and inode of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class OpenFile:
     path: str
     identity: Identity
     beside: tuple[Identity | None, ...] = ()
-    """Its log, and the index of that."""
+    """Its log and the log's index."""
 
     @property
     def is_there(self) -> bool:
-        """Return whether its name still leads to it. It costs one look at the directory, a microsecond or two.
+        """Return True if the file's name still leads to it. It costs one look at the directory, a microsecond or two.
 
-        Raises FileUnusable where the name leads nowhere.
+        Raises FileUnusable if the name leads nowhere.
         """
         if (found := _identity(self.path)) is None:
             raise deleted(self.path)
@@ -50,13 +50,13 @@ class OpenFile:
 
     @property
     def has_left_its_log(self) -> bool:
-        """Return whether its own log, or the index of that, still lies where the log of a file in its place is looked for."""
+        """Return True if the file's log or its index still has the name under which SQLite looks for the log of a new file."""
         return any(
             mine is not None and mine == found for mine, found in zip(self.beside, _beside(self.path), strict=False)
         )
 
     def check(self) -> None:
-        """Raise FileUnusable unless its name still leads to it."""
+        """Raise FileUnusable unless the file's name still leads to it."""
         if self.is_there:
             return
         if self.has_left_its_log:
@@ -85,7 +85,7 @@ def deleted(path: str) -> FileUnusable:
 
 
 def open_file(raw: sqlite3.Connection) -> OpenFile | None:
-    """Return the file that a connection has open; None: its database is in memory, or its file is gone already."""
+    """Return the file that a connection has open; None if its database is in memory, or if its file is gone already."""
     cursor = raw.cursor()
     cursor.row_factory = None
     listed = [str(file) for _, name, file in cursor.execute("PRAGMA database_list") if name == "main" and file]
@@ -96,14 +96,16 @@ def open_file(raw: sqlite3.Connection) -> OpenFile | None:
 
 
 def follow(engine: Engine) -> None:
-    """Have an engine give up connections to a file that was replaced: the next transaction is in the file that is there.
+    """Make an engine drop connections to a file that was replaced: the next transaction uses the file that is there.
 
-    It is asked when a connection is taken from the pool. Connections raise FileUnusable instead where the file was deleted, of
-    which none is made anew, or where it was replaced and the old one's log lies beside the new file. The engine forgets what it
-    had open when it is disposed of.
+    The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was deleted,
+    because no new one must be created, and if the old file's log is beside the new file. Disposing of the engine makes it
+    forget the file.
     """
     last: dict[str, OpenFile] = {}
-    """The file that this engine opened last, by its path. A file can go between two connections, so they alone do not remember it."""
+    """The file that this engine opened last, by its path. A file can vanish between two connections, so they alone do not know
+    it.
+    """
 
     def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
         path = _path(str(arguments[0]), is_uri=bool(options.get("uri")))
@@ -130,9 +132,9 @@ def follow(engine: Engine) -> None:
 
 
 def keep_private(engine: Engine) -> None:
-    """Have an engine make a new file readable and writable for its owner alone (0600); SQLite makes -wal and -shm alike.
+    """Make an engine create a new file that only its owner can read and write (0600); SQLite gives -wal and -shm the same mode.
 
-    A file that is there keeps its mode. One that was there when the engine first connected is never made anew.
+    An existing file keeps its mode. A file that existed when the engine first connected is never created again.
     """
     known: set[str] = set()
 
@@ -147,7 +149,7 @@ def keep_private(engine: Engine) -> None:
             raise deleted(target)
         if not Path(target).parent.is_dir():
             raise _no_directory(target)
-        with suppress(OSError):  # SQLite says it better
+        with suppress(OSError):  # SQLite's own error is better
             _make(target)
             known.add(target)
 
@@ -155,21 +157,21 @@ def keep_private(engine: Engine) -> None:
 
 
 def is_in_memory(url: URL) -> bool:
-    """Return whether a URL leads to a database in memory, shared with other connections of this process or not."""
+    """Return True if a URL leads to a database in memory, also one that several connections of this process share."""
     name, said = _said(url.database or ":memory:")
     said.update({key: value if isinstance(value, str) else "".join(value) for key, value in url.query.items()})
     return name in {"", ":memory:"} or said.get("mode") == "memory" or said.get("vfs") == "memdb"
 
 
 def path_of(url: URL) -> str | None:
-    """Return the absolute path of the file that a URL leads to; None: its database is in memory."""
+    """Return the absolute path of the file that a URL leads to; None if its database is in memory."""
     return None if is_in_memory(url) else str(Path(_said(url.database or "")[0]).absolute())
 
 
 def missing(url: URL) -> str | None:
-    """Return the absolute path of the file that a connection would make; None: it is there, or none would be made.
+    """Return the absolute path of the file that a connection would create; None if it exists, or if none would be created.
 
-    Where its directory is missing too, SQLite makes nothing.
+    SQLite creates nothing if the directory is missing too.
     """
     if is_in_memory(url):
         return None
@@ -181,25 +183,25 @@ def missing(url: URL) -> str | None:
 
 
 def code(error: BaseException) -> int | None:
-    """Return SQLite's primary result code; None: it is no error of SQLite's."""
+    """Return SQLite's primary result code; None if the error is not SQLite's."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     number = getattr(cause, "sqlite_errorcode", None)
     return number & 0xFF if isinstance(cause, sqlite3.Error) and number is not None else None
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return whether SQLite does not know a table or a column that a statement names; its code for that says no more."""
+    """Return True if SQLite does not know a table or a column that a statement names. The error's code does not tell."""
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return code(error) == sqlite3.SQLITE_ERROR and said.startswith(_UNDEFINED)
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Return whether SQLite says that its file is damaged, or is no database."""
+    """Return True if SQLite reports that its file is damaged or is no database."""
     return code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def damaged(error: BaseException) -> str:
-    """Return the sentence for such an error."""
+    """Return the message for a damaged file."""
     said = error.orig if isinstance(error, DBAPIError) else error
     return (
         f"the SQLite file is damaged, or is no database ({said}); check the address; stop every process that uses the file, and "
@@ -210,25 +212,27 @@ def damaged(error: BaseException) -> str:
 _UNDEFINED = ("no such table: ", "no such column: ")
 
 NO_TEXT = "Could not decode to UTF-8"
-"""So begins the driver's error about a text that is none; it has no code."""
+"""The beginning of the driver's error about bytes that are no text; it has no code."""
 _FILE = "outboxq_file"
-"""In the `info` of a connection: its `OpenFile`."""
+"""The key in the `info` of a connection: its `OpenFile`."""
 
 
 def _new_path(name: str, *, is_uri: bool) -> str | None:
-    """Return the absolute path of the file that SQLite makes if it is not there; None: it makes none."""
+    """Return the absolute path of the file that SQLite creates if it does not exist; None if it creates none."""
     said = _said(name)[1] if is_uri else {}
     return _path(name, is_uri=is_uri) if said.get("mode", "rwc") == "rwc" else None
 
 
 def _path(name: str, *, is_uri: bool) -> str | None:
-    """Return the absolute path of the file that SQLite opens; None: it opens none, or none of this machine's own."""
+    """Return the absolute path of the file that SQLite opens; None if it opens none, or none of this machine."""
     name, said = _said(name) if is_uri else (name, {})
     return None if name in {"", ":memory:"} or "vfs" in said else str(Path(name).absolute())
 
 
 def _said(name: str) -> tuple[str, dict[str, str]]:
-    """Return the path and the parameters of SQLite's own form of an address, `file:…`; of anything else, itself and none."""
+    """Return the path and the parameters of SQLite's own form of an address, `file:…`; other text is returned without
+    parameters.
+    """
     if not name.startswith("file:"):
         return name, {}
     parts = urlsplit(name)
@@ -236,17 +240,17 @@ def _said(name: str) -> tuple[str, dict[str, str]]:
 
 
 def _no_directory(path: str) -> sqlite3.OperationalError:
-    """Return SQLite's own error, which does not say which file it means."""
+    """Return an error like SQLite's own, which does not name the file."""
     error = sqlite3.OperationalError(f"there is no directory {Path(path).parent} for the SQLite file {path}")
     error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CANTOPEN, "SQLITE_CANTOPEN"
     return error
 
 
 def _make(path: str) -> None:
-    # Not opened: to close a file ends every lock that this process has on it, those of other connections too.
+    # The file is not opened: closing it would end every lock of this process on it, also those of other connections.
     try:
         os.mknod(path, stat.S_IFREG | 0o600)
-    except (AttributeError, PermissionError):  # Windows has none, and on macOS only root may
+    except (AttributeError, PermissionError):  # Windows has none, and on macOS only root may use it
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 

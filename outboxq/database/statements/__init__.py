@@ -1,4 +1,4 @@
-"""The shared SQL, as Core statements built once per database.
+"""Build the shared SQL as Core statements, once for each database.
 
-A module per noun; `grammar` holds what a statement is made of and what the two databases spell differently.
+Each noun has a module. `grammar` holds the parts of a statement, and the spellings that differ between the two databases.
 """

@@ -1,4 +1,4 @@
-"""Finding the row that a claim cannot take, and setting it aside: it must not keep the others from being claimed."""
+"""Find the row that makes a claim fail, and set it aside, so that the other tasks can be claimed."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ _error = bindparam("error", type_=Text, required=True)
 
 
 def due_entries(g: Grammar) -> Select[Any]:
-    """Select up to :limit due entries behind :after, of all queues; locks nothing."""
+    """Select up to :limit due entries of all queues after :after; locks nothing."""
     entry = task_outbox.c
     due = select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
     return due.order_by(entry.id).limit(claim.limit)
 
 
 def claim_entries(g: Grammar) -> Transition:
-    """Claim just these entries, whatever their keys and limits: to be rolled back, for it only shows which cannot be claimed.
+    """Claim exactly these entries, whatever their keys and limits. The caller rolls it back: it only shows which entries fail.
 
-    Entries that another transaction has locked are passed over.
+    Skips entries that another transaction has locked.
     """
 
     def take(r: Relations) -> Statement:
         entry = task_outbox.alias("entry")
         free = select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
         picked = free.subquery("picked")
-        read = (task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key"))  # as a claim would
+        read = (
+            task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key")
+        )  # reads the columns that a claim reads
         return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*claim.taken(g), *read)
 
     return claim.claim(g, "claim_entries", take, given=ENTRY)
 
 
 def set_aside(g: Grammar) -> Transition:
-    """Delete the entry :entry_id and fail its task, which nobody can claim, with :error. Returns the task's id."""
+    """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
     return Transition(
         name="set_aside",
         steps={
@@ -55,11 +57,11 @@ def set_aside(g: Grammar) -> Transition:
 
 
 def forget_entry(_: Grammar) -> Statement:
-    """Delete the entry :entry_id and nothing else: its task cannot even be failed."""
+    """Delete the entry :entry_id and nothing else, because its task cannot be failed either."""
     entry = task_outbox.c
     return (
         delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)
-    )  # the task's id may be what cannot be read
+    )  # the task's id may be the unreadable value
 
 
 def _gone() -> Statement:

@@ -1,4 +1,4 @@
-"""What people and programs do to a task without a lease token."""
+"""Change a task without a lease token, as a person or a program asks."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ _task_id = bindparam("task_id", type_=Uuid, required=True)
 _due_now = bindparam("due_now", type_=Boolean, required=True)
 _priority = bindparam("priority", type_=SmallInteger, required=True)
 _request = bindparam("request", type_=Text, required=True)
-"""NULL: the one it has."""
+"""The new priority; NULL keeps the present one."""
 _reason = bindparam("reason", None, type_=Text)
 
 
 def by_hand(g: Grammar) -> Transition:
-    """Move a task: out of the outbox, out from under its worker (which is fenced by that), or out of Failed.
+    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if it has one, loses the claim.
 
-    Which of the three it may be taken from is said by :from_ready, :from_running and :from_failed. Where the task stands is
-    proved by what was deleted, so a task that moves meanwhile is not changed; the caller looks again. Returns the tasks
-    moved, each with the lease token that it was running under, if it was.
+    :from_ready, :from_running and :from_failed say from which of the three it may be moved. The deleted row proves where the
+    task was, so a task that moves meanwhile is not changed, and the caller looks again. Returns the moved tasks, each with the
+    lease token under which it was running, if it was.
     """
     return Transition(
         name="by_hand",
@@ -74,17 +74,17 @@ def by_hand(g: Grammar) -> Transition:
 
 
 def reschedule(g: Grammar) -> Transition:
-    """Give a waiting task another entry: due now (:due_now), or of another :priority; its position stays.
+    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. Its position stays.
 
-    One that is due already, or has that priority, is not touched.
+    A task that is due already, or has that priority, is not changed.
     """
     return _rescheduling(g, "reschedule", lambda _: _gone_to_change(g))
 
 
 def make_due(g: Grammar) -> Transition:
-    """Make the tasks of the given outbox entries due now, if :due_now; the event says :reason.
+    """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
 
-    An entry that is due, or was replaced meanwhile, is not touched.
+    An entry that is due already, or was replaced meanwhile, is not changed.
     """
     return _rescheduling(g, "make_due", lambda r: _gone_to_be_due(g, r), given={"entry_id": BigId})
 
@@ -106,14 +106,14 @@ def _rescheduling(
 
 
 def waiting(g: Grammar) -> Select[Any]:
-    """Whether a waiting task is due, and its priority; no row unless it is Ready."""
+    """Return the priority of a waiting task, and true if it is due; no row unless the task is Ready."""
     entry = task_outbox.c
     asked: tuple[Any, ...] = ((entry.available_at <= g.now).label("due"), entry.priority)
     return select(*asked).where(entry.task_execution_id == _task_id)
 
 
 def request_cancel(g: Grammar) -> Transition:
-    """Ask running tasks to stop; their workers read it with the next heartbeat. Asking again changes nothing."""
+    """Ask running tasks to stop. Their workers see the request at the next heartbeat. A repeated request changes nothing."""
     execution = task_executions.c
 
     def asked(r: Relations) -> Statement:

@@ -1,7 +1,7 @@
-"""The channel of the trigger that wakes workers, and the proof that who listens to it hears the trigger (PostgreSQL).
+"""Name the channel of the trigger that wakes workers, and prove that a listener receives its notifications (PostgreSQL).
 
-It is named after the schema in which the outbox lies now: neither after what a program was told nor after where the tables
-were made. So who looks the table up by a search path, who names its schema, and the trigger itself all come to the same.
+The channel is named after the schema in which the outbox table is now. So the name is the same for a program that finds the
+table by a search path, a program that names the schema, and the trigger itself.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .checks.parts import fires
 from .grammar import Grammar
 
 SETTING = "outboxq.notify"
-"""Of a transaction, a role or a database: `always`, `off`, or a proof."""
+"""The setting of a transaction, a role or a database: `always`, `off`, or a proof."""
 
 PROOF = "proof "
-"""What a proof begins with; a word of the prover's follows."""
+"""The beginning of a proof; a random word of the listener follows."""
 
 _DEFAULT = "public"
 _class = table("pg_class", column("oid"), column("relnamespace"), schema="pg_catalog")
@@ -48,12 +48,12 @@ _word = bindparam("word", type_=Text, required=True)
 
 
 def channel_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
-    """Return the channel of the outbox with this oid, as the trigger names it; NULL: there is no such table."""
+    """Return the channel of the outbox with this oid, as the trigger names it; NULL if there is no such table."""
     return select(_name()).where(_lies(entries)).scalar_subquery()
 
 
 def find(g: Grammar) -> Select[Any]:
-    """Return the oid of our outbox, its channel, and whether an insert fires the trigger; no row: there is no such table."""
+    """Select the outbox's oid and channel, and true if an insert fires the trigger; no row if there is no such table."""
     entries = g.oid(task_outbox.name)
     found = (
         cast(_class.c.oid, BigInteger).label("outbox"),
@@ -64,14 +64,14 @@ def find(g: Grammar) -> Select[Any]:
 
 
 def find_again(_: Grammar) -> Select[Any]:
-    """Return the channel of the outbox with the oid :outbox; no row: it is gone."""
+    """Select the channel of the outbox with the oid :outbox; no row if the table is gone."""
     return select(_name().label("channel")).where(_lies(cast(_outbox, OID)))
 
 
 def prove(_: Grammar) -> Insert:
     """Have the trigger notify of :word, which begins with PROOF, by an insert of no rows.
 
-    The setting is local to the transaction, which this statement must be by itself or the first of.
+    The setting is local to the transaction. This statement must be the whole transaction, or its first statement.
     """
     said = func.set_config(literal_column(f"'{SETTING}'", Text), _word, literal_column("true", Boolean), type_=Text)
     nothing = select(cast(null(), Uuid)).where(said == literal_column("''", Text))
@@ -79,7 +79,7 @@ def prove(_: Grammar) -> Insert:
 
 
 def _name() -> ColumnElement[str]:
-    """A name is cut off where the server would refuse a longer one as a channel's."""
+    """Return the name, cut to the length that the server accepts for a channel."""
     schema = _namespace.c.nspname
     named = cast(cast(func.concat(literal_column("'task_ready_'"), schema), Name), Text)
     return case((schema == literal_column(f"'{_DEFAULT}'", Text), literal_column("'task_ready'", Text)), else_=named)

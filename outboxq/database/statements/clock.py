@@ -1,4 +1,4 @@
-"""Mending what a clock that was set back leaves behind."""
+"""Repair the entries that a clock that was set back leaves with due times in the future."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .grammar import Grammar, Relations, Statement, Transition, word
 _until = bindparam("until", type_=Instant, required=True)
 _after = bindparam("after", type_=BigInteger, required=True)
 _lately = bindparam("lately", -30.0, type_=Double)
-"""Minus the seconds in which a worker notices the step at the latest; an entry made meanwhile is due when it says."""
+"""The longest time in seconds, negative, until a worker notices the step. An entry made meanwhile is due at its own time."""
 
 
 def due_again(g: Grammar) -> Transition:
-    """Give up to :limit entries behind :after that were due by :until, the clock's time before it was set back, another one that
-    is due now. Returns the entries that are gone.
+    """Replace up to :limit entries after :after that were due by :until, the time before the clock was set back, by due ones.
 
-    Each task keeps its position in its key. An entry that was made since the step is left as it is.
+    Returns the entries that were replaced. Each task keeps its position in its key. An entry made since the step is not
+    changed.
     """
     return Transition(
         name="due_again",

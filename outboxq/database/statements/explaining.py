@@ -1,4 +1,4 @@
-"""What may keep a task from being claimed, question by question."""
+"""Find what keeps a task from being claimed, one question for each statement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..tables import partition_claims, queue_settings, task_outbox
 from .grammar import Grammar
 
 MOST = 1000
-"""More tasks ahead than this are not counted."""
+"""The largest number of tasks ahead that is counted."""
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _queue = bindparam("queue", type_=Text, required=True)
@@ -35,19 +35,19 @@ _available_at = bindparam("available_at", type_=Instant, required=True)
 
 
 def entry(_: Grammar) -> Select[Any]:
-    """The task's outbox entry."""
+    """Select the task's outbox entry."""
     mine: Any = task_outbox.c
     return select(mine.id, mine.available_at, mine.priority).where(mine.task_execution_id == _task_id)
 
 
 WAITING = {"id": Uuid()}
-"""The columns of :tasks."""
+"""The columns of the batch :tasks."""
 
 
 def waiting(g: Grammar) -> Select[Any]:
-    """For each of :tasks that waits, read when it is due, which task of its key comes first, and whether its key is taken, or held.
+    """Select, for each waiting task of :tasks, its due time, the first task of its key, and if the key is taken or held.
 
-    Sub-selects, so that each task costs three look-ups, however many wait.
+    They are subqueries, so each task costs three look-ups, however many tasks wait.
     """
     mine: Any = task_outbox.c
     first, claim = task_outbox.alias("first"), partition_claims.alias("claim")
@@ -68,20 +68,20 @@ def waiting(g: Grammar) -> Select[Any]:
 
 
 def settings(_: Grammar) -> Select[Any]:
-    """What is set for the queue."""
+    """Select the settings of the queue."""
     mine = queue_settings.c
     names = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at")
     return select(*(mine[name] for name in names)).where(mine.queue == _queue)
 
 
 def holder(_: Grammar) -> Select[Any]:
-    """The task that has the key."""
+    """Select the task that holds the key."""
     claim = partition_claims.c
     return select(claim.task_execution_id, claim.held).where(claim.queue == _queue, claim.partition_key == _key)
 
 
 def head(_: Grammar) -> Select[Any]:
-    """The waiting task of the key that comes first."""
+    """Select the first waiting task of the key."""
     first = task_outbox.c
     return (
         select(first.task_execution_id, first.available_at)
@@ -92,7 +92,7 @@ def head(_: Grammar) -> Select[Any]:
 
 
 def ahead(g: Grammar) -> Select[Any]:
-    """How many due tasks of the queue a claim takes before this one; counted up to one more than MOST."""
+    """Count the due tasks of the queue that a claim takes before this one, up to one more than MOST."""
     other = task_outbox.c
     older = or_(other.available_at < _available_at, and_(other.available_at == _available_at, other.id < _entry_id))
     before = select(other.id).where(
@@ -101,7 +101,7 @@ def ahead(g: Grammar) -> Select[Any]:
         other.priority >= _priority,
         or_(other.priority > _priority, older),
     )
-    # In two parts, each with an index of its own.
+    # Two parts, each with an index of its own.
     parts = union_all(before.where(other.partition_key.is_(None)), before.where(other.partition_key.is_not(None)))
     counted = select(parts.subquery("parts")).limit(literal_column(str(MOST + 1), Integer)).subquery("counted")
     return select(func.count().label("tasks")).select_from(counted)

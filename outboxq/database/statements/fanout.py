@@ -1,4 +1,4 @@
-"""Fan-out: one emitted event becomes a task for each subscriber, and the table of who subscribes."""
+"""Turn an emitted event into a task for each subscriber, and keep the table of subscriptions."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ _delay, _expires_in = (_given(name, Double()) for name in ("delay_seconds", "exp
 
 
 def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Tell whether the pattern means this topic: it is the topic itself, or its beginning and a `*`.
+    """Return a condition: the pattern covers this topic. A pattern is a topic, or the beginning of one and a `*`.
 
-    Compared letter by letter (LIKE would ignore case on SQLite, and mind `_` and `%`). NULL where there is no topic.
+    It compares letter by letter, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. NULL without a topic.
     """
     one = literal_column("1", Integer)
     rest = func.length(pattern) - one
@@ -78,7 +78,7 @@ def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnEle
 
 
 def emit(g: Grammar) -> Transition:
-    """A task for each subscriber of the event, or the record that it has none.
+    """Write a task for each subscriber of the event, or a record that it has none.
 
     Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
     """
@@ -93,15 +93,15 @@ def emit(g: Grammar) -> Transition:
         },
         returns="subscriber",
         joined_steps=("entry",),
-        joined_columns=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
     )
 
 
 def emit_keyed(g: Grammar) -> Transition:
-    """The same, for those subscribers only that have had no task by this key; the others come back without a position.
+    """Write the tasks of `emit` for the subscribers that have no task by this key. The others are returned without a position.
 
     ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. Keys are inserted in the order of
-    the tasks' names, as everywhere, so that two emits cannot wait for each other.
+    the task names in every transaction, so two emits cannot wait for each other.
     """
     key = idempotency_keys.c
 
@@ -109,7 +109,7 @@ def emit_keyed(g: Grammar) -> Transition:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
         keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
-            _has_room(r)  # (SQLite reads ON CONFLICT after a query without WHERE as the ON of a join)
+            _has_room(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
         )
         return (  # type: ignore[no-any-return]
             g.insert(idempotency_keys)
@@ -130,12 +130,12 @@ def emit_keyed(g: Grammar) -> Transition:
         },
         returns="subscriber",
         joined_steps=("entry",),
-        joined_columns=("position",),  # no instant: a caller's connection may say them in a style that nobody reads
+        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
     )
 
 
 def held_for_event(g: Grammar) -> Select[Any]:
-    """The tasks that subscribers of the event have by this key."""
+    """Select the tasks that subscribers of the event have by this key."""
     held, subscription = idempotency_keys.c, task_subscriptions.c
     names = select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
     return select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
@@ -144,7 +144,7 @@ def held_for_event(g: Grammar) -> Select[Any]:
 
 
 def emitted(_: Grammar) -> Select[Any]:
-    """The tasks of an event, found by the event's id."""
+    """Select the tasks of an event by the event's id."""
     task = task_executions.c
     return select(task.task_name, task.id).where(
         task.pipeline_execution_id == _pipeline, task.pipeline_execution_id != task.id
@@ -152,7 +152,7 @@ def emitted(_: Grammar) -> Select[Any]:
 
 
 def unrouted(_: Grammar) -> Select[Any]:
-    """The record of an event without subscribers."""
+    """Select the record of an event without subscribers."""
     event = execution_events.c
     return select(event.sequence_num).where(
         event.task_execution_id.is_(None),
@@ -167,13 +167,13 @@ def subscriptions(_: Grammar) -> Select[Any]:
 
 
 def lock_subscriptions(g: Grammar) -> Select[Any]:
-    """What the given `tasks` subscribe to; nobody else changes it until the transaction ends."""
+    """Lock and select the subscriptions of the given `tasks` until the transaction ends."""
     names = g.rows("tasks", SUBSCRIBERS).c.task_name
     return subscriptions(g).where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
 
 
 def subscribe(g: Grammar) -> Transition:
-    """Write subscriptions in their order; one that stands there as it is given is left alone."""
+    """Write subscriptions in their order. An unchanged subscription is not written."""
 
     def written(r: Relations) -> Statement:
         given = r["given"].c
@@ -189,7 +189,7 @@ def subscribe(g: Grammar) -> Transition:
 
 
 def unsubscribe(_: Grammar) -> Transition:
-    """Delete subscriptions that are locked."""
+    """Delete locked subscriptions."""
 
     def gone(r: Relations) -> Statement:
         key = tuple_(*(task_subscriptions.c[name] for name in _KEY))
@@ -199,7 +199,7 @@ def unsubscribe(_: Grammar) -> Transition:
 
 
 def _subscribers(g: Grammar) -> Statement:
-    """Each task once, however many of its patterns match; numbered in the order of their names."""
+    """Select each subscribed task once, however many of its patterns match, numbered in the order of the task names."""
     subscription = task_subscriptions.c
     nth = func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
     found = select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
@@ -216,7 +216,7 @@ def _subscribers(g: Grammar) -> Statement:
 
 
 def _has_room(r: Relations) -> ColumnElement[bool]:
-    """There is an id for each subscriber of the event."""
+    """Return a condition: the caller has reserved an id for each subscriber of the event."""
     subscribers = select(func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 
@@ -256,7 +256,8 @@ def _execution(g: Grammar, r: Relations) -> Statement:
         "topic": _topic,
         "partition_key": _partition_key,
         "position": entry.position,
-        # Put together as text, so that nobody reads the numbers in it anew. A parameter's name needs no escaping.
+        # Built as text, so that the numbers in the payload are not parsed and printed again. A parameter's name needs no
+        # escaping.
         "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
         "status": word(TaskStatus.READY),
         "attempt": literal_column("1", Integer),
@@ -298,7 +299,7 @@ def _written(r: Relations) -> Any:
 
 
 def _on_dead_letter(subscriber: Any) -> ColumnElement[str]:
-    """There is no key to hold without one."""
+    """Return the task's `on_dead_letter`; a task without a partition key has no key to hold."""
     return case((_partition_key.is_not(None), subscriber.on_dead_letter), else_=word(OnDeadLetter.RELEASE))
 
 

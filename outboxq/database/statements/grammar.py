@@ -1,10 +1,13 @@
-"""What a transition is, and the few spellings in which the databases differ.
+"""Define a transition, and the few spellings in which the two databases differ.
 
-A `Transition` is data: a chain of Core statements, each reading only what an earlier one really changed (its RETURNING),
-never the list that was asked for. PostgreSQL runs the chain as one statement of data-modifying CTEs; SQLite, which has
-none, runs the steps one after the other inside the transaction (`dialects/`). Both read the same chain.
+A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step really changed (its
+RETURNING), never the list that the caller asked for. PostgreSQL runs the chain as one statement of data-modifying CTEs. SQLite
+has none, and runs the steps one after the other in a transaction (`dialects/`). Both read the same chain.
 
-Locks are taken in one order everywhere: outbox entry, lease, execution, then inserts; batches in the order of their ids.
+Every transaction takes its locks in one order: outbox entry, lease, execution, then inserts. A batch is locked in the order of
+its ids.
+
+`python -m benchmarks.tunings` measures the fields of a transition that are there for speed.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from sqlalchemy.types import TypeEngine
 
 Columns = Mapping[str, TypeEngine[Any]]
 Relations = Mapping[str, Any]
-"""The rows of the steps so far, each by its name: a FromClause with the step's returned columns."""
+"""The relations of the steps so far by name: each is a FromClause with the columns that the step returned."""
 Statement = Select[Any] | Insert | Update | Delete
 
 
@@ -70,7 +73,7 @@ class Transition:
 
 
 class Grammar(ABC):
-    """What the two databases spell differently inside a statement."""
+    """The spellings that differ between the two databases."""
 
     schema: str | None = None
     """The schema of our tables; None: the connection's own finds them."""
@@ -83,7 +86,7 @@ class Grammar(ABC):
     @property
     @abstractmethod
     def now(self) -> ColumnElement[datetime]:
-        """The moment of the transition: the same wherever it stands in one transition."""
+        """Return the time of the transition: the same in all of its steps."""
 
     @abstractmethod
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
@@ -91,91 +94,98 @@ class Grammar(ABC):
 
     @abstractmethod
     def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
-        """The stored instant is one that the tables take; NULL for none."""
+        """Return a condition: the tables allow the stored time; NULL if there is none."""
 
     @abstractmethod
     def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
-        """The stored id is one of ours."""
+        """Return a condition: the stored id has the form of ours."""
 
     @abstractmethod
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
-        """Whole microseconds from one instant to the other, exactly."""
+        """Return the exact number of microseconds between two times."""
 
     @abstractmethod
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
-        """The rows whose column is one of these ids, looked up by index whatever the planner believes of the table."""
+        """Return a condition: the column is one of these ids. It is looked up by index, whatever the planner estimates."""
 
     @abstractmethod
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
-        """A JSON object as text: `text`'s members and the pairs that are not NULL."""
+        """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
 
     @abstractmethod
     def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
-        """The same of this one pair, whose value is not NULL: a third of the work."""
+        """Return a JSON object of one pair, whose value is not NULL: a third of the work of `json`.
+
+        With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
+        """
 
     @abstractmethod
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
-        """The instant under this name in a JSON object; NULL where there is none."""
+        """Return the time under this name in a JSON object; NULL if there is none."""
 
     @abstractmethod
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
-        """The text under this name in a JSON object; NULL where there is none."""
+        """Return the text under this name in a JSON object; NULL if there is none."""
 
     @abstractmethod
     def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
-        """The text is JSON (an object); never an error, whatever it is, and NULL only where the text is."""
+        """Return a condition: the text is JSON (or a JSON object). It never fails, and is NULL only if the text is."""
 
     @abstractmethod
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
-        """A batch given as bound parameters; its `constant` columns hold one value each, which is sent once."""
+        """Return a batch as a relation of bound parameters. Its `constant` columns hold one value each, which is sent once."""
 
     @abstractmethod
     def each(
         self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
     ) -> tuple[FromClause, Any]:
-        """`source` joined with the outbox entries, up to `limit` for each of its rows, that `choose` selects; their columns.
+        """Join each row of `source` with up to `limit` outbox entries that `choose` selects. Returns the join and the entries'
+        columns.
 
-        `choose` is given the outbox to select from, correlated with `source`, with its conditions and its order.
+        `choose` is called with the outbox to select from, and returns the query with its conditions, correlated with `source`,
+        and its order.
         """
 
     @property
     @abstractmethod
     def crowded(self) -> ColumnElement[bool]:
-        """Deleted outbox entries that could not be cleaned up yet are so many that a claim should begin behind them."""
+        """Return a condition: so many deleted entries are not cleaned up yet that a claim should begin after them."""
 
     @abstractmethod
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
-        """Take the lock of that name until the transaction ends, unless another transaction has it; never waits."""
+        """Return a condition that takes the lock of this name until the transaction ends. False if another transaction
+        has it.
+        """
 
     @abstractmethod
     def position(self, given: FromClause) -> ColumnElement[int]:
-        """The next position for each row of the batch, growing in the order of the batch."""
+        """Return the next position for each row of the batch, growing in the order of the batch."""
 
     @abstractmethod
     def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
-        """The id of this number (1 to 65535) in a family of ids, whose own last 16 bits are zero (`uuid7.family`)."""
+        """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
 
     @abstractmethod
     def identified(self, rows: Select[Any]) -> Select[Any]:
-        """`rows`, a query that reads no table, once the transaction has its id.
+        """Return `rows`, a query that reads no table, to be run once the transaction has its id.
 
-        A reader of the log relies on it: whoever draws a `sequence_num` has an id already. A transition that has written
-        something else before its events has one anyway.
+        Readers of the log rely on it: a transaction has its id before it draws a `sequence_num`. A transition that writes
+        something else before its events has its id anyway.
         """
 
     @property
     @abstractmethod
     def oldest_open(self) -> ColumnElement[int]:
-        """The smallest id of the transactions that were open when this snapshot was taken, else of the next; see `tail`."""
+        """Return the smallest id of the transactions open at this snapshot, or the id of the next transaction; see `tail`."""
 
     @property
     @abstractmethod
     def next_transaction(self) -> ColumnElement[int]:
-        """The id that the next transaction will be given; asked for once, in a transaction that has none itself."""
+        """Return the id that the next transaction will get. It is asked once, in a transaction that has no id itself."""
 
     @abstractmethod
     def insert(self, table: Table) -> Any:
-        """The dialect's own INSERT, for `on_conflict_do_nothing()`."""
+        """Return the dialect's own INSERT, which has `on_conflict_do_nothing()`."""
 
     @abstractmethod
     def take_from_one(self, found: FromClause) -> Statement:
@@ -187,35 +197,36 @@ class Grammar(ABC):
 
     @abstractmethod
     def find_column(self, table: str, name: str) -> Select[Any]:
-        """One row if the table exists in our schema and has this column. (Reading what does not exist would abort a PostgreSQL
-        transaction.)
+        """Select one row if the table exists in our schema and has this column.
+
+        Reading what does not exist would abort a PostgreSQL transaction.
         """
 
     @abstractmethod
     def missing_parts(self) -> Select[Any]:
-        """The names of our indexes and triggers that are missing, invalid or switched off; the column `id`."""
+        """Select the names of our indexes and triggers that are missing, invalid or switched off; the column `id`."""
 
     @abstractmethod
     def set_back(self) -> Select[Any]:
-        """One row, `id`, if the counter of positions stands below the largest position of a task."""
+        """Select one row, `id`, if the counter of positions stands below the largest position of a task."""
 
     @abstractmethod
     def set_forward(self) -> Transition:
-        """Have the counter of positions go on behind the largest, if it stands below."""
+        """Move the counter of positions behind the largest position, if it stands below."""
 
     @abstractmethod
     def is_standby(self) -> Select[Any]:
-        """One row if this server only follows another, and takes no writes."""
+        """Select one row if this server is a standby, which takes no writes."""
 
     def oid(self, name: str) -> ColumnElement[Any]:
-        """The oid of our table or sequence of this name; NULL: there is none. For a database with oids."""
+        """Return the oid of our table or sequence of this name; NULL if there is none. Only for a database with oids."""
         raise NotImplementedError(f"{type(self).__name__} has no oids")
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
-"""Builds one statement; it is compiled once for each dialect, and asked for by the builder itself."""
+"""A function that builds one statement. Each dialect compiles it once; the builder itself is the key."""
 
 
 def word(value: StrEnum) -> ColumnElement[str]:
-    """A status or event type, written into the SQL: partial indexes and plans need to see it."""
+    """Return a status or event type as a literal of the SQL text, which partial indexes and the planner need to see."""
     return literal_column(f"'{value}'")

@@ -85,7 +85,7 @@ def enqueue_keyed(g: Grammar) -> Transition:
             "event": lambda r: enqueue.event(g, r, **asked(g, r["given"].c)),
         },
         returns="entry",
-        returning=("id",),  # no instant: a caller's connection may say them in a style that nobody reads
+        returning=("id",),  # no times: psycopg cannot read the format of every caller's connection
     )
 
 

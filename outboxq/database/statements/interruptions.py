@@ -1,4 +1,4 @@
-"""Releases of transactional tasks whose transaction an error from outside had ended."""
+"""Find the releases of transactional tasks whose transaction an error from outside has ended."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .grammar import Grammar, word
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _SAY = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""The ends of claims that say something of the handler."""
+"""The ends of claims that tell something about the handler."""
 _BY_HAND = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
-"""What begins anew without a claim."""
+"""The events that start a task again without a claim."""
 
 
 def last_end(g: Grammar) -> Select[Any]:
-    """The last event of a task by which its handler or somebody's hand ended a run of interruptions, or which is one of them.
+    """Select the last event of a task that ended a run of interruptions (an end of its handler, an operation) or is one of them.
 
-    Recoveries and releases of what never began lie in between and say nothing. One part for each index.
+    Recoveries and releases of claims that never began are ignored. One part for each index.
     """
     event = execution_events.c
     mine = select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)

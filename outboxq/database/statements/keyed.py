@@ -12,7 +12,7 @@ The scan looks at a limited number of keys. Behind many keys that cannot be clai
 have been due the longest, and `win_recent` those in which something changed last. A later scan finds the keys that both miss.
 
 The head of a key is its first entry by priority, then by position. Only the head is asked if it is due and if this worker
-runs its event type. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
+runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
 transaction that ends the attempt, or stays as held after a failure that blocks the key (`follow.py`).
 """
 
@@ -345,7 +345,7 @@ def _within(head: Any, segment: FromClause) -> ColumnElement[bool]:
 
 
 def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
-    """Return a condition: the key's head is due, this worker runs its event type, and no task holds the key."""
+    """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
     claims = partition_claims.alias("claims")
     # A scalar subquery stays a look-up by key. NOT EXISTS could be planned as a join with every held key.
     holder = (

@@ -1,4 +1,4 @@
-"""Dead letters: listing them, and finding those to be dealt with."""
+"""List dead letters, and find those of an operation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .grammar import Grammar
 
 _letter = dead_letters.c
 _SAME = {name: bindparam(name, type_=Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")}
-"""Columns and what they must be; NULL: anything."""
+"""Filters: columns and their values; NULL for any value."""
 _exception = bindparam("exception", type_=Text, required=True)
 _exception_end = bindparam("exception_end", type_=Text, required=True)
 _since = bindparam("since", type_=Instant, required=True)
@@ -24,7 +24,7 @@ _after = tuple_(
 
 
 def newest(g: Grammar) -> Select[Any]:
-    """A page of the dead letters that match, newest first, behind (:after_failed_at, :after_id)."""
+    """Select a page of the matching dead letters, newest first, after (:after_failed_at, :after_id)."""
     page = (
         select(dead_letters)
         .where(_matches(), tuple_(_letter.failed_at, _letter.task_execution_id) < _after)
@@ -51,9 +51,9 @@ def newest(g: Grammar) -> Select[Any]:
 
 
 def oldest(_: Grammar) -> Select[Any]:
-    """Which of them come next, oldest first, behind (:after_failed_at, :after_id).
+    """Select the next matching dead letters, oldest first, after (:after_failed_at, :after_id).
 
-    They are not locked here: the lock that counts is that of the execution, which comes before its dead letter.
+    They are not locked here. The lock that counts is the execution's, which comes before its dead letter's.
     """
     return (
         select(_letter.task_execution_id.label("id"), _letter.failed_at)
@@ -64,9 +64,9 @@ def oldest(_: Grammar) -> Select[Any]:
 
 
 def _matches() -> ColumnElement[bool]:
-    """Letters are few beside tasks, so what is not a time is compared row by row."""
+    """Return the filter conditions. Dead letters are few, so all but the times are compared row by row."""
     same = [or_(wanted.is_(None), _letter[name] == wanted) for name, wanted in _SAME.items()]
-    # The last so many characters: of a name no longer than :exception, they are never :exception_end.
+    # The end of the exception's name. A name no longer than :exception never equals :exception_end.
     ending = func.substr(_letter.exception, func.length(_letter.exception) - func.length(_exception), type_=Text)
     kind = or_(_exception.is_(None), _letter.exception == _exception, ending == _exception_end)
     return and_(_letter.failed_at >= _since, _letter.failed_at < _until, *same, kind)

@@ -1,4 +1,4 @@
-"""Lists of tasks for people: what there is of a status, newest first, read through what keeps that status apart."""
+"""List tasks by status for people, newest first, through the table that holds the tasks of that status."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .reading import with_lease
 
 _scan = bindparam("scan", type_=BigInteger, required=True)
 _status, _queue, _task_name = (bindparam(name, type_=Text, required=True) for name in ("status", "queue", "task_name"))
-"""NULL: any."""
+"""A filter; NULL for any value."""
 _first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
 
 
 def beginning(_: Grammar) -> Select[Any]:
-    """The tasks whose ids lie between :first and :last, the oldest first: those that begin with the same digits."""
+    """Select the tasks whose ids are between :first and :last, oldest first: those whose id begins with the same digits."""
     execution = task_executions.c
     return (
         select(execution.id, execution.task_name, execution.status)
@@ -29,7 +29,9 @@ def beginning(_: Grammar) -> Select[Any]:
 
 
 def finished(g: Grammar) -> Select[Any]:
-    """Of the newest :scan tasks, whatever their status: ids are times, so the primary key is their order."""
+    """Select finished tasks among the newest :scan tasks of any status. Ids contain the time, so the primary key has
+    their order.
+    """
     execution = task_executions.c
     looked = (
         select(execution.id, execution.queue, execution.task_name, execution.status)
@@ -43,13 +45,15 @@ def finished(g: Grammar) -> Select[Any]:
 
 
 def ready(g: Grammar) -> Select[Any]:
-    """Of the newest :scan entries of all queues."""
+    """Select waiting tasks among the newest :scan entries of all queues."""
     entry = task_outbox.c
     return _waiting(g, select(entry.task_execution_id).order_by(entry.id.desc()).limit(_scan).subquery("looked"))
 
 
 def ready_of_queue(g: Grammar) -> Select[Any]:
-    """Of :scan entries of one queue, without a key and with one; where there are more, those due last."""
+    """Select waiting tasks among :scan entries of one queue, without and with a key. If there are more, those due last
+    are read.
+    """
     entry = task_outbox.c
     mine = select(entry.task_execution_id).where(entry.queue == _queue).limit(_scan)
     without = mine.where(entry.partition_key.is_(None)).order_by(
@@ -61,13 +65,13 @@ def ready_of_queue(g: Grammar) -> Select[Any]:
 
 
 def running(g: Grammar) -> Select[Any]:
-    """Of the tasks under a lease."""
+    """Select running tasks through the leases."""
     lease = task_leases.c
     return _waiting(g, select(lease.task_execution_id).where(_same(lease.queue, _queue)).subquery("looked"))
 
 
 def failed(g: Grammar) -> Select[Any]:
-    """Of the dead letters."""
+    """Select Failed tasks through the dead letters."""
     letter = dead_letters.c
     page = (
         select(letter.task_execution_id)
@@ -79,7 +83,7 @@ def failed(g: Grammar) -> Select[Any]:
 
 
 def _waiting(g: Grammar, looked: FromClause) -> Select[Any]:
-    """Their names stand only in the executions, which are looked up one by one."""
+    """Select waiting tasks with their names, which only the executions have: each is looked up by id."""
     (found,) = looked.c
     execution = task_executions.c
     page = (

@@ -1,4 +1,4 @@
-"""The history in partitions (PostgreSQL): which there are, what a dropped one must not take along, and moving that."""
+"""Divide the history into partitions by time (PostgreSQL): list them, move rows between them, and drop old ones safely."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from .claim import limit
 from .grammar import Builder, Grammar, Statement, word
 
 PARTITIONED: Mapping[Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
-"""The tables, in the order in which they are locked, and the column by which each is divided."""
+"""The partitioned tables in the order in which they are locked, and the column by which each is divided."""
 
 _lower = bindparam("lower", type_=Uuid, required=True)
 _upper = bindparam("upper", type_=Uuid, required=True)
@@ -57,12 +57,12 @@ _kept, _failed = (bindparam(name, type_=ARRAY(Uuid), required=True) for name in 
 
 
 def leaf(parent: Table, name: str, schema: str) -> TableClause:
-    """The table that is a partition of ours."""
+    """Return a partition of ours as a table."""
     return table(name, *(column(c.name, c.type) for c in parent.columns), schema=schema)
 
 
 def found(g: Grammar) -> Select[Any]:
-    """Each partition of our tables; no row where they are ordinary tables."""
+    """Select each partition of our tables; no row for an ordinary table. `parents` holds their oids."""
     parents = [g.oid(table.name) for table in PARTITIONED]
     inherits, parent, child, namespace = _inherits.alias(), _class.alias("parent"), _class.alias("leaf"), _namespace
     return (
@@ -83,20 +83,21 @@ def found(g: Grammar) -> Select[Any]:
 
 
 def patience(_: Grammar) -> Select[Any]:
-    """For a transaction that asks for the whole tables: give up soon, for everybody else waits behind it.
+    """Set the timeouts of a transaction that locks whole tables: it gives up soon, because everything else waits behind it.
 
-    Shorter than the usual deadlock_timeout (1 s), so that a deadlock is always ours to give up. And a scan is a scan.
+    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that this transaction gives up in a deadlock, and
+    not another. A scan of a table is forced to be sequential.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
 
 def scanning(_: Grammar) -> Select[Any]:
-    """For a look at a whole partition that nobody waits for."""
+    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits."""
     return _set(statement_timeout="0", enable_seqscan="on")
 
 
 def wait(_: Grammar) -> Select[Any]:
-    """How long the transaction waits for a lock from now on; and how long before."""
+    """Set the transaction's lock timeout from now on, and return the previous one."""
     setting: ColumnElement[str] = literal_column("'lock_timeout'")
     value = bindparam("lock_timeout", type_=Text, required=True)
     before = select(func.current_setting(setting).label("before")).cte("earlier").prefix_with("MATERIALIZED")
@@ -104,7 +105,9 @@ def wait(_: Grammar) -> Select[Any]:
 
 
 def keep(executions: FromClause, events: FromClause) -> Select[Any]:
-    """How many tasks of a partition may go, which of these are Failed, and which tasks are to be kept; and its last event."""
+    """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
+    event.
+    """
     done, task = retention.done(executions.c), executions.c
     columns: list[ColumnElement[Any]] = [
         func.count().filter(done).label("tasks"),
@@ -118,10 +121,11 @@ def keep(executions: FromClause, events: FromClause) -> Select[Any]:
 
 
 def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
-    """The ids of those that are to be kept although `keep` said that they may go, or did not see them.
+    """Select the tasks that must be kept although `keep` counted them as droppable, or did not see them.
 
-    Only a dead letter can leave its end, and a task that is new (its maker's clock is wrong) is in the outbox, or has a lease,
-    or was claimed since, by an event with a number that was drawn after `keep` had looked: so few are looked at.
+    A task of the partition can change in two ways only. A dead letter can leave Failed. A task can be new, because its
+    producer's clock is wrong. Such a task has an outbox entry or a lease, or was claimed since, by an event whose number was
+    drawn after `keep` ran. So few rows are read.
     """
     new = [
         select(table.c.task_execution_id).where(table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper)
@@ -138,9 +142,9 @@ def _ids(task: Any) -> Any:
 
 
 def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
-    """Up to :limit idempotency keys of tasks that will go and can no longer change their minds.
+    """Lock up to :limit idempotency keys of tasks that will be dropped and can no longer change their status.
 
-    One that somebody has locked is passed over; who took it over needs it no longer to be freed.
+    A locked key is skipped: the transaction that takes the key over does not need it freed.
     """
     key, task = idempotency_keys.alias("key"), executions.c
     final = task.status.in_([word(TaskStatus.COMPLETED), word(TaskStatus.CANCELLED)])
@@ -161,7 +165,7 @@ def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
 
 
 def _forget(helper: Table, _: Grammar) -> Delete:
-    """The rows of every task between two ids that is not kept."""
+    """Delete the rows of every task between two ids that is not kept."""
     task_id = helper.c.task_execution_id
     return delete(helper).where(task_id >= _lower, task_id < _upper, task_id != func.all(_kept))
 
@@ -173,12 +177,12 @@ FORGET: Mapping[str, Builder] = {
 
 
 def bring_executions(source: FromClause) -> Insert:
-    """Those kept, through the parent into the partition where they belong now."""
+    """Move the kept tasks through the parent table into the partition to which they belong now."""
     return _bring(task_executions, select(*source.c).where(source.c.id == func.any(_kept)))
 
 
 def bring_events(source: FromClause) -> Insert:
-    """Their events, numbers and all: one part for each of the three disjoint indexes."""
+    """Move the events of the kept tasks with their numbers: one part for each of the three disjoint indexes."""
     event = source.c
     mine = select(*event).where(event.task_execution_id == func.any(_kept))
     parts = union_all(*(mine.where(kind) for kind in retention.kinds(event).values())).subquery("parts")
@@ -186,13 +190,13 @@ def bring_events(source: FromClause) -> Insert:
 
 
 def take_over(parent: Table, source: TableClause, target: TableClause) -> Insert:
-    """Move what another partition holds between :lower and :upper."""
+    """Move the rows of another partition between :lower and :upper here."""
     key = source.c[PARTITIONED[parent]]
     return _take(source, target, (key >= _lower) & (key < _upper))
 
 
 def give_up(parent: Table, source: TableClause) -> Insert:
-    """Move what lies from :upper on, or has no task, through the parent into where it belongs."""
+    """Move the rows from :upper on, and those without a task, through the parent table into their partitions."""
     key = source.c[PARTITIONED[parent]]
     beyond = key >= _upper
     return _take(source, parent, beyond | key.is_(None) if parent is execution_events else beyond)
@@ -207,14 +211,14 @@ def next_number(_: Grammar) -> Select[Any]:
 
 
 def set_number(_: Grammar) -> Select[Any]:
-    """The next number that a sequence gives."""
+    """Set the next number of a sequence."""
     sequence = cast(bindparam("sequence", type_=Text, required=True), REGCLASS)
     number = bindparam("number", type_=BigInteger, required=True)
     return select(func.setval(sequence, number, literal_column("false")).label("number"))
 
 
 def privileges(relation: ColumnElement[Any]) -> Select[Any]:
-    """What its owner has granted on a table, one row each; `grantee` is None for PUBLIC."""
+    """Select the privileges that the owner of a table has granted, one row each; `grantee` is None for PUBLIC."""
     owned = _class.alias("owned")
     given = func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
     return (
@@ -232,7 +236,7 @@ def privileges(relation: ColumnElement[Any]) -> Select[Any]:
 
 
 def owner(relation: ColumnElement[Any]) -> Select[Any]:
-    """Who owns a table, and the schema it is in."""
+    """Select the owner and the schema of a table."""
     return (
         select(func.pg_get_userbyid(_class.c.relowner).label("owner"), _namespace.c.nspname.label("schema"))
         .select_from(_class)
@@ -251,7 +255,7 @@ _namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_
 
 
 def _set(**settings: str) -> Select[Any]:
-    """Until the transaction ends."""
+    """Set a configuration parameter until the transaction ends."""
     return select(
         *(
             func.set_config(literal_column(f"'{name}'"), literal_column(f"'{value}'"), true()).label(name)

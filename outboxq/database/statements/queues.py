@@ -1,4 +1,4 @@
-"""How a queue is run: paused, limited, its keys in order or not."""
+"""Read and change the settings of queues: pause, limits, and the order of partition keys."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _paused = bindparam("paused", type_=Boolean, required=True)
 _sets = {
     name: bindparam(f"sets_{name}", type_=Boolean, required=True) for name in ("paused", "concurrency", "rate", "fair")
 }
-"""What is said; all else stays as it is."""
+"""The columns that a change sets; NULL keeps the present value."""
 
 
 def change(g: Grammar) -> Insert:
-    """Write what is said of :queue, and return all that is said now. A pause that goes on keeps its beginning.
+    """Change the settings of :queue, and return all of them. A repeated pause keeps the time at which it began.
 
-    A rate that becomes another one begins with a full bucket.
+    A changed rate limit begins with a full bucket.
     """
     said = {
         "queue": _queue,
@@ -69,7 +69,7 @@ def change(g: Grammar) -> Insert:
 
 
 def forget(_: Grammar) -> Delete:
-    """A queue of which nothing special is said needs no row."""
+    """Delete the row of a queue whose settings are the defaults."""
     return delete(queue_settings).where(
         _setting.queue == _queue,
         _setting.paused_at.is_(None),
@@ -80,7 +80,7 @@ def forget(_: Grammar) -> Delete:
 
 
 def settings(_: Grammar) -> Select[Any]:
-    """What is said of each queue."""
+    """Select the settings of each queue."""
     return select(queue_settings).order_by(_setting.queue)
 
 

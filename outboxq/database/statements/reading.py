@@ -1,4 +1,4 @@
-"""Questions that change nothing."""
+"""Read single tasks, their events and the schema's version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _task_id = bindparam("task_id", type_=Uuid, required=True)
 
 
 def version(_: Grammar) -> Select[Any]:
-    """The revision of our schema, and the oldest code that it admits."""
+    """Select the revision of our schema and the oldest code that it admits."""
     return select(version_table.c.version_num, version_table.c.oldest_code)
 
 
@@ -31,12 +31,12 @@ def is_standby(g: Grammar) -> Select[Any]:
 
 
 def column_in_postgresql(table_oid: ColumnElement[Any], name: str) -> Select[Any]:
-    """One row if the table of this oid, which may be NULL, has the column."""
+    """Select one row if the table of this oid, which may be NULL, has the column."""
     return select(_attribute.c.attname).where(_attribute.c.attrelid == table_oid, _attribute.c.attname == name)
 
 
 def column_in_sqlite(table_name: str, name: str) -> Select[Any]:
-    """One row if there is such a table, and it has the column."""
+    """Select one row if the table exists and has the column."""
     columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
     return select(columns.c.name).where(columns.c.name == name)
 
@@ -46,18 +46,20 @@ def now(g: Grammar) -> Select[Any]:
 
 
 def get(_: Grammar) -> Select[Any]:
-    """One task execution, with its lease while it runs."""
+    """Select one task execution, with its lease while it runs."""
     return with_lease().where(task_executions.c.id == _task_id)
 
 
 def history(_: Grammar) -> Select[Any]:
-    """The events of one task, oldest first."""
+    """Select the events of one task, oldest first."""
     events = union_all(*_parts_of_history()).subquery("events")
     return select(events).order_by(events.c.sequence_num)
 
 
 def recent_history(_: Grammar) -> Select[Any]:
-    """The newest :limit events of one task, newest first. No index is read further: a task's tokens grow with its events."""
+    """Select the newest :limit events of one task, newest first. Each index is read no further, because tokens grow
+    with events.
+    """
     event = execution_events.c
     claims, ends, others = _parts_of_history()
     newest = (
@@ -70,7 +72,7 @@ def recent_history(_: Grammar) -> Select[Any]:
 
 
 def _parts_of_history() -> list[Select[Any]]:
-    """One part for each of the three disjoint indexes."""
+    """Select the events in three parts, one for each of the disjoint indexes."""
     event = execution_events.c
     mine = select(*(column for column in event if column.key != "xact_id")).where(event.task_execution_id == _task_id)
     return [
@@ -81,7 +83,7 @@ def _parts_of_history() -> list[Select[Any]]:
 
 
 def ended_by(_: Grammar) -> Select[Any]:
-    """Which event ended this worker's claim of this token: the answer that a lost connection swallowed."""
+    """Select the event that ended this worker's claim of this token: the answer that a lost connection did not deliver."""
     event = execution_events.c
     return select(event.event_type).where(
         event.task_execution_id == _task_id,
@@ -93,7 +95,7 @@ def ended_by(_: Grammar) -> Select[Any]:
 
 
 def ready_for_retry(g: Grammar) -> Select[Any]:
-    """Ready tasks whose time has come, oldest first; being due exactly now counts."""
+    """Select the Ready tasks that are due for a retry, oldest first. A task that is due exactly now counts."""
     return (
         with_lease()
         .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)

@@ -1,4 +1,4 @@
-"""Taking back the leases of workers that are gone."""
+"""Take back the leases of workers that are gone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .ends import unlocked
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 SEEN: Columns = {"id": Uuid(), "lease_token": BigInteger(), "worker_id": Uuid(), "lease_expires_at": Instant}
-"""A lease as it was seen."""
+"""A lease as an earlier statement read it."""
 _SEEN = (
     task_leases.c.task_execution_id.label("id"),
     task_leases.c.lease_token,
@@ -45,7 +45,7 @@ _abandonment = bindparam("abandonment", type_=Text, required=True)
 
 
 def recover(g: Grammar) -> Transition:
-    """Take back up to :limit leases that ran out, oldest first, passing over those that another transaction has locked."""
+    """Take back up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
     return _recovery(
         g,
         "recover",
@@ -54,30 +54,29 @@ def recover(g: Grammar) -> Transition:
 
 
 def recover_seen(g: Grammar) -> Transition:
-    """Take back just these leases, where they are still as they were seen, passing over locked ones.
+    """Take back exactly these leases if they are unchanged. Skips locked ones.
 
-    Whether they ran out is not asked again: whoever gives them has watched them, and may know better than a clock that was
-    set back since.
+    The expiry is not tested again: the caller has watched these leases, and may know better than a clock that was set back.
     """
     return _recovery(g, "recover_seen", lambda r: _seen(g, r), given=SEEN)
 
 
 def any_expired(g: Grammar) -> Select[Any]:
-    """Return one row if a lease ran out. Reads only."""
+    """Return one row if some lease has expired. Reads only."""
     return _expired(g).limit(1)
 
 
 def expired(g: Grammar) -> Select[Any]:
-    """Return up to :limit leases that ran out, oldest first, as they are."""
+    """Return up to :limit expired leases, oldest first."""
     lease = task_leases.c
     return select(*_SEEN).where(lease.lease_expires_at < g.now).order_by(lease.lease_expires_at).limit(limit)
 
 
 def outlasting(g: Grammar) -> Select[Any]:
-    """Return the leases that end later than any heartbeat of now could make them: the clock was set back since."""
+    """Return the leases that end later than any heartbeat could have made them: the clock was set back since."""
     lease, seconds = task_leases.c, task_executions.c.lease_seconds
     most = literal_column(f"{LONGEST.total_seconds()}", Double)
-    # One that got past the CHECKs would be no time to add, for any database.
+    # A lease time that the CHECK constraints should have refused cannot be added to a time by any database.
     bounded = case((seconds.between(literal_column("0.0", Double), most), seconds), else_=most)
     at_most = g.later(g.now, bounded + literal_column("1.0", Double))
     return (
@@ -90,12 +89,12 @@ def outlasting(g: Grammar) -> Select[Any]:
 def _recovery(
     g: Grammar, name: str, expired: Callable[[Relations], Statement], *, given: Columns | None = None
 ) -> Transition:
-    """Make a recovery of the leases that `expired` selects and locks.
+    """Recover the tasks of the leases that `expired` selects and locks.
 
-    The task goes back to the outbox, or ends: Cancelled if that was asked for, Failed (abandoned) after :max_recoveries.
-    What had not begun is not counted: a suspect that only waited for its turn must not be brought to the limit by another.
-    A lease whose task is not Running under it was left behind by mistake: it goes, and the task is not touched. A task whose
-    row is locked keeps its lease for the next recovery, so that one stuck transaction holds up nobody else.
+    The task returns to the outbox, or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
+    whose handler had not begun does not count: a suspect task that waited for its turn must not reach the limit through the
+    faults of another. A lease whose task is not Running under it was left behind by mistake: it is deleted, and the task is
+    not changed. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay the others.
     """
     return Transition(
         name=name,
@@ -120,7 +119,7 @@ def _expired(g: Grammar) -> Select[Any]:
 
 
 def _seen(g: Grammar, r: Relations) -> Select[Any]:
-    """Select the leases that nobody has extended, ended or claimed anew since they were seen, in the order of their ids."""
+    """Select the leases that were not extended, ended or claimed again since they were read, in the order of their ids."""
     lease, given = task_leases.c, r["given"].c
     return (
         select(lease.task_execution_id.label("id"))
@@ -186,7 +185,9 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    """Put the task back. An entry left behind by mistake serves as well: it must not keep all others from their recovery."""
+    """Return the task to the outbox. An entry that was left behind by mistake is used as it is: an error would stop the recovery
+    of the other tasks.
+    """
     recovered = r["recovered"].c
     ready = recovered.status == word(TaskStatus.READY)
     new: Any = follow.entry(g, recovered, r["recovered"], ready=ready, due=g.now)
@@ -206,7 +207,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ),
         data=g.json(
             recovery_attempts=recovered.recovery_attempts,
-            # Never later than now: a clock that was set back leaves leases that seem to last.
+            # Never later than now: after a clock was set back, an expired lease can seem to end in the future.
             lease_expires_at=case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
             available_at=case((ready, g.now)),
             error=case((failed, recovered.last_error)),

@@ -1,6 +1,6 @@
-"""The idempotency keys of dead letters that are to run again: a key that was free while its task was Failed may be another's.
+"""Give idempotency keys back to dead letters that are redriven: a key that was free while its task was Failed may be taken.
 
-Keys come before everything else that is locked, in their order, so that nobody takes one over while its task is on its way back.
+Keys are locked before everything else, in their order, so that no transaction takes a key over while its task is redriven.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from ..tables import dead_letters, idempotency_keys
 from .grammar import Columns, Grammar, Relations, Statement, Transition
 
 TAKEN_BACK: Columns = {"id": Uuid(), "scope": Text(), "key": Text(), "holder": Uuid()}
-"""A task that is to have its key again, and the task that has it."""
+"""A task that gets its key back, and the task that holds the key."""
 
 _held, _letter = idempotency_keys.c, dead_letters.c
 
 
 def lock(g: Grammar) -> Transition:
-    """Lock the keys of these tasks until the transaction ends, those that others have now too; one that nobody has is taken.
+    """Lock the keys of these tasks until the transaction ends, also those that other tasks hold. A free key is acquired.
 
-    Each is written as it is, so that above READ COMMITTED, too, nobody takes it over by what was true before.
+    Each row is updated without a change. So no transaction above READ COMMITTED can take the key over by an older snapshot.
     """
 
     def wanted(r: Relations) -> Statement:
@@ -55,7 +55,7 @@ def lock(g: Grammar) -> Transition:
 
 
 def lost(g: Grammar) -> Transition:
-    """The keys of these dead letters that others took over; to be read once they are locked."""
+    """Select the keys of these dead letters that other tasks hold. They must be locked first."""
 
     def found(r: Relations) -> Statement:
         lost = select(
@@ -67,7 +67,9 @@ def lost(g: Grammar) -> Transition:
 
 
 def take_back(g: Grammar) -> Transition:
-    """Give locked keys back to the tasks that had lost them. Whoever has them now, and has Failed, is the one that lost them."""
+    """Give locked keys back to the tasks that had lost them. A Failed task that holds such a key is recorded as having
+    lost it.
+    """
 
     def key(r: Relations) -> Statement:
         given = r["given"].c

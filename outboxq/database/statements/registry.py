@@ -1,4 +1,4 @@
-"""Who works, on which queues, knowing which tasks. Written by the workers, read by people."""
+"""Register workers with their queues and tasks. Workers write the rows, and people read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _live_since = bindparam("live_since", type_=Instant, required=True)
 
 
 def register(g: Grammar) -> Insert:
-    """A worker says who it is; what it said before is replaced."""
+    """Register a worker, or replace its registration."""
     values: dict[str, Any] = {"id": worker_id, **_said, "started_at": g.now, "last_seen_at": g.now}
     new = g.insert(workers).from_select(list(values), select(*values.values()))
     renewed = {name: new.excluded[name] for name in (*_said, "last_seen_at")}
@@ -32,34 +32,36 @@ def register(g: Grammar) -> Insert:
 
 
 def seen(g: Grammar) -> Update:
-    """The worker is alive, and met these names that it does not know; no row if it is not registered."""
+    """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
     said = {"last_seen_at": g.now, "unknown_tasks": _said["unknown_tasks"]}
     touched = update(workers).where(workers.c.id == worker_id).values(said)
     return touched.returning(workers.c.id)
 
 
 def unregister(g: Grammar) -> Delete:
-    """The worker is gone; so are those that have not been seen for a day."""
+    """Delete the worker, and all workers that have not been seen for a day."""
     gone = workers.c.last_seen_at < g.later(g.now, _a_day_ago)
     return delete(workers).where((workers.c.id == worker_id) | gone)
 
 
 def leave(g: Grammar) -> Update:
-    """The worker is gone, but what it met and did not know is still to be read: it was last seen :long_ago (seconds below 0)."""
+    """Record that the worker has ended, but keep the unknown names that it met: it was last seen :long_ago (seconds
+    below 0).
+    """
     seen_at = g.later(g.now, bindparam("long_ago", -3600.0, type_=Double))
     return update(workers).where(workers.c.id == worker_id).values(last_seen_at=seen_at)
 
 
 def live(_: Grammar) -> Select[Any]:
-    """The workers seen since :live_since, oldest first."""
+    """Select the workers seen since :live_since, oldest first."""
     return select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
 
 
 def with_unknown_tasks(_: Grammar) -> Select[Any]:
-    """The workers, also those that are gone, that met names they do not know."""
+    """Select the workers that met unknown names, also those that have ended."""
     return select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
 
 
 def one(_: Grammar) -> Select[Any]:
-    """One worker, however long ago it was seen."""
+    """Select one worker, whenever it was last seen."""
     return select(workers).where(workers.c.id == worker_id)

@@ -1,4 +1,4 @@
-"""Deleting old finished tasks together with their events."""
+"""Delete old finished tasks with their events."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _statuses = {
 def prune(g: Grammar) -> Transition:
     """Delete up to :limit finished tasks between two ids, with their events, idempotency keys and dead letters.
 
-    A partition key that a dead letter held is free then. Returns all that were looked at; a task is passed over, and comes back
-    without a status, where somebody has locked its idempotency key, as one does who takes it over.
+    A partition key that a dead letter held is freed. Returns every task that was looked at. A task whose idempotency key is
+    locked is skipped, and returned without a status: another transaction is taking the key over.
 
-    Ids are times (uuid7), so the old ones are a range of the primary key; no index over `completed_at` is needed. Nothing is
-    waited for, so that those who lock keys in their order never wait for one who waits for them.
+    Ids contain the time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
+    statement waits for no lock, so transactions that lock keys in their order never wait for one that waits for them.
     """
     key = idempotency_keys.c.task_execution_id
 
@@ -93,14 +93,14 @@ def prune(g: Grammar) -> Transition:
 
 
 def prunable(_: Grammar) -> Select[Any]:
-    """How many tasks `prune` would delete in all."""
+    """Count the tasks that `prune` would delete in all."""
     return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
 
 
 def prune_unrouted(g: Grammar) -> Transition:
-    """Delete up to :limit events that belong to no task (an emit nobody subscribed to) and are older than :before.
+    """Delete up to :limit events that belong to no task (an emit without subscribers) and are older than :before.
 
-    In no order: with one, the planner would walk the whole log by its numbers instead of those without a task.
+    They are not ordered: with an order, the planner would scan the whole log by number instead of the events without a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < _before)
 
@@ -118,14 +118,14 @@ def prune_unrouted(g: Grammar) -> Transition:
 
 
 def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
-    """Which events each of the three disjoint indexes has: the events of a task are looked up through all of them."""
+    """The conditions of the three disjoint indexes of events. The events of a task are looked up through all of them."""
     claim = event.event_type == word(EventType.CLAIMED)
     ended = and_(event.event_type != word(EventType.CLAIMED), event.lease_token.is_not(None))
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
 
 
 def done(execution: Any) -> ColumnElement[bool]:
-    """The task ended before :before, in one of the statuses that are to go."""
+    """Return a condition: the task ended before :before in one of the statuses to delete."""
     wanted = [(execution.status == word(status)) & (flag == 1) for status, flag in _statuses.items()]
     return and_(execution.completed_at < _before, or_(*wanted))
 

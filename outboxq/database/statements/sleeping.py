@@ -1,4 +1,4 @@
-"""Who sleeps and is to be notified; for databases that can notify (PostgreSQL). The proof is in `store/sleeping.py`."""
+"""Record the workers that sleep and want to be notified (PostgreSQL only). The proof is in `store/sleeping.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .grammar import Grammar
 from .waiting import Queues, all_queues, given, may_claim, next_moment
 
 ALL = literal_column("''", Text)
-"""The queue of a worker of all queues; no queue's name is empty."""
+"""The queue of a worker that serves all queues; no queue has an empty name."""
 
 _longest = bindparam("longest_seconds", type_=Double, required=True)
 _horizon = bindparam("horizon", type_=BigInteger, required=True)
@@ -51,9 +51,9 @@ def announce_given(g: Grammar) -> Insert:
 
 
 def _announce(g: Grammar, queues: Queues, rows: Select[Any]) -> Insert:
-    """Ask to be notified of these queues, until the next of their tasks is due or :longest_seconds have passed.
+    """Ask to be notified of these queues, until their next task is due or :longest_seconds have passed.
 
-    `rows` are the queues as they are written down. Returns, for each, in how many seconds the request ends.
+    `rows` are the queues as they are stored. Returns the seconds after which the request ends, for each queue.
     """
     due = next_moment(g, *queues).scalar_subquery()
     wakes_at = func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
@@ -70,7 +70,7 @@ def _announce(g: Grammar, queues: Queues, rows: Select[Any]) -> Insert:
 
 
 def horizon(_: Grammar) -> Select[Any]:
-    """A number that every transaction begun from now on exceeds, and none that has written by now does."""
+    """Select a number below the id of every transaction that begins from now on, but not below that of any that has written."""
     return select(cast(cast(func.pg_current_xact_id(), Text), BigInteger).label("horizon"))
 
 
@@ -85,7 +85,9 @@ def look_given(g: Grammar) -> Select[Any]:
 
 
 def _look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
-    """As of one snapshot: whether all transactions before :horizon have ended, whether a task is due, when the next one is."""
+    """Select, as of one snapshot: if all transactions before :horizon have ended, if a task is due, and when the next
+    one is.
+    """
     oldest = func.pg_snapshot_xmin(func.pg_current_snapshot(), type_=Xid8())
     return select(
         (oldest >= cast(cast(_horizon, Text), Xid8)).label("settled"),
@@ -95,9 +97,9 @@ def _look(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
 
 
 def wake(g: Grammar) -> Select[Any]:
-    """Notify of these queues where somebody sleeps: for what makes work claimable without an insert, whose trigger this mirrors.
+    """Notify the workers that sleep on these queues. The trigger does so for inserts; this is for other ways to become claimable.
 
-    To be run after what it tells of was written, so that the transaction has its id before it looks at the sleepers.
+    Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
     """
     queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
     notify = func.current_setting(literal_column("'outboxq.notify'"), literal_column("true"), type_=Text)
@@ -117,19 +119,19 @@ def wake(g: Grammar) -> Select[Any]:
 
 
 def withdraw(g: Grammar) -> Update:
-    """The worker is at work: it need not be notified."""
+    """Delete the requests of a worker that is awake."""
     return update(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id).values(wakes_at=g.now)
 
 
 def forget(_: Grammar) -> Delete:
-    """Delete the requests of a worker that is gone."""
+    """Delete the requests of a worker that has ended."""
     return delete(sleeping_workers).where(sleeping_workers.c.worker_id == worker_id)
 
 
 def forget_ended(g: Grammar) -> Delete:
-    """Delete the requests that have ended: each one that is left costs every enqueue a look.
+    """Delete expired requests: each one that is left costs every enqueue a look-up.
 
-    A worker that lives writes its own anew when it falls asleep again. One that does so at this moment is passed over.
+    A live worker writes a new request when it falls asleep again. A request that is being written now is skipped.
     """
     key = tuple_(sleeping_workers.c.worker_id, sleeping_workers.c.queue)
     ended = (

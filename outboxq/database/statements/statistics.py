@@ -1,7 +1,7 @@
-"""How the queues, or the tasks, fare: what waits, runs and has failed now, and what happened in a window of time.
+"""Count the waiting, running and failed tasks of queues or task names, and the events of a window of time.
 
-What is now is read from the small tables, and the window from the end of the log, so that ten million finished tasks cost
-nothing. A row of each statement is about a queue, or about one task name within it.
+The present is read from the small tables, and the window from the end of the log, so ten million finished tasks cost nothing.
+A row of each statement is about a queue, or about one task name in it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _first = bindparam("first", type_=BigId, required=True)
 
 
 def first_of_window(_: Grammar) -> Select[Any]:
-    """The number of the first event written since :search_from, or the one after the last; no row for an empty log.
+    """Select the number of the first event since :search_from, or the one after the last event; no row for an empty log.
 
-    There is no index over the events' time, but their numbers grow with it. So it is searched for by halves through the
-    primary key: thirty probes for a thousand million events. What deletions left out costs nothing.
+    No index covers the time of events, but their numbers grow with it. So a binary search goes through the primary key: thirty
+    probes for a thousand million events. Gaps that deletions leave cost nothing.
     """
     event = execution_events.c
     low = select(func.min(event.sequence_num)).scalar_subquery()
@@ -83,9 +83,9 @@ def _waiting(g: Grammar, *, by_task: bool) -> Select[Any]:
 
 
 def _retrying(g: Grammar, *, by_task: bool) -> Select[Any]:
-    """The entries that are due later for another attempt, which their executions know.
+    """Count the entries that are due later for another attempt, which only their executions show.
 
-    A scalar sub-select: each is looked up by its key. As a join, the planner might begin with the executions, all of them.
+    A scalar subquery looks each of them up by its key. A join could be planned to begin with every execution.
     """
     entry: Any = task_outbox.c
     execution = task_executions.alias("execution")
@@ -108,12 +108,14 @@ def _failed(g: Grammar, *, by_task: bool) -> Select[Any]:
 
 
 def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
-    """What happened since :since, read from event :first on; the times of those that ended, by nearest rank."""
+    """Count the events since :since, read from event :first on, with the times of ended tasks at the nearest rank."""
     event, execution = execution_events.c, task_executions.c
     names = ["queue", "task_name"] if by_task else ["queue"]
     ended = _is(event, {*COMPLETED, *FAILED})
-    started_at = func.coalesce(execution.first_started_at, event.created_at)  # of one that was replaced since: unknown
-    nothing = literal_column("0", BigInteger)  # of one whose times cannot be subtracted
+    started_at = func.coalesce(
+        execution.first_started_at, event.created_at
+    )  # unknown for a task that was replaced since
+    nothing = literal_column("0", BigInteger)  # for a task whose times cannot be subtracted
     happened = (
         select(
             *(execution[name] for name in names),
@@ -161,7 +163,7 @@ def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
 
 
 def _named(table: FromClause, *, by_task: bool) -> tuple[list[ColumnElement[Any]], FromClause]:
-    """By what the rows of a table are counted; the task's name is known to its execution."""
+    """Return the columns by which the rows of a table are counted; the task's name is known to its execution."""
     if not by_task:
         return [table.c.queue], table
     joined = table.join(task_executions, task_executions.c.id == table.c.task_execution_id)
@@ -177,7 +179,7 @@ def _is(row: Any, kinds: Collection[EventType]) -> ColumnElement[bool]:
 
 
 def _rank(tasks: ColumnElement[int], percent: int) -> ColumnElement[int]:
-    """The nearest rank: the smallest of which at least `percent` in a hundred are no greater."""
+    """Return the nearest rank: the smallest value that at least `percent` in a hundred values do not exceed."""
     return (tasks * percent + 99) // 100
 
 

@@ -1,4 +1,4 @@
-"""Tasks that were given back because a worker did not know their names."""
+"""Find tasks that workers released because they did not know the tasks' names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _after = bindparam("after", type_=BigId, required=True)
 
 
 def releases(g: Grammar) -> Select[Any]:
-    """The events by which the claims of :holding ended, as far as they are releases as unknown, and nothing has happened
-    to their tasks since but further claims.
+    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to them
+    since.
     """
     given, event = g.rows("holding", HOLDING), execution_events.c
     return (
@@ -33,9 +33,7 @@ def releases(g: Grammar) -> Select[Any]:
 
 
 def delayed(g: Grammar) -> Select[Any]:
-    """A page of the outbox entries that are due later, by their ids, behind :after; and which wait because they were released
-    as unknown.
-    """
+    """Select a page of the outbox entries that are due later, by id after :after, with those that wait since such a release."""
     entry = task_outbox.c
     page = (
         select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
@@ -60,7 +58,9 @@ def delayed(g: Grammar) -> Select[Any]:
 
 
 def _released_last(g: Grammar, ids: ColumnElement[Any]) -> tuple[ColumnElement[bool], ...]:
-    """The event ended a claim of one of these tasks as a release as unknown, and nothing without a lease token came after it."""
+    """Return a condition: the event released a claim of one of these tasks as unknown, and no event without a lease token
+    followed.
+    """
     event, other = execution_events.c, execution_events.alias("other").c
     later = exists().where(
         g.among(other.task_execution_id, ids),
@@ -70,7 +70,7 @@ def _released_last(g: Grammar, ids: ColumnElement[Any]) -> tuple[ColumnElement[b
     )
     return (
         g.among(event.task_execution_id, ids),
-        event.event_type != word(EventType.CLAIMED),  # as the index over the ends of claims says it
+        event.event_type != word(EventType.CLAIMED),  # the condition of the index over the ends of claims
         event.lease_token.is_not(None),
         event.event_type == word(EventType.RELEASED),
         g.text_in(event.event_data, "reason") == UNKNOWN_TASK,

@@ -1,6 +1,6 @@
-"""What a worker asks before it waits: whether something can be claimed, and when the next of it becomes due.
+"""Ask if something can be claimed before a worker waits, and when the next entry becomes due.
 
-An answer that something can be claimed may be wrong, and costs a claim in vain. That nothing can must be right.
+A wrong answer that something can be claimed costs a claim that finds nothing. The answer that nothing can must be right.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Queues = tuple[FromClause, FromClause]
 
 
 def any_due(g: Grammar) -> Select[Any]:
-    """One row if something can be claimed from any queue: without a key, or with one. Reads only."""
+    """Select one row if something can be claimed from any queue, with or without a key. Reads only."""
     return _one_row(may_claim(g, *all_queues()))
 
 
 def any_due_given(g: Grammar) -> Select[Any]:
-    """One row if something can be claimed from the queues given."""
+    """Select one row if something can be claimed from the queues given."""
     return _one_row(may_claim(g, *given(g)))
 
 
 def any_recent(g: Grammar) -> Select[Any]:
-    """One row if something can be claimed that became so lately: reads few rows, however many keys cannot be claimed.
+    """Select one row if something can be claimed that became so lately. It reads few rows, however many keys cannot be claimed.
 
-    No row says that nothing new was found, and not that there is nothing.
+    No row means that it found nothing new. It does not mean that nothing can be claimed.
     """
     return _one_row(_recent(g, *all_queues()))
 
@@ -65,8 +65,9 @@ def may_claim(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnEle
 
 
 def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
-    """The earliest moment in the future at which an entry of these queues becomes due, or a rate limit lets one start; NULL
-    where none waits.
+    """Select the earliest future time at which an entry of these queues becomes due or a rate limit allows a start.
+
+    NULL if nothing is waiting.
     """
     found = pairs(plain, limits.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")

@@ -1,23 +1,64 @@
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now)
-  SELECT task_executions.id
-FROM task_executions JOIN execution_events AS birth ON birth.task_execution_id = task_executions.id
-WHERE task_executions.status IN ('Ready', 'Running') AND birth.lease_token IS NULL AND birth.event_type = 'task_created'
-    AND birth.event_data LIKE '%%"idempotency_key"%%' AND (CAST(birth.event_data AS JSONB) ->> 'idempotency_key') IS NOT
-    NULL AND (CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) IS NULL OR
-    CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) > (SELECT clock.now
-FROM clock)) AND NOT ((CAST(birth.event_data AS JSONB) ->> 'unique_until_finished') IS NOT NULL AND (EXISTS (SELECT
-    execution_events.sequence_num
-FROM execution_events
-WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_completed',
-    'task_failed', 'task_abandoned', 'task_cancelled', 'task_expired', 'task_discarded')))) AND NOT (EXISTS (SELECT
-    idempotency_keys.task_execution_id
-FROM idempotency_keys
-WHERE idempotency_keys.scope = task_executions.task_name AND idempotency_keys.key = (CAST(birth.event_data AS JSONB) ->>
-    'idempotency_key') AND (idempotency_keys.task_execution_id = task_executions.id OR (EXISTS (SELECT
-    other.task_execution_id
-FROM execution_events AS other, execution_events AS birth
-WHERE other.task_execution_id = idempotency_keys.task_execution_id AND other.lease_token IS NULL AND other.event_type =
-    'task_created' AND other.event_data LIKE '%%"idempotency_key"%%' AND (CAST(other.event_data AS JSONB) ->>
-    'idempotency_key') IS NOT NULL AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') = (CAST(birth.event_data
-    AS JSONB) ->> 'idempotency_key'))))))
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+SELECT task_executions.id
+FROM task_executions
+JOIN execution_events AS birth ON birth.task_execution_id = task_executions.id
+WHERE
+    task_executions.status IN ('Ready', 'Running')
+    AND birth.lease_token IS NULL
+    AND birth.event_type = 'task_created'
+    AND birth.event_data LIKE '%%"idempotency_key"%%'
+    AND (CAST(birth.event_data AS JSONB) ->> 'idempotency_key') IS NOT NULL
+    AND (
+        CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) IS NULL
+            OR CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) > (
+                SELECT clock.now FROM clock
+            )
+    )
+    AND NOT (
+        (CAST(birth.event_data AS JSONB) ->> 'unique_until_finished') IS NOT NULL
+            AND (
+                EXISTS (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = task_executions.id
+                        AND execution_events.event_type IN (
+                            'task_completed',
+                            'task_failed',
+                            'task_abandoned',
+                            'task_cancelled',
+                            'task_expired',
+                            'task_discarded'
+                        )
+                )
+            )
+    )
+    AND NOT (
+        EXISTS (
+            SELECT idempotency_keys.task_execution_id
+            FROM idempotency_keys
+            WHERE
+                idempotency_keys.scope = task_executions.task_name
+                AND idempotency_keys.key = (CAST(birth.event_data AS JSONB) ->> 'idempotency_key')
+                AND (
+                    idempotency_keys.task_execution_id = task_executions.id
+                        OR (
+                            EXISTS (
+                                SELECT other.task_execution_id
+                                FROM execution_events AS other, execution_events AS birth
+                                WHERE
+                                    other.task_execution_id = idempotency_keys.task_execution_id
+                                    AND other.lease_token IS NULL
+                                    AND other.event_type = 'task_created'
+                                    AND other.event_data LIKE '%%"idempotency_key"%%'
+                                    AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') IS NOT NULL
+                                    AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') = (
+                                        CAST(birth.event_data AS JSONB) ->> 'idempotency_key'
+                                    )
+                            )
+                        )
+                )
+        )
+    )

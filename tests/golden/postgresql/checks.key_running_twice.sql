@@ -1,7 +1,12 @@
 SELECT running.id
-FROM (SELECT task_executions.id AS id, row_number() OVER (PARTITION BY task_executions.queue,
-    task_executions.partition_key
-ORDER BY task_executions.position DESC, task_executions.id) AS nth
-FROM task_executions
-WHERE task_executions.partition_key IS NOT NULL AND task_executions.status = 'Running') AS running
+FROM (
+    SELECT
+        task_executions.id AS id,
+        row_number() OVER (
+            PARTITION BY task_executions.queue, task_executions.partition_key
+            ORDER BY task_executions.position DESC, task_executions.id
+        ) AS nth
+    FROM task_executions
+    WHERE task_executions.partition_key IS NOT NULL AND task_executions.status = 'Running'
+) AS running
 WHERE running.nth > 1

@@ -1,36 +1,100 @@
 SELECT missing.id
-FROM (SELECT expected.name AS id
-FROM (SELECT to_regclass(%(to_regclass_1)s) AS "table", 'pk_dead_letters' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_2)s) AS "table", 'ix_dead_letters_failed_at' AS name, false AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_3)s) AS "table", 'ix_execution_events_other' AS name, false AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_4)s) AS "table", 'uq_execution_events_claim' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_5)s) AS "table", 'uq_execution_events_end' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_6)s) AS "table", 'pk_idempotency_keys' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_7)s) AS "table", 'ix_idempotency_keys_task_execution_id' AS name, false AS
-    is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_8)s) AS "table", 'uq_partition_claims_task_execution_id' AS name, true AS
-    is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_9)s) AS "table", 'pk_partition_claims' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_10)s) AS "table", 'pk_queue_settings' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_11)s) AS "table", 'pk_sleeping_workers' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_12)s) AS "table", 'ix_sleeping_workers_queue' AS name, false AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_13)s) AS "table", 'pk_task_executions' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_14)s) AS "table", 'ix_task_executions_pipeline' AS name, false AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_15)s) AS "table", 'pk_task_leases' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_16)s) AS "table", 'uq_task_outbox_task_execution_id' AS name, true AS
-    is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_17)s) AS "table", 'pk_task_outbox' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_18)s) AS "table", 'ix_task_outbox_due' AS name, false AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_19)s) AS "table", 'ix_task_outbox_key' AS name, false AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_20)s) AS "table", 'ix_task_outbox_key_due' AS name, false AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_21)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
-UNION ALL SELECT to_regclass(%(to_regclass_22)s) AS "table", 'pk_workers' AS name, true AS is_unique) AS expected
-WHERE NOT (EXISTS (SELECT pg_catalog.pg_index.indexrelid
-FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_catalog.pg_class.oid = pg_catalog.pg_index.indexrelid
-WHERE pg_catalog.pg_index.indrelid = expected."table" AND pg_catalog.pg_class.relname = expected.name AND
-    pg_catalog.pg_index.indisvalid AND (pg_catalog.pg_index.indisunique OR NOT expected.is_unique)))
-UNION ALL SELECT 'task_outbox_notify'
-WHERE NOT (EXISTS (SELECT pg_catalog.pg_trigger.tgname
-FROM pg_catalog.pg_trigger
-WHERE pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_23)s) AND pg_catalog.pg_trigger.tgname =
-    'task_outbox_notify' AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')))) AS missing
+FROM (
+    SELECT expected.name AS id
+    FROM (
+        SELECT to_regclass(%(to_regclass_1)s) AS "table", 'pk_dead_letters' AS name, true AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_2)s) AS "table",
+            'ix_dead_letters_failed_at' AS name,
+            false AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_3)s) AS "table",
+            'ix_execution_events_other' AS name,
+            false AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_4)s) AS "table",
+            'uq_execution_events_claim' AS name,
+            true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_5)s) AS "table", 'uq_execution_events_end' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_6)s) AS "table", 'pk_idempotency_keys' AS name, true AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_7)s) AS "table",
+            'ix_idempotency_keys_task_execution_id' AS name,
+            false AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_8)s) AS "table",
+            'uq_partition_claims_task_execution_id' AS name,
+            true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_9)s) AS "table", 'pk_partition_claims' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_10)s) AS "table", 'pk_queue_settings' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_11)s) AS "table", 'pk_sleeping_workers' AS name, true AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_12)s) AS "table",
+            'ix_sleeping_workers_queue' AS name,
+            false AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_13)s) AS "table", 'pk_task_executions' AS name, true AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_14)s) AS "table",
+            'ix_task_executions_pipeline' AS name,
+            false AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_15)s) AS "table", 'pk_task_leases' AS name, true AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_16)s) AS "table",
+            'uq_task_outbox_task_execution_id' AS name,
+            true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_17)s) AS "table", 'pk_task_outbox' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_18)s) AS "table", 'ix_task_outbox_due' AS name, false AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_19)s) AS "table", 'ix_task_outbox_key' AS name, false AS is_unique
+        UNION ALL
+        SELECT
+            to_regclass(%(to_regclass_20)s) AS "table",
+            'ix_task_outbox_key_due' AS name,
+            false AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_21)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_22)s) AS "table", 'pk_workers' AS name, true AS is_unique
+    ) AS expected
+    WHERE NOT (
+        EXISTS (
+            SELECT pg_catalog.pg_index.indexrelid
+            FROM pg_catalog.pg_index
+            JOIN pg_catalog.pg_class ON pg_catalog.pg_class.oid = pg_catalog.pg_index.indexrelid
+            WHERE
+                pg_catalog.pg_index.indrelid = expected."table"
+                AND pg_catalog.pg_class.relname = expected.name
+                AND pg_catalog.pg_index.indisvalid
+                AND (pg_catalog.pg_index.indisunique OR NOT expected.is_unique)
+        )
+    )
+    UNION ALL
+    SELECT 'task_outbox_notify'
+    WHERE NOT (
+        EXISTS (
+            SELECT pg_catalog.pg_trigger.tgname
+            FROM pg_catalog.pg_trigger
+            WHERE
+                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_23)s)
+                AND pg_catalog.pg_trigger.tgname = 'task_outbox_notify'
+                AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
+        )
+    )
+) AS missing

@@ -1,4 +1,8 @@
 SELECT 'task_position' AS id
-WHERE CASE WHEN has_sequence_privilege(to_regclass(%(to_regclass_1)s), 'USAGE, SELECT') THEN
-    coalesce(pg_sequence_last_value(to_regclass(%(to_regclass_1)s)), 0) < (SELECT max(task_executions.position) AS max_1
-FROM task_executions) ELSE false END
+WHERE CASE
+    WHEN has_sequence_privilege(to_regclass(%(to_regclass_1)s), 'USAGE, SELECT') THEN coalesce(
+        pg_sequence_last_value(to_regclass(%(to_regclass_1)s)),
+        0
+    ) < (SELECT max(task_executions.position) AS max_1 FROM task_executions)
+    ELSE false
+END

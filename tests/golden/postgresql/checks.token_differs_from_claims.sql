@@ -1,5 +1,9 @@
 SELECT task_executions.id
 FROM task_executions
-WHERE task_executions.lease_token != (SELECT count(*) AS count_1
-FROM execution_events
-WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type = 'task_claimed')
+WHERE task_executions.lease_token != (
+    SELECT count(*) AS count_1
+    FROM execution_events
+    WHERE
+        execution_events.task_execution_id = task_executions.id
+        AND execution_events.event_type = 'task_claimed'
+)

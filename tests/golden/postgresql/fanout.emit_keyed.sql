@@ -1,78 +1,215 @@
-WITH subscriber AS MATERIALIZED
-(SELECT CAST(substr(CAST(%(pipeline_execution_id)s::UUID AS TEXT), 1, 32) || lpad(to_hex(row_number() OVER (ORDER BY
-    found.task_name)), 4, '0') AS UUID) AS id, %(pipeline_execution_id)s::UUID AS pipeline_execution_id, found.task_name
-    AS task_name, found.queue AS queue, found.priority AS priority, found.max_attempts AS max_attempts,
-    found.lease_seconds AS lease_seconds, found.timeout_seconds AS timeout_seconds, found.parameter AS parameter,
-    found.on_dead_letter AS on_dead_letter
-FROM (SELECT task_subscriptions.topic AS topic, task_subscriptions.task_name AS task_name, task_subscriptions.parameter
-    AS parameter, task_subscriptions.queue AS queue, task_subscriptions.priority AS priority,
-    task_subscriptions.max_attempts AS max_attempts, task_subscriptions.lease_seconds AS lease_seconds,
-    task_subscriptions.timeout_seconds AS timeout_seconds, task_subscriptions.on_dead_letter AS on_dead_letter,
-    row_number() OVER (PARTITION BY task_subscriptions.task_name
-ORDER BY task_subscriptions.topic) AS nth
-FROM task_subscriptions
-WHERE %(topic)s::VARCHAR = task_subscriptions.topic OR substr(task_subscriptions.topic,
-    length(task_subscriptions.topic), 1) = '*' AND substr(%(topic)s::VARCHAR, 1, length(task_subscriptions.topic) - 1) =
-    substr(task_subscriptions.topic, 1, length(task_subscriptions.topic) - 1)) AS found
-WHERE found.nth = 1
-ORDER BY found.task_name),
-clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-key AS
-(INSERT INTO idempotency_keys (scope, key, task_execution_id, until_finished, created_at) SELECT subscriber.task_name AS
-    task_name, %(idempotency_key)s::VARCHAR AS anon_1, subscriber.id AS id, false AS anon_2, (SELECT clock.now
-FROM clock) AS anon_3
+WITH
+    subscriber AS MATERIALIZED (
+        SELECT
+            CAST(
+                substr(CAST(%(pipeline_execution_id)s::UUID AS TEXT), 1, 32) || lpad(
+                    to_hex(row_number() OVER (ORDER BY found.task_name)),
+                    4,
+                    '0'
+                ) AS UUID
+            ) AS id,
+            %(pipeline_execution_id)s::UUID AS pipeline_execution_id,
+            found.task_name AS task_name,
+            found.queue AS queue,
+            found.priority AS priority,
+            found.max_attempts AS max_attempts,
+            found.lease_seconds AS lease_seconds,
+            found.timeout_seconds AS timeout_seconds,
+            found.parameter AS parameter,
+            found.on_dead_letter AS on_dead_letter
+        FROM (
+            SELECT
+                task_subscriptions.topic AS topic,
+                task_subscriptions.task_name AS task_name,
+                task_subscriptions.parameter AS parameter,
+                task_subscriptions.queue AS queue,
+                task_subscriptions.priority AS priority,
+                task_subscriptions.max_attempts AS max_attempts,
+                task_subscriptions.lease_seconds AS lease_seconds,
+                task_subscriptions.timeout_seconds AS timeout_seconds,
+                task_subscriptions.on_dead_letter AS on_dead_letter,
+                row_number() OVER (
+                    PARTITION BY task_subscriptions.task_name
+                    ORDER BY task_subscriptions.topic
+                ) AS nth
+            FROM task_subscriptions
+            WHERE
+                %(topic)s::VARCHAR = task_subscriptions.topic
+                OR substr(task_subscriptions.topic, length(task_subscriptions.topic), 1) = '*'
+                AND substr(%(topic)s::VARCHAR, 1, length(task_subscriptions.topic) - 1) = substr(
+                    task_subscriptions.topic,
+                    1,
+                    length(task_subscriptions.topic) - 1
+                )
+        ) AS found
+        WHERE found.nth = 1
+        ORDER BY found.task_name
+    ),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    key AS (
+        INSERT INTO idempotency_keys (scope, key, task_execution_id, until_finished, created_at)
+        SELECT
+            subscriber.task_name AS task_name,
+            %(idempotency_key)s::VARCHAR AS anon_1,
+            subscriber.id AS id,
+            false AS anon_2,
+            (SELECT clock.now FROM clock) AS anon_3
+        FROM subscriber
+        WHERE (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= %(most_subscribers)s::INTEGER
+        ORDER BY subscriber.task_name
+        ON CONFLICT DO NOTHING
+        RETURNING idempotency_keys.task_execution_id AS id
+    ),
+    entry AS (
+        INSERT INTO task_outbox (
+            task_execution_id,
+            queue,
+            priority,
+            partition_key,
+            position,
+            topic,
+            available_at,
+            expires_at,
+            created_at
+        )
+        SELECT
+            subscriber.id AS id,
+            subscriber.queue AS queue,
+            subscriber.priority AS priority,
+            %(partition_key)s::VARCHAR AS anon_4,
+            nextval('task_position') AS next_value_1,
+            %(topic)s::VARCHAR AS anon_5,
+            coalesce(
+                %(available_at)s::TIMESTAMP WITH TIME ZONE,
+                (SELECT clock.now FROM clock) + %(delay_seconds)s * interval '1 second'
+            ) AS coalesce_1,
+            coalesce(
+                %(expires_at)s::TIMESTAMP WITH TIME ZONE,
+                (SELECT clock.now FROM clock) + %(expires_seconds)s * interval '1 second'
+            ) AS coalesce_2,
+            (SELECT clock.now FROM clock) AS anon_6
+        FROM subscriber
+        JOIN key ON key.id = subscriber.id
+        RETURNING
+            task_outbox.task_execution_id AS id,
+            task_outbox.position,
+            task_outbox.available_at,
+            task_outbox.expires_at,
+            CASE WHEN (task_outbox.partition_key >= '') THEN task_outbox.position END AS place
+    ),
+    execution AS (
+        INSERT INTO task_executions (
+            id,
+            pipeline_execution_id,
+            task_name,
+            queue,
+            priority,
+            max_attempts,
+            lease_seconds,
+            timeout_seconds,
+            topic,
+            partition_key,
+            position,
+            args,
+            status,
+            attempt,
+            recovery_attempts,
+            lease_token,
+            on_dead_letter,
+            expires_at,
+            created_at,
+            updated_at
+        )
+        SELECT
+            subscriber.id AS id,
+            subscriber.pipeline_execution_id AS pipeline_execution_id,
+            subscriber.task_name AS task_name,
+            subscriber.queue AS queue,
+            subscriber.priority AS priority,
+            subscriber.max_attempts AS max_attempts,
+            subscriber.lease_seconds AS lease_seconds,
+            subscriber.timeout_seconds AS timeout_seconds,
+            %(topic)s::VARCHAR AS anon_5,
+            %(partition_key)s::VARCHAR AS anon_4,
+            entry.position AS position,
+            '{"' || subscriber.parameter || '":' || %(payload)s::VARCHAR || '}' AS anon_7,
+            'Ready',
+            1,
+            0,
+            0,
+            CASE
+                WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter
+                ELSE 'release'
+            END AS anon_8,
+            entry.expires_at AS expires_at,
+            (SELECT clock.now FROM clock) AS anon_9,
+            (SELECT clock.now FROM clock) AS anon_10
+        FROM subscriber
+        JOIN entry ON entry.id = subscriber.id
+    ),
+    event AS (
+        INSERT INTO execution_events (
+            pipeline_execution_id,
+            task_execution_id,
+            event_type,
+            event_data,
+            worker_id,
+            lease_token,
+            created_at
+        )
+        SELECT
+            subscriber.pipeline_execution_id AS pipeline_execution_id,
+            subscriber.id AS id,
+            'task_created',
+            CASE
+                WHEN (entry.place IS NULL AND %(idempotency_key)s::VARCHAR IS NULL) THEN '{"available_at": ' || CAST(
+                    to_json(entry.available_at) AS TEXT
+                ) || '}'
+                ELSE CAST(
+                    jsonb_strip_nulls(
+                        jsonb_build_object(
+                            'available_at',
+                            entry.available_at,
+                            'position',
+                            entry.place,
+                            'idempotency_key',
+                            %(idempotency_key)s::VARCHAR
+                        )
+                    ) AS TEXT
+                )
+            END AS anon_11,
+            NULL AS anon_12,
+            NULL AS anon__1,
+            (SELECT clock.now FROM clock) AS anon_13
+        FROM subscriber
+        JOIN entry ON entry.id = subscriber.id
+    ),
+    assigned AS MATERIALIZED (SELECT pg_current_xact_id() AS xact_id),
+    unrouted AS (
+        INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at)
+        SELECT
+            %(pipeline_execution_id)s::UUID AS anon_14,
+            'event_unrouted',
+            '{"topic":' || %(quoted_topic)s::VARCHAR || ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_15,
+            (SELECT clock.now FROM clock) AS anon_16
+        FROM assigned
+        WHERE
+            NOT (EXISTS (SELECT subscriber.id FROM subscriber))
+            AND assigned.xact_id IS NOT NULL
+    )
+SELECT
+    subscriber.id,
+    subscriber.pipeline_execution_id,
+    subscriber.task_name,
+    subscriber.queue,
+    subscriber.priority,
+    subscriber.max_attempts,
+    subscriber.lease_seconds,
+    subscriber.timeout_seconds,
+    subscriber.parameter,
+    subscriber.on_dead_letter,
+    entry.position
 FROM subscriber
-WHERE (SELECT count(subscriber.id) AS count_1
-FROM subscriber) <= %(most_subscribers)s::INTEGER
-ORDER BY subscriber.task_name
-ON CONFLICT DO NOTHING
-RETURNING idempotency_keys.task_execution_id AS id),
-entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, available_at, expires_at,
-    created_at) SELECT subscriber.id AS id, subscriber.queue AS queue, subscriber.priority AS priority,
-    %(partition_key)s::VARCHAR AS anon_4, nextval('task_position') AS next_value_1, %(topic)s::VARCHAR AS anon_5,
-    coalesce(%(available_at)s::TIMESTAMP WITH TIME ZONE, (SELECT clock.now
-FROM clock) + %(delay_seconds)s * interval '1 second') AS coalesce_1, coalesce(%(expires_at)s::TIMESTAMP WITH TIME ZONE,
-    (SELECT clock.now
-FROM clock) + %(expires_seconds)s * interval '1 second') AS coalesce_2, (SELECT clock.now
-FROM clock) AS anon_6
-FROM subscriber JOIN key ON key.id = subscriber.id
-RETURNING task_outbox.task_execution_id AS id, task_outbox.position, task_outbox.available_at, task_outbox.expires_at,
-    CASE WHEN (task_outbox.partition_key >= '') THEN task_outbox.position END AS place),
-execution AS
-(INSERT INTO task_executions (id, pipeline_execution_id, task_name, queue, priority, max_attempts, lease_seconds,
-    timeout_seconds, topic, partition_key, position, args, status, attempt, recovery_attempts, lease_token,
-    on_dead_letter, expires_at, created_at, updated_at) SELECT subscriber.id AS id, subscriber.pipeline_execution_id AS
-    pipeline_execution_id, subscriber.task_name AS task_name, subscriber.queue AS queue, subscriber.priority AS
-    priority, subscriber.max_attempts AS max_attempts, subscriber.lease_seconds AS lease_seconds,
-    subscriber.timeout_seconds AS timeout_seconds, %(topic)s::VARCHAR AS anon_5, %(partition_key)s::VARCHAR AS anon_4,
-    entry.position AS position, '{"' || subscriber.parameter || '":' || %(payload)s::VARCHAR || '}' AS anon_7, 'Ready',
-    1, 0, 0, CASE WHEN (%(partition_key)s::VARCHAR IS NOT NULL) THEN subscriber.on_dead_letter ELSE 'release' END AS
-    anon_8, entry.expires_at AS expires_at, (SELECT clock.now
-FROM clock) AS anon_9, (SELECT clock.now
-FROM clock) AS anon_10
-FROM subscriber JOIN entry ON entry.id = subscriber.id),
-event AS
-(INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id, lease_token,
-    created_at) SELECT subscriber.pipeline_execution_id AS pipeline_execution_id, subscriber.id AS id, 'task_created',
-    CASE WHEN (entry.place IS NULL AND %(idempotency_key)s::VARCHAR IS NULL) THEN '{"available_at": ' ||
-    CAST(to_json(entry.available_at) AS TEXT) || '}' ELSE CAST(jsonb_strip_nulls(jsonb_build_object('available_at',
-    entry.available_at, 'position', entry.place, 'idempotency_key', %(idempotency_key)s::VARCHAR)) AS TEXT) END AS
-    anon_11, NULL AS anon_12, NULL AS anon__1, (SELECT clock.now
-FROM clock) AS anon_13
-FROM subscriber JOIN entry ON entry.id = subscriber.id),
-assigned AS MATERIALIZED
-(SELECT pg_current_xact_id() AS xact_id),
-unrouted AS
-(INSERT INTO execution_events (pipeline_execution_id, event_type, event_data, created_at) SELECT
-    %(pipeline_execution_id)s::UUID AS anon_14, 'event_unrouted', '{"topic":' || %(quoted_topic)s::VARCHAR ||
-    ',"payload":' || %(payload)s::VARCHAR || '}' AS anon_15, (SELECT clock.now
-FROM clock) AS anon_16
-FROM assigned
-WHERE NOT (EXISTS (SELECT subscriber.id
-FROM subscriber)) AND assigned.xact_id IS NOT NULL)
-  SELECT subscriber.id, subscriber.pipeline_execution_id, subscriber.task_name, subscriber.queue, subscriber.priority,
-      subscriber.max_attempts, subscriber.lease_seconds, subscriber.timeout_seconds, subscriber.parameter,
-      subscriber.on_dead_letter, entry.position
-FROM subscriber LEFT OUTER JOIN entry ON entry.id = subscriber.id
+LEFT OUTER JOIN entry ON entry.id = subscriber.id

@@ -1,15 +1,36 @@
 SELECT ends.event_type, ends.event_data
-FROM (SELECT execution_events.sequence_num AS sequence_num, execution_events.event_type AS event_type,
-    execution_events.event_data AS event_data
-FROM execution_events
-WHERE execution_events.task_execution_id = %(task_id)s::UUID AND execution_events.event_type != 'task_claimed' AND
-    execution_events.lease_token IS NOT NULL AND (execution_events.event_type IN ('task_abandoned', 'task_cancelled',
-    'task_completed', 'task_failed', 'task_retry_scheduled', 'task_snoozed') OR execution_events.event_type =
-    'task_released' AND (CAST(execution_events.event_data AS JSONB) ->> 'reason') = %(param_1)s::VARCHAR)
-UNION ALL SELECT execution_events.sequence_num AS sequence_num, execution_events.event_type AS event_type,
-    execution_events.event_data AS event_data
-FROM execution_events
-WHERE execution_events.task_execution_id = %(task_id)s::UUID AND execution_events.lease_token IS NULL AND
-    execution_events.event_type IN ('task_retry_scheduled', 'task_requeued', 'task_replaced')) AS ends
+FROM (
+    SELECT
+        execution_events.sequence_num AS sequence_num,
+        execution_events.event_type AS event_type,
+        execution_events.event_data AS event_data
+    FROM execution_events
+    WHERE
+        execution_events.task_execution_id = %(task_id)s::UUID
+        AND execution_events.event_type != 'task_claimed'
+        AND execution_events.lease_token IS NOT NULL
+        AND (
+            execution_events.event_type IN (
+                'task_abandoned',
+                'task_cancelled',
+                'task_completed',
+                'task_failed',
+                'task_retry_scheduled',
+                'task_snoozed'
+            )
+                OR execution_events.event_type = 'task_released'
+                AND (CAST(execution_events.event_data AS JSONB) ->> 'reason') = %(param_1)s::VARCHAR
+        )
+    UNION ALL
+    SELECT
+        execution_events.sequence_num AS sequence_num,
+        execution_events.event_type AS event_type,
+        execution_events.event_data AS event_data
+    FROM execution_events
+    WHERE
+        execution_events.task_execution_id = %(task_id)s::UUID
+        AND execution_events.lease_token IS NULL
+        AND execution_events.event_type IN ('task_retry_scheduled', 'task_requeued', 'task_replaced')
+) AS ends
 ORDER BY ends.sequence_num DESC
-  LIMIT %(param_2)s::INTEGER
+LIMIT %(param_2)s::INTEGER

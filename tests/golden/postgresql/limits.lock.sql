@@ -1,7 +1,13 @@
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now)
-  SELECT queue_settings.paused_at, queue_settings.concurrency_limit, queue_settings.rate_limit,
-      queue_settings.rate_seconds, queue_settings.rate_full_at, (SELECT clock.now
-FROM clock) AS now
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+SELECT
+    queue_settings.paused_at,
+    queue_settings.concurrency_limit,
+    queue_settings.rate_limit,
+    queue_settings.rate_seconds,
+    queue_settings.rate_full_at,
+    (SELECT clock.now FROM clock) AS now
 FROM queue_settings
-WHERE queue_settings.queue = %(queue)s::VARCHAR FOR UPDATE SKIP LOCKED
+WHERE queue_settings.queue = %(queue)s::VARCHAR
+FOR UPDATE SKIP LOCKED

@@ -1,3 +1,5 @@
 DELETE FROM partition_claims
-WHERE partition_claims.task_execution_id >= %(lower)s::UUID AND partition_claims.task_execution_id < %(upper)s::UUID AND
-    partition_claims.task_execution_id != all(%(kept)s::UUID[])
+WHERE
+    partition_claims.task_execution_id >= %(lower)s::UUID
+    AND partition_claims.task_execution_id < %(upper)s::UUID
+    AND partition_claims.task_execution_id != all(%(kept)s::UUID[])

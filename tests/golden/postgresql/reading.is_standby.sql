@@ -1,2 +1,1 @@
-SELECT 1 AS found
-WHERE pg_is_in_recovery()
+SELECT 1 AS found WHERE pg_is_in_recovery()

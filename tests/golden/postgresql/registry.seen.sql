@@ -1,7 +1,9 @@
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now)
-  UPDATE workers
-SET unknown_tasks=%(unknown_tasks_json)s::VARCHAR, last_seen_at=(SELECT clock.now
-FROM clock)
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+UPDATE workers
+SET
+    unknown_tasks=%(unknown_tasks_json)s::VARCHAR,
+    last_seen_at=(SELECT clock.now FROM clock)
 WHERE workers.id = %(worker_id)s::UUID
 RETURNING workers.id

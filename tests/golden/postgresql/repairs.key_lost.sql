@@ -1,34 +1,78 @@
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-again AS
-(INSERT INTO idempotency_keys (scope, key, task_execution_id, expires_at, until_finished, created_at) SELECT
-    task_executions.task_name AS task_name, CAST(birth.event_data AS JSONB) ->> 'idempotency_key' AS anon_1,
-    task_executions.id AS id, CAST(CAST(birth.event_data AS JSONB) ->> 'unique_until' AS TIMESTAMP WITH TIME ZONE) AS
-    anon_2, (CAST(birth.event_data AS JSONB) ->> 'unique_until_finished') IS NOT NULL AS anon_3,
-    task_executions.created_at AS created_at
-FROM task_executions JOIN execution_events AS birth ON birth.task_execution_id = task_executions.id
-WHERE task_executions.status IN ('Ready', 'Running') AND birth.lease_token IS NULL AND birth.event_type = 'task_created'
-    AND birth.event_data LIKE '%%"idempotency_key"%%' AND (CAST(birth.event_data AS JSONB) ->> 'idempotency_key') IS NOT
-    NULL AND (CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) IS NULL OR
-    CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) > (SELECT clock.now
-FROM clock)) AND NOT ((CAST(birth.event_data AS JSONB) ->> 'unique_until_finished') IS NOT NULL AND (EXISTS (SELECT
-    execution_events.sequence_num
-FROM execution_events
-WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_completed',
-    'task_failed', 'task_abandoned', 'task_cancelled', 'task_expired', 'task_discarded')))) AND NOT (EXISTS (SELECT
-    idempotency_keys.task_execution_id
-FROM idempotency_keys
-WHERE idempotency_keys.scope = task_executions.task_name AND idempotency_keys.key = (CAST(birth.event_data AS JSONB) ->>
-    'idempotency_key') AND (idempotency_keys.task_execution_id = task_executions.id OR (EXISTS (SELECT
-    other.task_execution_id
-FROM execution_events AS other, execution_events AS birth
-WHERE other.task_execution_id = idempotency_keys.task_execution_id AND other.lease_token IS NULL AND other.event_type =
-    'task_created' AND other.event_data LIKE '%%"idempotency_key"%%' AND (CAST(other.event_data AS JSONB) ->>
-    'idempotency_key') IS NOT NULL AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') = (CAST(birth.event_data
-    AS JSONB) ->> 'idempotency_key'))))))
-ON CONFLICT (scope, key) DO UPDATE
-SET task_execution_id = excluded.task_execution_id, expires_at = excluded.expires_at, until_finished =
-    excluded.until_finished, created_at = excluded.created_at
-RETURNING idempotency_keys.task_execution_id AS id)
-  SELECT again.id
+WITH
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    again AS (
+        INSERT INTO idempotency_keys (scope, key, task_execution_id, expires_at, until_finished, created_at)
+        SELECT
+            task_executions.task_name AS task_name,
+            CAST(birth.event_data AS JSONB) ->> 'idempotency_key' AS anon_1,
+            task_executions.id AS id,
+            CAST(CAST(birth.event_data AS JSONB) ->> 'unique_until' AS TIMESTAMP WITH TIME ZONE) AS anon_2,
+            (CAST(birth.event_data AS JSONB) ->> 'unique_until_finished') IS NOT NULL AS anon_3,
+            task_executions.created_at AS created_at
+        FROM task_executions
+        JOIN execution_events AS birth ON birth.task_execution_id = task_executions.id
+        WHERE
+            task_executions.status IN ('Ready', 'Running')
+            AND birth.lease_token IS NULL
+            AND birth.event_type = 'task_created'
+            AND birth.event_data LIKE '%%"idempotency_key"%%'
+            AND (CAST(birth.event_data AS JSONB) ->> 'idempotency_key') IS NOT NULL
+            AND (
+                CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) IS NULL
+                    OR CAST((CAST(birth.event_data AS JSONB) ->> 'unique_until') AS TIMESTAMP WITH TIME ZONE) > (
+                        SELECT clock.now FROM clock
+                    )
+            )
+            AND NOT (
+                (CAST(birth.event_data AS JSONB) ->> 'unique_until_finished') IS NOT NULL
+                    AND (
+                        EXISTS (
+                            SELECT execution_events.sequence_num
+                            FROM execution_events
+                            WHERE
+                                execution_events.task_execution_id = task_executions.id
+                                AND execution_events.event_type IN (
+                                    'task_completed',
+                                    'task_failed',
+                                    'task_abandoned',
+                                    'task_cancelled',
+                                    'task_expired',
+                                    'task_discarded'
+                                )
+                        )
+                    )
+            )
+            AND NOT (
+                EXISTS (
+                    SELECT idempotency_keys.task_execution_id
+                    FROM idempotency_keys
+                    WHERE
+                        idempotency_keys.scope = task_executions.task_name
+                        AND idempotency_keys.key = (CAST(birth.event_data AS JSONB) ->> 'idempotency_key')
+                        AND (
+                            idempotency_keys.task_execution_id = task_executions.id
+                                OR (
+                                    EXISTS (
+                                        SELECT other.task_execution_id
+                                        FROM execution_events AS other, execution_events AS birth
+                                        WHERE
+                                            other.task_execution_id = idempotency_keys.task_execution_id
+                                            AND other.lease_token IS NULL
+                                            AND other.event_type = 'task_created'
+                                            AND other.event_data LIKE '%%"idempotency_key"%%'
+                                            AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') IS NOT NULL
+                                            AND (CAST(other.event_data AS JSONB) ->> 'idempotency_key') = (
+                                                CAST(birth.event_data AS JSONB) ->> 'idempotency_key'
+                                            )
+                                    )
+                                )
+                        )
+                )
+            )
+        ON CONFLICT (scope, key) DO UPDATE SET task_execution_id = excluded.task_execution_id, expires_at = excluded.expires_at, until_finished = excluded.until_finished, created_at = excluded.created_at
+        RETURNING idempotency_keys.task_execution_id AS id
+    )
+SELECT again.id
 FROM again

@@ -1,8 +1,13 @@
-WITH gone AS
-(DELETE FROM task_leases
-WHERE NOT (EXISTS (SELECT task_executions.id
-FROM task_executions
-WHERE task_executions.id = task_leases.task_execution_id AND task_executions.status = 'Running'))
-RETURNING task_leases.task_execution_id AS id)
-  SELECT gone.id
+WITH gone AS (
+    DELETE FROM task_leases
+    WHERE NOT (
+        EXISTS (
+            SELECT task_executions.id
+            FROM task_executions
+            WHERE task_executions.id = task_leases.task_execution_id AND task_executions.status = 'Running'
+        )
+    )
+    RETURNING task_leases.task_execution_id AS id
+)
+SELECT gone.id
 FROM gone

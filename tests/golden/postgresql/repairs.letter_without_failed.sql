@@ -1,8 +1,13 @@
-WITH gone AS
-(DELETE FROM dead_letters
-WHERE NOT (EXISTS (SELECT task_executions.id
-FROM task_executions
-WHERE task_executions.id = dead_letters.task_execution_id AND task_executions.status = 'Failed'))
-RETURNING dead_letters.task_execution_id AS id)
-  SELECT gone.id
+WITH gone AS (
+    DELETE FROM dead_letters
+    WHERE NOT (
+        EXISTS (
+            SELECT task_executions.id
+            FROM task_executions
+            WHERE task_executions.id = dead_letters.task_execution_id AND task_executions.status = 'Failed'
+        )
+    )
+    RETURNING dead_letters.task_execution_id AS id
+)
+SELECT gone.id
 FROM gone

@@ -1,25 +1,71 @@
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-entry AS
-(INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
-    created_at) SELECT task_executions.id AS id, task_executions.queue AS queue, task_executions.priority AS priority,
-    task_executions.partition_key AS partition_key, task_executions.position AS position, task_executions.topic AS
-    topic, task_executions.expires_at AS expires_at, coalesce((SELECT CAST(CAST(execution_events.event_data AS JSONB)
-    ->> 'available_at' AS TIMESTAMP WITH TIME ZONE) AS anon_1
-FROM execution_events
-WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_created',
-    'task_claimed', 'task_completed', 'task_retry_scheduled', 'task_failed', 'task_reset', 'task_abandoned',
-    'task_released', 'task_snoozed', 'task_cancelled', 'task_expired', 'task_discarded', 'task_replaced',
-    'task_requeued', 'task_rescheduled')
-ORDER BY execution_events.sequence_num DESC
-  LIMIT %(param_1)s::INTEGER), (SELECT clock.now
-FROM clock)) AS coalesce_1, (SELECT clock.now
-FROM clock) AS anon_2
-FROM task_executions
-WHERE task_executions.status = 'Ready' AND NOT (EXISTS (SELECT task_outbox.id
-FROM task_outbox
-WHERE task_outbox.task_execution_id = task_executions.id)) FOR UPDATE OF task_executions
-ON CONFLICT DO NOTHING
-RETURNING task_outbox.task_execution_id AS id)
-  SELECT entry.id
+WITH
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    entry AS (
+        INSERT INTO task_outbox (
+            task_execution_id,
+            queue,
+            priority,
+            partition_key,
+            position,
+            topic,
+            expires_at,
+            available_at,
+            created_at
+        )
+        SELECT
+            task_executions.id AS id,
+            task_executions.queue AS queue,
+            task_executions.priority AS priority,
+            task_executions.partition_key AS partition_key,
+            task_executions.position AS position,
+            task_executions.topic AS topic,
+            task_executions.expires_at AS expires_at,
+            coalesce(
+                (
+                    SELECT CAST(
+                        CAST(execution_events.event_data AS JSONB) ->> 'available_at' AS TIMESTAMP WITH TIME ZONE
+                    ) AS anon_1
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = task_executions.id
+                        AND execution_events.event_type IN (
+                            'task_created',
+                            'task_claimed',
+                            'task_completed',
+                            'task_retry_scheduled',
+                            'task_failed',
+                            'task_reset',
+                            'task_abandoned',
+                            'task_released',
+                            'task_snoozed',
+                            'task_cancelled',
+                            'task_expired',
+                            'task_discarded',
+                            'task_replaced',
+                            'task_requeued',
+                            'task_rescheduled'
+                        )
+                    ORDER BY execution_events.sequence_num DESC
+                    LIMIT %(param_1)s::INTEGER
+                ),
+                (SELECT clock.now FROM clock)
+            ) AS coalesce_1,
+            (SELECT clock.now FROM clock) AS anon_2
+        FROM task_executions
+        WHERE
+            task_executions.status = 'Ready'
+            AND NOT (
+                EXISTS (
+                    SELECT task_outbox.id
+                    FROM task_outbox
+                    WHERE task_outbox.task_execution_id = task_executions.id
+                )
+            )
+        FOR UPDATE OF task_executions
+        ON CONFLICT DO NOTHING
+        RETURNING task_outbox.task_execution_id AS id
+    )
+SELECT entry.id
 FROM entry

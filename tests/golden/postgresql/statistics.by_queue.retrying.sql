@@ -1,13 +1,22 @@
-WITH clock AS MATERIALIZED
-(SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now),
-queues AS
-(SELECT batch.queue AS queue, batch.ordinal AS ordinal
-FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal))
-  SELECT task_outbox.queue, count(*) AS retrying
+WITH
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    queues AS (
+        SELECT batch.queue AS queue, batch.ordinal AS ordinal
+        FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
+    )
+SELECT task_outbox.queue, count(*) AS retrying
 FROM task_outbox
-WHERE task_outbox.available_at > (SELECT clock.now
-FROM clock) AND (SELECT execution.retry_at
-FROM task_executions AS execution
-WHERE execution.id = task_outbox.task_execution_id) IS NOT NULL AND (%(every_queue)s OR task_outbox.queue =
-    any(array((SELECT queues.queue
-FROM queues)))) GROUP BY task_outbox.queue
+WHERE
+    task_outbox.available_at > (SELECT clock.now FROM clock)
+    AND (
+        SELECT execution.retry_at
+        FROM task_executions AS execution
+        WHERE execution.id = task_outbox.task_execution_id
+    ) IS NOT NULL
+    AND (
+        %(every_queue)s
+            OR task_outbox.queue = any(array((SELECT queues.queue FROM queues)))
+    )
+GROUP BY task_outbox.queue

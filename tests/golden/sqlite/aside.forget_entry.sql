@@ -1,3 +1,1 @@
-DELETE FROM task_outbox
-WHERE task_outbox.id = :entry_id
-RETURNING id
+DELETE FROM task_outbox WHERE task_outbox.id = :entry_id RETURNING id

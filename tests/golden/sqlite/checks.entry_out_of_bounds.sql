@@ -1,8 +1,19 @@
 SELECT task_outbox.task_execution_id AS id
 FROM task_outbox
-WHERE NOT ((task_outbox.available_at GLOB '????-??-??T??:??:??.??????+00:00') AND (task_outbox.available_at IS NULL OR
-    julianday(task_outbox.available_at) IS NOT NULL) AND task_outbox.available_at >= '1970' AND task_outbox.available_at
-    < '9001') OR NOT ((task_outbox.expires_at GLOB '????-??-??T??:??:??.??????+00:00') AND (task_outbox.expires_at IS
-    NULL OR julianday(task_outbox.expires_at) IS NOT NULL) AND task_outbox.expires_at >= '1970' AND
-    task_outbox.expires_at < '9001') OR task_outbox.queue = '' OR task_outbox.partition_key = '' OR task_outbox.priority
-    NOT BETWEEN -100 AND 100
+WHERE
+    NOT (
+        (task_outbox.available_at GLOB '????-??-??T??:??:??.??????+00:00')
+            AND (task_outbox.available_at IS NULL OR julianday(task_outbox.available_at) IS NOT NULL)
+            AND task_outbox.available_at >= '1970'
+            AND task_outbox.available_at < '9001'
+    )
+    OR NOT (
+        (task_outbox.expires_at GLOB '????-??-??T??:??:??.??????+00:00')
+            AND (task_outbox.expires_at IS NULL OR julianday(task_outbox.expires_at) IS NOT NULL)
+            AND task_outbox.expires_at >= '1970'
+            AND task_outbox.expires_at < '9001'
+    )
+    OR task_outbox.queue = ''
+    OR task_outbox.partition_key = ''
+    OR task_outbox.priority NOT BETWEEN -100
+    AND 100

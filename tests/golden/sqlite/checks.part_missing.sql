@@ -1,15 +1,32 @@
 SELECT expected.name AS id
-FROM (SELECT 'dead_letters' AS "table", 'ix_dead_letters_failed_at' AS name, false AS is_unique
-UNION ALL SELECT 'execution_events' AS "table", 'ix_execution_events_other' AS name, false AS is_unique
-UNION ALL SELECT 'execution_events' AS "table", 'uq_execution_events_claim' AS name, true AS is_unique
-UNION ALL SELECT 'execution_events' AS "table", 'uq_execution_events_end' AS name, true AS is_unique
-UNION ALL SELECT 'idempotency_keys' AS "table", 'ix_idempotency_keys_task_execution_id' AS name, false AS is_unique
-UNION ALL SELECT 'sleeping_workers' AS "table", 'ix_sleeping_workers_queue' AS name, false AS is_unique
-UNION ALL SELECT 'task_executions' AS "table", 'ix_task_executions_pipeline' AS name, false AS is_unique
-UNION ALL SELECT 'task_outbox' AS "table", 'ix_task_outbox_due' AS name, false AS is_unique
-UNION ALL SELECT 'task_outbox' AS "table", 'ix_task_outbox_key' AS name, false AS is_unique
-UNION ALL SELECT 'task_outbox' AS "table", 'ix_task_outbox_key_due' AS name, false AS is_unique) AS expected
-WHERE NOT (EXISTS (SELECT sqlite_master.name
-FROM sqlite_master
-WHERE sqlite_master.type = 'index' AND sqlite_master.name = expected.name AND sqlite_master.tbl_name =
-    expected."table"))
+FROM (
+    SELECT 'dead_letters' AS "table", 'ix_dead_letters_failed_at' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'execution_events' AS "table", 'ix_execution_events_other' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'execution_events' AS "table", 'uq_execution_events_claim' AS name, true AS is_unique
+    UNION ALL
+    SELECT 'execution_events' AS "table", 'uq_execution_events_end' AS name, true AS is_unique
+    UNION ALL
+    SELECT 'idempotency_keys' AS "table", 'ix_idempotency_keys_task_execution_id' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'sleeping_workers' AS "table", 'ix_sleeping_workers_queue' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'task_executions' AS "table", 'ix_task_executions_pipeline' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'task_outbox' AS "table", 'ix_task_outbox_due' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'task_outbox' AS "table", 'ix_task_outbox_key' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'task_outbox' AS "table", 'ix_task_outbox_key_due' AS name, false AS is_unique
+) AS expected
+WHERE NOT (
+    EXISTS (
+        SELECT sqlite_master.name
+        FROM sqlite_master
+        WHERE
+            sqlite_master.type = 'index'
+            AND sqlite_master.name = expected.name
+            AND sqlite_master.tbl_name = expected."table"
+    )
+)

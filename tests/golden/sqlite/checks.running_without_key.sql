@@ -1,7 +1,16 @@
 SELECT task_executions.id
 FROM task_executions
-WHERE task_executions.partition_key IS NOT NULL AND task_executions.status = 'Running' AND NOT (EXISTS (SELECT
-    partition_claims.task_execution_id
-FROM partition_claims
-WHERE partition_claims.task_execution_id = task_executions.id AND partition_claims.queue = task_executions.queue AND
-    partition_claims.partition_key = task_executions.partition_key AND partition_claims.held = 0))
+WHERE
+    task_executions.partition_key IS NOT NULL
+    AND task_executions.status = 'Running'
+    AND NOT (
+        EXISTS (
+            SELECT partition_claims.task_execution_id
+            FROM partition_claims
+            WHERE
+                partition_claims.task_execution_id = task_executions.id
+                AND partition_claims.queue = task_executions.queue
+                AND partition_claims.partition_key = task_executions.partition_key
+                AND partition_claims.held = 0
+        )
+    )

@@ -1,55 +1,128 @@
 -- behind
 SELECT task_outbox.id
 FROM task_outbox
-WHERE task_outbox.id > :after AND task_outbox.available_at > :now AND task_outbox.available_at <= :until AND
-    (task_outbox.created_at > :now OR task_outbox.created_at < (strftime(:strftime_1, (CAST(strftime(:strftime_2,
-    substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round(:lately * :param_2) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2,
-    substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(substr(:now, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round(:lately * :param_2) AS INTEGER)) % 1000000)))
+WHERE
+    task_outbox.id > :after
+    AND task_outbox.available_at > :now
+    AND task_outbox.available_at <= :until
+    AND (
+        task_outbox.created_at > :now
+            OR task_outbox.created_at < (
+                strftime(
+                    :strftime_1,
+                    (
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(:lately * :param_2) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_3
+                ) || printf(
+                    :printf_1,
+                    (
+                        CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                            substr(:now, :substr_3, :substr_4) AS INTEGER
+                        ) + CAST(round(:lately * :param_2) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+    )
 ORDER BY task_outbox.id
-  LIMIT :limit OFFSET :param_3;
+LIMIT :limit
+OFFSET :param_3;
 
 -- gone
-WITH behind AS MATERIALIZED
-(SELECT behind_rows."key" AS ordinal, behind_rows.value AS id
-FROM json_each(:behind) AS behind_rows)
-  DELETE FROM task_outbox
-WHERE task_outbox.id IN (SELECT behind.id
-FROM behind)
+WITH behind AS MATERIALIZED (
+    SELECT behind_rows."key" AS ordinal, behind_rows.value AS id
+    FROM json_each(:behind) AS behind_rows
+)
+DELETE FROM task_outbox
+WHERE task_outbox.id IN (SELECT behind.id FROM behind)
 RETURNING task_execution_id AS id, id AS entry_id;
 
 -- moved
-WITH gone AS MATERIALIZED
-(SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
-FROM json_each(:gone) AS gone_rows)
-  UPDATE task_executions
+WITH gone AS MATERIALIZED (
+    SELECT gone_rows."key" AS ordinal, gone_rows.value AS id
+    FROM json_each(:gone) AS gone_rows
+)
+UPDATE task_executions
 SET retry_at=NULL, updated_at=:now
-WHERE task_executions.id IN (SELECT gone.id
-FROM gone) AND task_executions.status = 'Ready'
-RETURNING id, pipeline_execution_id, task_name, queue, priority, partition_key, position, topic, expires_at,
-    on_dead_letter, status;
+WHERE
+    task_executions.id IN (SELECT gone.id FROM gone)
+    AND task_executions.status = 'Ready'
+RETURNING
+    id,
+    pipeline_execution_id,
+    task_name,
+    queue,
+    priority,
+    partition_key,
+    position,
+    topic,
+    expires_at,
+    on_dead_letter,
+    status;
 
 -- entry
-WITH moved AS MATERIALIZED
-(SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[1]') AS queue, json_extract(moved_rows.value, '$[2]') AS priority, json_extract(moved_rows.value, '$[3]') AS
-    partition_key, json_extract(moved_rows.value, '$[4]') AS position, json_extract(moved_rows.value, '$[5]') AS topic,
-    json_extract(moved_rows.value, '$[6]') AS expires_at, json_extract(moved_rows.value, '$[7]') AS status
-FROM json_each(:moved) AS moved_rows)
-  INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
-      created_at) SELECT moved.id, moved.queue, moved.priority, moved.partition_key, moved.position, moved.topic,
-      moved.expires_at, CAST(:now AS TEXT) AS anon_1, :now AS anon_2
+WITH moved AS MATERIALIZED (
+    SELECT
+        moved_rows."key" AS ordinal,
+        json_extract(moved_rows.value, '$[0]') AS id,
+        json_extract(moved_rows.value, '$[1]') AS queue,
+        json_extract(moved_rows.value, '$[2]') AS priority,
+        json_extract(moved_rows.value, '$[3]') AS partition_key,
+        json_extract(moved_rows.value, '$[4]') AS position,
+        json_extract(moved_rows.value, '$[5]') AS topic,
+        json_extract(moved_rows.value, '$[6]') AS expires_at,
+        json_extract(moved_rows.value, '$[7]') AS status
+    FROM json_each(:moved) AS moved_rows
+)
+INSERT INTO task_outbox (
+    task_execution_id,
+    queue,
+    priority,
+    partition_key,
+    position,
+    topic,
+    expires_at,
+    available_at,
+    created_at
+)
+SELECT
+    moved.id,
+    moved.queue,
+    moved.priority,
+    moved.partition_key,
+    moved.position,
+    moved.topic,
+    moved.expires_at,
+    CAST(:now AS TEXT) AS anon_1,
+    :now AS anon_2
 FROM moved
 WHERE moved.status = 'Ready';
 
 -- event
-WITH moved AS MATERIALIZED
-(SELECT moved_rows."key" AS ordinal, json_extract(moved_rows.value, '$[0]') AS id, json_extract(moved_rows.value,
-    '$[1]') AS pipeline_execution_id
-FROM json_each(:moved) AS moved_rows)
-  INSERT INTO execution_events (pipeline_execution_id, task_execution_id, event_type, event_data, worker_id,
-      lease_token, created_at) SELECT moved.pipeline_execution_id, moved.id, 'task_rescheduled', json_patch('{}',
-      json_object('available_at', :now, 'reason', 'the clock was set back')) AS json_patch_1, NULL AS anon_1, NULL AS
-      anon__1, :now AS anon_2
+WITH moved AS MATERIALIZED (
+    SELECT
+        moved_rows."key" AS ordinal,
+        json_extract(moved_rows.value, '$[0]') AS id,
+        json_extract(moved_rows.value, '$[1]') AS pipeline_execution_id
+    FROM json_each(:moved) AS moved_rows
+)
+INSERT INTO execution_events (
+    pipeline_execution_id,
+    task_execution_id,
+    event_type,
+    event_data,
+    worker_id,
+    lease_token,
+    created_at
+)
+SELECT
+    moved.pipeline_execution_id,
+    moved.id,
+    'task_rescheduled',
+    json_patch('{}', json_object('available_at', :now, 'reason', 'the clock was set back')) AS json_patch_1,
+    NULL AS anon_1,
+    NULL AS anon__1,
+    :now AS anon_2
 FROM moved

@@ -1,4 +1,8 @@
-SELECT queue_settings.paused_at, queue_settings.concurrency_limit, queue_settings.rate_limit,
-    queue_settings.rate_seconds, queue_settings.rate_full_at
+SELECT
+    queue_settings.paused_at,
+    queue_settings.concurrency_limit,
+    queue_settings.rate_limit,
+    queue_settings.rate_seconds,
+    queue_settings.rate_full_at
 FROM queue_settings
 WHERE queue_settings.queue = :queue

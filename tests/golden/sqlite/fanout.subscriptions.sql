@@ -1,5 +1,12 @@
-SELECT task_subscriptions.topic, task_subscriptions.task_name, task_subscriptions.parameter, task_subscriptions.queue,
-    task_subscriptions.priority, task_subscriptions.max_attempts, task_subscriptions.lease_seconds,
-    task_subscriptions.timeout_seconds, task_subscriptions.on_dead_letter
+SELECT
+    task_subscriptions.topic,
+    task_subscriptions.task_name,
+    task_subscriptions.parameter,
+    task_subscriptions.queue,
+    task_subscriptions.priority,
+    task_subscriptions.max_attempts,
+    task_subscriptions.lease_seconds,
+    task_subscriptions.timeout_seconds,
+    task_subscriptions.on_dead_letter
 FROM task_subscriptions
 ORDER BY task_subscriptions.topic, task_subscriptions.task_name

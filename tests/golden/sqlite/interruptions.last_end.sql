@@ -1,15 +1,37 @@
 SELECT ends.event_type, ends.event_data
-FROM (SELECT execution_events.sequence_num AS sequence_num, execution_events.event_type AS event_type,
-    execution_events.event_data AS event_data
-FROM execution_events
-WHERE execution_events.task_execution_id = :task_id AND execution_events.event_type != 'task_claimed' AND
-    execution_events.lease_token IS NOT NULL AND (execution_events.event_type IN ('task_abandoned', 'task_cancelled',
-    'task_completed', 'task_failed', 'task_retry_scheduled', 'task_snoozed') OR execution_events.event_type =
-    'task_released' AND json_extract(execution_events.event_data, '$.reason') = :json_extract_1)
-UNION ALL SELECT execution_events.sequence_num AS sequence_num, execution_events.event_type AS event_type,
-    execution_events.event_data AS event_data
-FROM execution_events
-WHERE execution_events.task_execution_id = :task_id AND execution_events.lease_token IS NULL AND
-    execution_events.event_type IN ('task_retry_scheduled', 'task_requeued', 'task_replaced')) AS ends
+FROM (
+    SELECT
+        execution_events.sequence_num AS sequence_num,
+        execution_events.event_type AS event_type,
+        execution_events.event_data AS event_data
+    FROM execution_events
+    WHERE
+        execution_events.task_execution_id = :task_id
+        AND execution_events.event_type != 'task_claimed'
+        AND execution_events.lease_token IS NOT NULL
+        AND (
+            execution_events.event_type IN (
+                'task_abandoned',
+                'task_cancelled',
+                'task_completed',
+                'task_failed',
+                'task_retry_scheduled',
+                'task_snoozed'
+            )
+                OR execution_events.event_type = 'task_released'
+                AND json_extract(execution_events.event_data, '$.reason') = :json_extract_1
+        )
+    UNION ALL
+    SELECT
+        execution_events.sequence_num AS sequence_num,
+        execution_events.event_type AS event_type,
+        execution_events.event_data AS event_data
+    FROM execution_events
+    WHERE
+        execution_events.task_execution_id = :task_id
+        AND execution_events.lease_token IS NULL
+        AND execution_events.event_type IN ('task_retry_scheduled', 'task_requeued', 'task_replaced')
+) AS ends
 ORDER BY ends.sequence_num DESC
-  LIMIT :param_1 OFFSET :param_2
+LIMIT :param_1
+OFFSET :param_2

@@ -1,23 +1,60 @@
-WITH queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
-FROM json_each(:queues) AS queues_rows)
-  SELECT queues.queue, (SELECT keyed_due.id
-FROM task_outbox AS keyed_due
-WHERE keyed_due.queue = queues.queue AND keyed_due.partition_key IS NOT NULL AND keyed_due.available_at <= :now
-ORDER BY keyed_due.available_at
-  LIMIT :param_1 OFFSET :param_2) IS NOT NULL AS keyed, (SELECT mine.queue
-FROM queue_settings AS mine
-WHERE mine.queue = queues.queue AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)) IS NOT NULL AS
-    limited, coalesce((SELECT settings.fair
-FROM queue_settings AS settings
-WHERE settings.queue = queues.queue), true) AS fair
+WITH queues AS MATERIALIZED (
+    SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
+    FROM json_each(:queues) AS queues_rows
+)
+SELECT
+    queues.queue,
+    (
+        SELECT keyed_due.id
+        FROM task_outbox AS keyed_due
+        WHERE
+            keyed_due.queue = queues.queue
+            AND keyed_due.partition_key IS NOT NULL
+            AND keyed_due.available_at <= :now
+        ORDER BY keyed_due.available_at
+        LIMIT :param_1
+        OFFSET :param_2
+    ) IS NOT NULL AS keyed,
+    (
+        SELECT mine.queue
+        FROM queue_settings AS mine
+        WHERE
+            mine.queue = queues.queue
+            AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)
+    ) IS NOT NULL AS limited,
+    coalesce(
+        (
+            SELECT settings.fair
+            FROM queue_settings AS settings
+            WHERE settings.queue = queues.queue
+        ),
+        true
+    ) AS fair
 FROM queues
-WHERE queues.queue IS NOT NULL AND (SELECT mine.queue
-FROM queue_settings AS mine
-WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL) IS NULL AND ((SELECT keyed_due.id
-FROM task_outbox AS keyed_due
-WHERE keyed_due.queue = queues.queue AND keyed_due.partition_key IS NOT NULL AND keyed_due.available_at <= :now
-ORDER BY keyed_due.available_at
-  LIMIT :param_1 OFFSET :param_3) IS NOT NULL OR (SELECT mine.queue
-FROM queue_settings AS mine
-WHERE mine.queue = queues.queue AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)) IS NOT NULL)
+WHERE
+    queues.queue IS NOT NULL
+    AND (
+        SELECT mine.queue
+        FROM queue_settings AS mine
+        WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
+    ) IS NULL
+    AND (
+        (
+            SELECT keyed_due.id
+            FROM task_outbox AS keyed_due
+            WHERE
+                keyed_due.queue = queues.queue
+                AND keyed_due.partition_key IS NOT NULL
+                AND keyed_due.available_at <= :now
+            ORDER BY keyed_due.available_at
+            LIMIT :param_1
+            OFFSET :param_3
+        ) IS NOT NULL
+            OR (
+                SELECT mine.queue
+                FROM queue_settings AS mine
+                WHERE
+                    mine.queue = queues.queue
+                    AND (mine.concurrency_limit IS NOT NULL OR mine.rate_limit IS NOT NULL)
+            ) IS NOT NULL
+    )

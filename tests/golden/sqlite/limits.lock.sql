@@ -1,4 +1,9 @@
-SELECT queue_settings.paused_at, queue_settings.concurrency_limit, queue_settings.rate_limit,
-    queue_settings.rate_seconds, queue_settings.rate_full_at, :now AS now
+SELECT
+    queue_settings.paused_at,
+    queue_settings.concurrency_limit,
+    queue_settings.rate_limit,
+    queue_settings.rate_seconds,
+    queue_settings.rate_full_at,
+    :now AS now
 FROM queue_settings
 WHERE queue_settings.queue = :queue

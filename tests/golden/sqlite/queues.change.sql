@@ -1,13 +1,38 @@
-INSERT INTO queue_settings (queue, paused_at, concurrency_limit, rate_limit, rate_seconds, fair, updated_at) SELECT
-    :queue AS anon_1, CASE WHEN :paused THEN :now ELSE NULL END AS anon_2, :concurrency_limit AS anon_3, :rate_limit AS
-    anon_4, :rate_seconds AS anon_5, :fair AS anon_6, :now AS anon_7
-ON CONFLICT (queue) DO UPDATE
-SET paused_at = CASE WHEN :sets_paused THEN CASE WHEN (excluded.paused_at IS NULL) THEN NULL ELSE
-    coalesce(queue_settings.paused_at, excluded.paused_at) END ELSE queue_settings.paused_at END, concurrency_limit =
-    CASE WHEN :sets_concurrency THEN excluded.concurrency_limit ELSE queue_settings.concurrency_limit END, rate_limit =
-    CASE WHEN :sets_rate THEN excluded.rate_limit ELSE queue_settings.rate_limit END, rate_seconds = CASE WHEN
-    :sets_rate THEN excluded.rate_seconds ELSE queue_settings.rate_seconds END, rate_full_at = CASE WHEN (:sets_rate = 1
-    AND (queue_settings.rate_limit IS NOT excluded.rate_limit OR queue_settings.rate_seconds IS NOT
-    excluded.rate_seconds)) THEN NULL ELSE queue_settings.rate_full_at END, fair = CASE WHEN :sets_fair THEN
-    excluded.fair ELSE queue_settings.fair END, updated_at = :now
+INSERT INTO queue_settings (queue, paused_at, concurrency_limit, rate_limit, rate_seconds, fair, updated_at)
+SELECT
+    :queue AS anon_1,
+    CASE WHEN :paused THEN :now ELSE NULL END AS anon_2,
+    :concurrency_limit AS anon_3,
+    :rate_limit AS anon_4,
+    :rate_seconds AS anon_5,
+    :fair AS anon_6,
+    :now AS anon_7
+ON CONFLICT (queue) DO UPDATE SET paused_at = CASE
+    WHEN :sets_paused THEN CASE
+    WHEN (excluded.paused_at IS NULL) THEN NULL
+    ELSE coalesce(queue_settings.paused_at, excluded.paused_at)
+END
+    ELSE queue_settings.paused_at
+END, concurrency_limit = CASE
+    WHEN :sets_concurrency THEN excluded.concurrency_limit
+    ELSE queue_settings.concurrency_limit
+END, rate_limit = CASE
+    WHEN :sets_rate THEN excluded.rate_limit
+    ELSE queue_settings.rate_limit
+END, rate_seconds = CASE
+    WHEN :sets_rate THEN excluded.rate_seconds
+    ELSE queue_settings.rate_seconds
+END, rate_full_at = CASE
+    WHEN (
+        :sets_rate = 1
+            AND (
+                queue_settings.rate_limit IS NOT excluded.rate_limit
+                    OR queue_settings.rate_seconds IS NOT excluded.rate_seconds
+            )
+    ) THEN NULL
+    ELSE queue_settings.rate_full_at
+END, fair = CASE
+    WHEN :sets_fair THEN excluded.fair
+    ELSE queue_settings.fair
+END, updated_at = :now
 RETURNING queue, paused_at, concurrency_limit, rate_limit, rate_seconds, rate_full_at, fair, updated_at

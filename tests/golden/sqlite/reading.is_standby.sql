@@ -1,2 +1,1 @@
-SELECT 1 AS found
-WHERE 0
+SELECT 1 AS found WHERE 0

@@ -1,4 +1,12 @@
-SELECT workers.id, workers.label, workers.queues, workers.topics, workers.concurrency, workers.task_names,
-    workers.unknown_tasks, workers.started_at, workers.last_seen_at
+SELECT
+    workers.id,
+    workers.label,
+    workers.queues,
+    workers.topics,
+    workers.concurrency,
+    workers.task_names,
+    workers.unknown_tasks,
+    workers.started_at,
+    workers.last_seen_at
 FROM workers
 WHERE workers.id = :worker_id

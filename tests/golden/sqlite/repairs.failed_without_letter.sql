@@ -1,15 +1,31 @@
 -- letter
-INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at) SELECT
-    task_executions.id, task_executions.queue, task_executions.task_name, task_executions.topic,
-    task_executions.partition_key, (SELECT json_extract(execution_events.event_data, '$.exception') AS json_extract_1
-FROM execution_events
-WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_failed',
-    'task_abandoned')
-ORDER BY execution_events.sequence_num DESC
-  LIMIT :param_1 OFFSET :param_2) AS anon_1, task_executions.completed_at
+INSERT INTO dead_letters (task_execution_id, queue, task_name, topic, partition_key, exception, failed_at)
+SELECT
+    task_executions.id,
+    task_executions.queue,
+    task_executions.task_name,
+    task_executions.topic,
+    task_executions.partition_key,
+    (
+        SELECT json_extract(execution_events.event_data, '$.exception') AS json_extract_1
+        FROM execution_events
+        WHERE
+            execution_events.task_execution_id = task_executions.id
+            AND execution_events.event_type IN ('task_failed', 'task_abandoned')
+        ORDER BY execution_events.sequence_num DESC
+        LIMIT :param_1
+        OFFSET :param_2
+    ) AS anon_1,
+    task_executions.completed_at
 FROM task_executions
-WHERE task_executions.status = 'Failed' AND NOT (EXISTS (SELECT dead_letters.task_execution_id
-FROM dead_letters
-WHERE dead_letters.task_execution_id = task_executions.id))
+WHERE
+    task_executions.status = 'Failed'
+    AND NOT (
+        EXISTS (
+            SELECT dead_letters.task_execution_id
+            FROM dead_letters
+            WHERE dead_letters.task_execution_id = task_executions.id
+        )
+    )
 ON CONFLICT DO NOTHING
 RETURNING task_execution_id AS id

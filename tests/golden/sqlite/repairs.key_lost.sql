@@ -1,28 +1,70 @@
 -- again
-INSERT INTO idempotency_keys (scope, "key", task_execution_id, expires_at, until_finished, created_at) SELECT
-    task_executions.task_name, json_extract(birth.event_data, '$.idempotency_key') AS json_extract_1,
-    task_executions.id, json_extract(birth.event_data, '$.unique_until') AS json_extract_2,
-    json_extract(birth.event_data, '$.unique_until_finished') IS NOT NULL AS anon_1, task_executions.created_at
-FROM task_executions JOIN execution_events AS birth ON birth.task_execution_id = task_executions.id
-WHERE task_executions.status IN ('Ready', 'Running') AND birth.lease_token IS NULL AND birth.event_type = 'task_created'
-    AND birth.event_data LIKE '%"idempotency_key"%' AND json_extract(birth.event_data, '$.idempotency_key') IS NOT NULL
-    AND (json_extract(birth.event_data, '$.unique_until') IS NULL OR json_extract(birth.event_data, '$.unique_until') >
-    :now) AND NOT (json_extract(birth.event_data, '$.unique_until_finished') IS NOT NULL AND (EXISTS (SELECT
-    execution_events.sequence_num
-FROM execution_events
-WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_completed',
-    'task_failed', 'task_abandoned', 'task_cancelled', 'task_expired', 'task_discarded')))) AND NOT (EXISTS (SELECT
-    idempotency_keys.task_execution_id
-FROM idempotency_keys
-WHERE idempotency_keys.scope = task_executions.task_name AND idempotency_keys."key" = json_extract(birth.event_data,
-    '$.idempotency_key') AND (idempotency_keys.task_execution_id = task_executions.id OR (EXISTS (SELECT
-    other.task_execution_id
-FROM execution_events AS other, execution_events AS birth
-WHERE other.task_execution_id = idempotency_keys.task_execution_id AND other.lease_token IS NULL AND other.event_type =
-    'task_created' AND other.event_data LIKE '%"idempotency_key"%' AND json_extract(other.event_data,
-    '$.idempotency_key') IS NOT NULL AND json_extract(other.event_data, '$.idempotency_key') =
-    json_extract(birth.event_data, '$.idempotency_key'))))))
-ON CONFLICT (scope, "key") DO UPDATE
-SET task_execution_id = excluded.task_execution_id, expires_at = excluded.expires_at, until_finished =
-    excluded.until_finished, created_at = excluded.created_at
+INSERT INTO idempotency_keys (scope, "key", task_execution_id, expires_at, until_finished, created_at)
+SELECT
+    task_executions.task_name,
+    json_extract(birth.event_data, '$.idempotency_key') AS json_extract_1,
+    task_executions.id,
+    json_extract(birth.event_data, '$.unique_until') AS json_extract_2,
+    json_extract(birth.event_data, '$.unique_until_finished') IS NOT NULL AS anon_1,
+    task_executions.created_at
+FROM task_executions
+JOIN execution_events AS birth ON birth.task_execution_id = task_executions.id
+WHERE
+    task_executions.status IN ('Ready', 'Running')
+    AND birth.lease_token IS NULL
+    AND birth.event_type = 'task_created'
+    AND birth.event_data LIKE '%"idempotency_key"%'
+    AND json_extract(birth.event_data, '$.idempotency_key') IS NOT NULL
+    AND (
+        json_extract(birth.event_data, '$.unique_until') IS NULL
+            OR json_extract(birth.event_data, '$.unique_until') > :now
+    )
+    AND NOT (
+        json_extract(birth.event_data, '$.unique_until_finished') IS NOT NULL
+            AND (
+                EXISTS (
+                    SELECT execution_events.sequence_num
+                    FROM execution_events
+                    WHERE
+                        execution_events.task_execution_id = task_executions.id
+                        AND execution_events.event_type IN (
+                            'task_completed',
+                            'task_failed',
+                            'task_abandoned',
+                            'task_cancelled',
+                            'task_expired',
+                            'task_discarded'
+                        )
+                )
+            )
+    )
+    AND NOT (
+        EXISTS (
+            SELECT idempotency_keys.task_execution_id
+            FROM idempotency_keys
+            WHERE
+                idempotency_keys.scope = task_executions.task_name
+                AND idempotency_keys."key" = json_extract(birth.event_data, '$.idempotency_key')
+                AND (
+                    idempotency_keys.task_execution_id = task_executions.id
+                        OR (
+                            EXISTS (
+                                SELECT other.task_execution_id
+                                FROM execution_events AS other, execution_events AS birth
+                                WHERE
+                                    other.task_execution_id = idempotency_keys.task_execution_id
+                                    AND other.lease_token IS NULL
+                                    AND other.event_type = 'task_created'
+                                    AND other.event_data LIKE '%"idempotency_key"%'
+                                    AND json_extract(other.event_data, '$.idempotency_key') IS NOT NULL
+                                    AND json_extract(other.event_data, '$.idempotency_key') = json_extract(
+                                        birth.event_data,
+                                        '$.idempotency_key'
+                                    )
+                            )
+                        )
+                )
+        )
+    )
+ON CONFLICT (scope, "key") DO UPDATE SET task_execution_id = excluded.task_execution_id, expires_at = excluded.expires_at, until_finished = excluded.until_finished, created_at = excluded.created_at
 RETURNING task_execution_id AS id

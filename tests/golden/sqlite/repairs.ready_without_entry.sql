@@ -1,18 +1,62 @@
 -- entry
-INSERT INTO task_outbox (task_execution_id, queue, priority, partition_key, position, topic, expires_at, available_at,
-    created_at) SELECT task_executions.id, task_executions.queue, task_executions.priority,
-    task_executions.partition_key, task_executions.position, task_executions.topic, task_executions.expires_at,
-    coalesce((SELECT json_extract(execution_events.event_data, '$.available_at') AS json_extract_1
-FROM execution_events
-WHERE execution_events.task_execution_id = task_executions.id AND execution_events.event_type IN ('task_created',
-    'task_claimed', 'task_completed', 'task_retry_scheduled', 'task_failed', 'task_reset', 'task_abandoned',
-    'task_released', 'task_snoozed', 'task_cancelled', 'task_expired', 'task_discarded', 'task_replaced',
-    'task_requeued', 'task_rescheduled')
-ORDER BY execution_events.sequence_num DESC
-  LIMIT :param_1 OFFSET :param_2), :now) AS coalesce_1, :now AS anon_1
+INSERT INTO task_outbox (
+    task_execution_id,
+    queue,
+    priority,
+    partition_key,
+    position,
+    topic,
+    expires_at,
+    available_at,
+    created_at
+)
+SELECT
+    task_executions.id,
+    task_executions.queue,
+    task_executions.priority,
+    task_executions.partition_key,
+    task_executions.position,
+    task_executions.topic,
+    task_executions.expires_at,
+    coalesce(
+        (
+            SELECT json_extract(execution_events.event_data, '$.available_at') AS json_extract_1
+            FROM execution_events
+            WHERE
+                execution_events.task_execution_id = task_executions.id
+                AND execution_events.event_type IN (
+                    'task_created',
+                    'task_claimed',
+                    'task_completed',
+                    'task_retry_scheduled',
+                    'task_failed',
+                    'task_reset',
+                    'task_abandoned',
+                    'task_released',
+                    'task_snoozed',
+                    'task_cancelled',
+                    'task_expired',
+                    'task_discarded',
+                    'task_replaced',
+                    'task_requeued',
+                    'task_rescheduled'
+                )
+            ORDER BY execution_events.sequence_num DESC
+            LIMIT :param_1
+            OFFSET :param_2
+        ),
+        :now
+    ) AS coalesce_1,
+    :now AS anon_1
 FROM task_executions
-WHERE task_executions.status = 'Ready' AND NOT (EXISTS (SELECT task_outbox.id
-FROM task_outbox
-WHERE task_outbox.task_execution_id = task_executions.id))
+WHERE
+    task_executions.status = 'Ready'
+    AND NOT (
+        EXISTS (
+            SELECT task_outbox.id
+            FROM task_outbox
+            WHERE task_outbox.task_execution_id = task_executions.id
+        )
+    )
 ON CONFLICT DO NOTHING
 RETURNING task_execution_id AS id

@@ -1,7 +1,10 @@
-WITH queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
-FROM json_each(:queues) AS queues_rows)
-  SELECT task_leases.queue, count(*) AS running
+WITH queues AS MATERIALIZED (
+    SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
+    FROM json_each(:queues) AS queues_rows
+)
+SELECT task_leases.queue, count(*) AS running
 FROM task_leases
-WHERE :every_queue = 1 OR task_leases.queue IN (SELECT queues.queue
-FROM queues) GROUP BY task_leases.queue
+WHERE
+    :every_queue = 1
+    OR task_leases.queue IN (SELECT queues.queue FROM queues)
+GROUP BY task_leases.queue

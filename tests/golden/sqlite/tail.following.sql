@@ -1,7 +1,14 @@
-SELECT execution_events.sequence_num, execution_events.pipeline_execution_id, execution_events.task_execution_id,
-    execution_events.event_type, execution_events.event_data, execution_events.worker_id, execution_events.lease_token,
+SELECT
+    execution_events.sequence_num,
+    execution_events.pipeline_execution_id,
+    execution_events.task_execution_id,
+    execution_events.event_type,
+    execution_events.event_data,
+    execution_events.worker_id,
+    execution_events.lease_token,
     execution_events.created_at
 FROM execution_events
 WHERE execution_events.sequence_num > :after
 ORDER BY execution_events.sequence_num
-  LIMIT :limit OFFSET :param_1
+LIMIT :limit
+OFFSET :param_1

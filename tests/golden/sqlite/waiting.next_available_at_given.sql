@@ -1,59 +1,166 @@
-WITH RECURSIVE queues AS MATERIALIZED
-(SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
-FROM json_each(:queues) AS queues_rows),
-waiting_pairs(queue, priority) AS
-(SELECT queues.queue AS queue, (SELECT entry.priority
-FROM task_outbox AS entry
-WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-ORDER BY entry.priority DESC
-  LIMIT :param_3 OFFSET :param_4) AS priority
-FROM queues
-WHERE queues.queue IS NOT NULL AND (SELECT mine.queue
-FROM queue_settings AS mine
-WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL) IS NULL
-UNION ALL SELECT waiting_pairs.queue AS queue, (SELECT entry.priority
-FROM task_outbox AS entry
-WHERE entry.queue = waiting_pairs.queue AND entry.partition_key IS NULL AND entry.priority < waiting_pairs.priority
-ORDER BY entry.priority DESC
-  LIMIT :param_5 OFFSET :param_6) AS anon_1
-FROM waiting_pairs
-WHERE waiting_pairs.priority IS NOT NULL)
-  SELECT min(moments.available_at) AS available_at
-FROM (SELECT (SELECT entry_later.available_at
-FROM task_outbox AS entry_later
-WHERE entry_later.partition_key IS NULL AND entry_later.queue = waiting_pairs.queue AND entry_later.priority =
-    waiting_pairs.priority AND entry_later.available_at > :now
-ORDER BY entry_later.available_at, entry_later.id
-  LIMIT :param_1 OFFSET :param_2) AS available_at
-FROM waiting_pairs
-UNION ALL SELECT (SELECT keyed_later.available_at
-FROM task_outbox AS keyed_later
-WHERE keyed_later.queue = queues.queue AND keyed_later.partition_key IS NOT NULL AND keyed_later.available_at > :now
-ORDER BY keyed_later.available_at, keyed_later.id
-  LIMIT :param_7 OFFSET :param_8) AS available_at
-FROM queues
-WHERE (SELECT mine.queue
-FROM queue_settings AS mine
-WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL) IS NULL
-UNION ALL SELECT strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1,
-    :substr_2)) AS INTEGER) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round((-(queue_settings.rate_seconds - queue_settings.rate_seconds / (queue_settings.rate_limit + 0.0))) *
-    :param_10) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2,
-    substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 +
-    CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round((-(queue_settings.rate_seconds - queue_settings.rate_seconds / (queue_settings.rate_limit + 0.0))) *
-    :param_10) AS INTEGER)) % 1000000) AS available_at
-FROM queue_settings
-WHERE (strftime(:strftime_1, (CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS
-    INTEGER) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round((-(queue_settings.rate_seconds - queue_settings.rate_seconds / (queue_settings.rate_limit + 0.0))) *
-    :param_10) AS INTEGER)) / 1000000, :strftime_3) || printf(:printf_1, (CAST(strftime(:strftime_2,
-    substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 +
-    CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) +
-    CAST(round((-(queue_settings.rate_seconds - queue_settings.rate_seconds / (queue_settings.rate_limit + 0.0))) *
-    :param_10) AS INTEGER)) % 1000000)) > :now AND queue_settings.paused_at IS NULL AND (EXISTS (SELECT asked.queue
-FROM (SELECT queues.queue AS queue
-FROM queues
-UNION ALL SELECT queues.queue AS queue
-FROM queues) AS asked
-WHERE queue_settings.queue = asked.queue))) AS moments
+WITH RECURSIVE
+    queues AS MATERIALIZED (
+        SELECT queues_rows."key" AS ordinal, queues_rows.value AS queue
+        FROM json_each(:queues) AS queues_rows
+    ),
+    waiting_pairs(queue, priority) AS (
+        SELECT
+            queues.queue AS queue,
+            (
+                SELECT entry.priority
+                FROM task_outbox AS entry
+                WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
+                ORDER BY entry.priority DESC
+                LIMIT :param_3
+                OFFSET :param_4
+            ) AS priority
+        FROM queues
+        WHERE
+            queues.queue IS NOT NULL
+            AND (
+                SELECT mine.queue
+                FROM queue_settings AS mine
+                WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
+            ) IS NULL
+        UNION ALL
+        SELECT
+            waiting_pairs.queue AS queue,
+            (
+                SELECT entry.priority
+                FROM task_outbox AS entry
+                WHERE
+                    entry.queue = waiting_pairs.queue
+                    AND entry.partition_key IS NULL
+                    AND entry.priority < waiting_pairs.priority
+                ORDER BY entry.priority DESC
+                LIMIT :param_5
+                OFFSET :param_6
+            ) AS anon_1
+        FROM waiting_pairs
+        WHERE waiting_pairs.priority IS NOT NULL
+    )
+SELECT min(moments.available_at) AS available_at
+FROM (
+    SELECT (
+        SELECT entry_later.available_at
+        FROM task_outbox AS entry_later
+        WHERE
+            entry_later.partition_key IS NULL
+            AND entry_later.queue = waiting_pairs.queue
+            AND entry_later.priority = waiting_pairs.priority
+            AND entry_later.available_at > :now
+        ORDER BY entry_later.available_at, entry_later.id
+        LIMIT :param_1
+        OFFSET :param_2
+    ) AS available_at
+    FROM waiting_pairs
+    UNION ALL
+    SELECT (
+        SELECT keyed_later.available_at
+        FROM task_outbox AS keyed_later
+        WHERE
+            keyed_later.queue = queues.queue
+            AND keyed_later.partition_key IS NOT NULL
+            AND keyed_later.available_at > :now
+        ORDER BY keyed_later.available_at, keyed_later.id
+        LIMIT :param_7
+        OFFSET :param_8
+    ) AS available_at
+    FROM queues
+    WHERE (
+        SELECT mine.queue
+        FROM queue_settings AS mine
+        WHERE mine.queue = queues.queue AND mine.paused_at IS NOT NULL
+    ) IS NULL
+    UNION ALL
+    SELECT strftime(
+        :strftime_1,
+        (
+            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
+            ) + CAST(
+                round(
+                    (
+                        -(
+                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                queue_settings.rate_limit + 0.0
+                            )
+                        )
+                    ) * :param_10
+                ) AS INTEGER
+            )
+        ) / 1000000,
+        :strftime_3
+    ) || printf(
+        :printf_1,
+        (
+            CAST(strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER) * :param_9 + CAST(
+                substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER
+            ) + CAST(
+                round(
+                    (
+                        -(
+                            queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                queue_settings.rate_limit + 0.0
+                            )
+                        )
+                    ) * :param_10
+                ) AS INTEGER
+            )
+        ) % 1000000
+    ) AS available_at
+    FROM queue_settings
+    WHERE
+        (
+            strftime(
+                :strftime_1,
+                (
+                    CAST(
+                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
+                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        round(
+                            (
+                                -(
+                                    queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                        queue_settings.rate_limit + 0.0
+                                    )
+                                )
+                            ) * :param_10
+                        ) AS INTEGER
+                    )
+                ) / 1000000,
+                :strftime_3
+            ) || printf(
+                :printf_1,
+                (
+                    CAST(
+                        strftime(:strftime_2, substr(queue_settings.rate_full_at, :substr_1, :substr_2)) AS INTEGER
+                    ) * :param_9 + CAST(substr(queue_settings.rate_full_at, :substr_3, :substr_4) AS INTEGER) + CAST(
+                        round(
+                            (
+                                -(
+                                    queue_settings.rate_seconds - queue_settings.rate_seconds / (
+                                        queue_settings.rate_limit + 0.0
+                                    )
+                                )
+                            ) * :param_10
+                        ) AS INTEGER
+                    )
+                ) % 1000000
+            )
+        ) > :now
+        AND queue_settings.paused_at IS NULL
+        AND (
+            EXISTS (
+                SELECT asked.queue
+                FROM (
+                    SELECT queues.queue AS queue
+                    FROM queues
+                    UNION ALL
+                    SELECT queues.queue AS queue
+                    FROM queues
+                ) AS asked
+                WHERE queue_settings.queue = asked.queue
+            )
+        )
+) AS moments

@@ -6,6 +6,8 @@ import pytest
 
 from tests.integrations.django_admin.child import PROJECT, manage
 
+pytestmark = pytest.mark.in_turn
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def admin_database(request):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integrations.django_app.conftest import django_database
+
+pytestmark = pytest.mark.in_turn
 
 
 def test_every_command_works_on_the_database_of_the_settings(project, tmp_path):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytestmark = pytest.mark.in_turn
+
 
 def test_the_project_passes_its_tests(project, tmp_path):
     default = project.databases["default"]

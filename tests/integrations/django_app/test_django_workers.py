@@ -21,6 +21,8 @@ from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 KEY = {"sqlite": "integer PRIMARY KEY AUTOINCREMENT", "postgresql": "bigserial PRIMARY KEY"}
 
 

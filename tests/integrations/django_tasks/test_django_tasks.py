@@ -14,6 +14,8 @@ from sqlalchemy.engine import make_url
 
 from tests import postgres
 
+pytestmark = pytest.mark.in_turn
+
 SITE = Path(__file__).parent / "site"
 
 

@@ -11,6 +11,8 @@ from tests.conftest import DATABASES
 from tests.integrations.examples.load import run
 from tests.integrations.examples.shops import of_each_shop
 
+pytestmark = pytest.mark.in_turn
+
 
 @pytest.fixture(params=DATABASES)
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:

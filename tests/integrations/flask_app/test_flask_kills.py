@@ -16,6 +16,8 @@ import pytest
 from tests.integrations.flask_app import kill_shop
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -96,7 +96,7 @@ def options(request):
 
 
 @pytest.fixture
-def shop(database):
+def shop(database, tmp_path):
     with closing(Shop()) as shop:
         yield shop
 

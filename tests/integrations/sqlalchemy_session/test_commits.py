@@ -18,6 +18,8 @@ from sqlalchemy.orm import Session
 from tests.integrations.sqlalchemy_session.commit_app import Base, Order, see
 from tests.waiting import until
 
+pytestmark = pytest.mark.in_turn
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from sqlalchemy.engine import make_url
+
+pytestmark = pytest.mark.in_turn
 
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql"}
 

@@ -1,6 +1,6 @@
-"""The invariants, each as a query for the ids that break it; and the repairs.
+"""Check the invariants: each is a query for the ids that break it. Some have a repair.
 
-They hold at any instant, so they are read from one snapshot.
+They hold at any time, so they are read from one snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of cancel requests: the row of a running task and the log know of the same."""
+"""Check cancel requests: the row of a running task and the log agree on them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _REQUEST = and_(
     EVENT.event_type == word(EventType.CANCEL_REQUESTED),
 )
 UNHEARD = and_(EXECUTION.status == word(TaskStatus.RUNNING), EXECUTION.cancel_requested_at.is_(None))
-"""The task runs, and its worker is not asked to stop."""
+"""A condition: the task runs, and its row has no cancel request."""
 
 
 def checks() -> Mapping[str, Check]:
     return {
         "cancel_not_recorded": Check(
-            meaning="a task is to be cancelled, but no event says that this was asked for",
+            meaning="a task has a cancel request that no event records",
             broken=lambda _: _unrecorded(),
         ),
         "cancel_forgotten": Check(
-            meaning="a running task was asked to stop, as an event says, but its worker is not told",
+            meaning="an event records a cancel request for a running task, but its row has none, so its worker does not see it",
             broken=lambda _: select(EXECUTION.id).where(UNHEARD, asked_since_claim().is_not(None)),
         ),
     }
 
 
 def asked_since_claim() -> Any:
-    """When the claim that EXECUTION's task runs under was asked to stop; NULL: it was not."""
+    """Select the time at which the present claim of EXECUTION's task was asked to stop; NULL if it was not."""
     claim = execution_events.alias("claim")
     begun = (
         select(claim.c.sequence_num)

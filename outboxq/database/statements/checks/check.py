@@ -1,4 +1,4 @@
-"""What a check is, and the words that checks and repairs share."""
+"""Define a check, and the expressions that checks and repairs share."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..grammar import Grammar, word
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One invariant, said as what is wrong where it does not hold; or several that one pass over the tables answers."""
+    """One invariant, with the meaning of a violation; or several that one pass over the tables checks."""
 
     meaning: str
     broken: Callable[[Grammar], Select[Any]]
-    """The ids of the tasks that break it, or the names of what is wrong where that is no task; the column `id`."""
+    """Select the ids of the tasks that break it, or the names of what is wrong if that is no task, as the column `id`."""
     also: Mapping[str, str] = field(default_factory=dict)
-    """The further invariants of the same pass, each name with its meaning.
+    """Further invariants of the same pass, each name with its meaning.
 
-    With them, each name (the check's own too) is a column of `broken`, which is true where that invariant is broken.
+    With them, each name (also the check's own) is a column of `broken`, which is true if that invariant is broken.
     """
 
 
@@ -43,6 +43,6 @@ LEASE_OF_TASK = select(task_leases.c.task_execution_id).where(
     task_leases.c.worker_id == EXECUTION.worker_id,
 )
 TRANSITION = EVENT.event_type.in_([word(kind) for kind in STATUS_AFTER])
-"""The event moved its task."""
+"""A condition: the event changed its task's status."""
 ENDED = EXECUTION.status.in_([word(status) for status in sorted(TERMINAL)])
-"""The task has come to its end."""
+"""A condition: the task has ended."""

@@ -1,4 +1,4 @@
-"""Checks of the fold: replayed, a task's events give what its row and its outbox entry say (`model.replay.TaskState`)."""
+"""Replay a task's events, and check that they lead to its row and its outbox entry (`model.replay.TaskState`)."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ from .check import ENDED, EVENT, EXECUTION, TRANSITION, Check, broken_ones
 _STATUS: ColumnElement[str] = case(
     *((EVENT.event_type == word(kind), word(status)) for kind, status in STATUS_AFTER.items())
 )
-"""What the event leads to."""
+"""The status to which an event leads."""
 MOMENT = EVENT.created_at
 
 
 def checks() -> Mapping[str, Check]:
     return {
         "status_differs_from_events": Check(
-            meaning="the last transition recorded leads to another status than the task has",
+            meaning="the task's status is not the one to which its last transition leads",
             broken=_last_differs,
             also={
-                "worker_differs_from_claim": "a Running task is said to be another worker's than the one who claimed it",
+                "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
                 "end_differs_from_events": "a task ended at another time than its last event says",
-                "retry_differs_from_events": "a task is said to wait for a retry that its last event does not say, or not then",
+                "retry_differs_from_events": "a task's retry time differs from its last event",
                 "due_differs_from_events": "an outbox entry is due at another time than the task's last event says",
             },
         ),
         "counters_differ_from_events": Check(
-            meaning="the last events that say so say another attempt, or number of recoveries, than the task has",
+            meaning="a task's attempt or number of recoveries differs from its events",
             broken=_said_differs,
-            also={"error_differs_from_events": "the last error recorded is another than the task's"},
+            also={"error_differs_from_events": "a task's error differs from the last one recorded"},
         ),
     }
 
 
 def said_due(g: Grammar) -> ColumnElement[Any]:
-    """When the event's task is due."""
+    """The time at which the event's task is due."""
     return g.instant_in(EVENT.event_data, "available_at")
 
 
 def said_retry(due: ColumnElement[Any]) -> ColumnElement[Any]:
-    """When the task is tried again, by its last event; NULL: it waits for no retry.
+    """The time of the task's retry by its last event; NULL if it waits for none.
 
-    Who was rescheduled keeps its retry unless it was made due now, so the row must say that moment or none.
+    A rescheduled task keeps its retry unless it was made due now, so the row must have that time or none.
     """
     kept = case((EXECUTION.retry_at.is_not(None), due))
     return case(
@@ -83,12 +83,12 @@ def last(said: ColumnElement[Any]) -> Any:
 
 
 def leads_here() -> ColumnElement[bool]:
-    """The last transition of EXECUTION's task leads to the status that it has."""
+    """Return a condition: the last transition of EXECUTION's task leads to the status that it has."""
     return last(_STATUS) == EXECUTION.status  # type: ignore[no-any-return]
 
 
 def claimed_by() -> Any:
-    """The worker who claimed EXECUTION's task under the token that it has."""
+    """Select the worker that claimed EXECUTION's task under its present token."""
     return (
         select(EVENT.worker_id)
         .where(
@@ -102,7 +102,7 @@ def claimed_by() -> Any:
 
 
 def last_error(g: Grammar) -> Any:
-    """The error in the last event of EXECUTION's task that has one."""
+    """Select the error of EXECUTION's task from the last event that has one."""
     error = g.text_in(EVENT.event_data, "error")
     return (
         select(error)
@@ -115,7 +115,7 @@ def last_error(g: Grammar) -> Any:
 
 
 def _last_differs(g: Grammar) -> Select[Any]:
-    """One pass over the log for all that the last transition decides."""
+    """Check everything that the last transition decides in one pass over the log."""
     newest = (
         select(EVENT.task_execution_id, func.max(EVENT.sequence_num).label("sequence_num"))
         .where(TRANSITION)
@@ -138,7 +138,7 @@ def _last_differs(g: Grammar) -> Select[Any]:
             "end_differs_from_events": and_(
                 ENDED, EVENT.event_type.in_(_leading_to(*TERMINAL)), EXECUTION.completed_at != EVENT.created_at
             ),
-            # Read from the event only where the task waits: taking JSON apart is what takes time here.
+            # Read from the event only if the task waits, because parsing JSON takes most of the time here.
             "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(case((ready, said_retry(said)))),
             "due_differs_from_events": case((and_(ready, due.is_not(None)), due.is_distinct_from(said))),
         },
@@ -146,7 +146,7 @@ def _last_differs(g: Grammar) -> Select[Any]:
 
 
 def _agree(status: TaskStatus) -> ColumnElement[bool]:
-    """The task has this status, and its last event leads to it."""
+    """Return a condition: the task has this status, and its last event leads to it."""
     return and_(EXECUTION.status == word(status), EVENT.event_type.in_(_leading_to(status)))
 
 
@@ -155,7 +155,7 @@ def _leading_to(*statuses: TaskStatus) -> list[ColumnElement[str]]:
 
 
 def _said_differs(g: Grammar) -> Select[Any]:
-    """Return the facts that hold until another event says otherwise."""
+    """Check the facts that hold until another event changes them."""
     attempt, recoveries, error = (_last_said(g, member) for member in ("attempt", "recovery_attempts", "error"))
     rows = select(EXECUTION.id).select_from(
         task_executions.outerjoin(attempt, attempt.c.id == EXECUTION.id)
@@ -186,5 +186,5 @@ def _last_said(g: Grammar, member: str) -> FromClause:
 
 
 def _speaks_of(member: str) -> ColumnElement[bool]:
-    """The name stands somewhere in the event: a tenth of the work of looking for it as JSON."""
+    """Return a condition: the name occurs in the event. It takes a tenth of the work of parsing the JSON."""
     return EVENT.event_data.like(literal_column(f"'%\"{member}\"%'", Text))

@@ -1,4 +1,4 @@
-"""Checks of partition keys: one holder each, and the one who holds it has a reason to."""
+"""Check partition keys: each has one holder, which has a reason to hold it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .check import EVENT, EXECUTION, Check
 
 _claim = partition_claims.c
 RUNNING = and_(EXECUTION.partition_key.is_not(None), EXECUTION.status == word(TaskStatus.RUNNING))
-"""The task runs, so it has its key."""
+"""A condition: the task runs, so it has its key."""
 HOLDING = and_(
     EXECUTION.partition_key.is_not(None),
     EXECUTION.status == word(TaskStatus.FAILED),
     EXECUTION.on_dead_letter == word(OnDeadLetter.HOLD),
 )
-"""The task has Failed and is to be dealt with first, so it keeps its key."""
+"""A condition: the task has Failed with `on_dead_letter=hold`, so it keeps its key."""
 CLAIM_OF_TASK = select(_claim.task_execution_id).where(
     _claim.task_execution_id == EXECUTION.id,
     _claim.queue == EXECUTION.queue,
@@ -45,7 +45,7 @@ def checks() -> Mapping[str, Check]:
             broken=lambda _: _running_without_key(),
         ),
         "failed_without_key": Check(
-            meaning="a Failed task does not hold its partition key although it is to be dealt with first",
+            meaning="a task that Failed with on_dead_letter=hold does not hold its partition key",
             broken=lambda _: _failed_without_key(),
         ),
         "key_running_twice": Check(
@@ -78,9 +78,9 @@ def _running_twice() -> Select[Any]:
 
 
 def _claimed_twice() -> Select[Any]:
-    """By numbers, not by clocks: who claims a key after its end was committed draws a higher one.
+    """Compare claims by their numbers, not by clocks: a claim of a key after a committed end draws a higher number.
 
-    Who was replaced may have had another key before, which nobody knows any more.
+    A replaced task may have had another key before, which is not recorded.
     """
     replaced = execution_events.alias("replaced")
     moved = select(replaced.c.sequence_num).where(

@@ -1,4 +1,4 @@
-"""Checks of what is bounded: how long a lease can last, when a rate is full again, and what a row may hold."""
+"""Check bounds: the length of a lease, the time at which a rate limit is full again, and the values of a row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .check import EVENT, EXECUTION, Check, broken_ones
 
 _lease, _setting = task_leases.c, queue_settings.c
 _GRACE = timedelta(days=1)
-"""A clock that was set right by hand, or by a server that took over, is mistaken by less: by a time zone, say."""
+"""The largest error of a clock that is expected after it was set by hand or by a server that took over: a time zone, say."""
 
 
 def checks() -> Mapping[str, Check]:
@@ -43,31 +43,31 @@ def checks() -> Mapping[str, Check]:
             broken=lambda g: select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
         "entry_out_of_bounds": Check(
-            meaning="an outbox entry says what the tables do not take (a due time, a priority, an empty queue or key), so it was "
-            "written past their CHECKs",
+            meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
+            "it was written without their CHECKs",
             broken=_entry_out_of_bounds,
         ),
         "args_not_an_object": Check(
-            meaning="a task's arguments are no JSON object, so no worker can read them",
+            meaning="a task's arguments are not a JSON object, so no worker can read them",
             broken=_impossible,
             also={
-                "result_not_json": "a task's result is no JSON",
+                "result_not_json": "a task's result is not JSON",
                 "lease_too_long": "a task's lease or timeout is longer than the hundred years that can be asked for",
-                "task_out_of_bounds": "a task says what the tables do not take (an instant, an id, a counter or an empty name), so it "
-                "was written past their CHECKs; no worker runs it",
-                "hold_without_key": "a task is to hold its partition key when it fails, but has none",
+                "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
+                "was written without their CHECKs; no worker runs it",
+                "hold_without_key": "a task has on_dead_letter=hold but no partition key",
             },
         ),
     }
 
 
 def holds_nothing() -> ColumnElement[bool]:
-    """The task is to hold a key that it has not."""
+    """Return a condition: the task has `on_dead_letter=hold` but no key."""
     return and_(EXECUTION.on_dead_letter == word(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 
 
 def lease_length(g: Grammar) -> ColumnElement[Any]:
-    """Seconds that a claim gives to `task_leases`: its own, which its event says, or the task's; at most the longest."""
+    """Return the seconds of a claim's lease: its own, which its event has, or the task's; at most the longest."""
     own = (
         select(cast(g.text_in(EVENT.event_data, "lease_seconds"), Double))
         .where(
@@ -97,7 +97,7 @@ def rate_too_late(g: Grammar) -> ColumnElement[bool]:
 
 
 def _latest(g: Grammar) -> ColumnElement[Any]:
-    """Now, or the moment of the last event where that is later: the clock was set back since."""
+    """Return the present time, or that of the last event if it is later because the clock was set back since."""
     newest = execution_events.alias("newest")
     moment = select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return case((moment > g.now, moment), else_=g.now)

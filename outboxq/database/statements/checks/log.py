@@ -1,4 +1,4 @@
-"""Checks of the log: that it is whole, and tells the same story as the rows."""
+"""Check the log: it is complete, and agrees with the rows."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def checks() -> Mapping[str, Check]:
             ),
         ),
         "end_without_claim": Check(
-            meaning="a claim ended that never began, or an event that ends no claim carries a token",
+            meaning="a claim that never began has ended, or an event that ends no claim has a lease token",
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
             meaning="a claim has no end although its task is not Running under it", broken=_claim_left_open
         ),
         "life_after_end": Check(
-            meaning="something happened to a task after its end, and it was not run again by hand",
+            meaning="a task has an event after its end, although it was not redriven",
             broken=_life_after_end,
         ),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
         "recovered_early": Check(meaning="a lease was taken back before it expired", broken=_recovered_early),
         "events_without_task": Check(
-            meaning="a task has events but no row, and it was not pruned, for that deletes both: the task is lost",
+            meaning="a task has events but no row; pruning deletes both, so the task is lost",
             broken=lambda _: _lost_or_moved(),
             also={"pipeline_differs_from_events": "an event names another pipeline execution than its task"},
         ),
@@ -144,7 +144,7 @@ def _recovered_early(g: Grammar) -> Select[Any]:
 
 
 def _lost_or_moved() -> Select[Any]:
-    """One row for each task, whatever the number of its events."""
+    """Select one row for each task, whatever the number of its events."""
     rows = (
         select(EVENT.task_execution_id.label("id"))
         .outerjoin_from(execution_events, task_executions, EXECUTION.id == EVENT.task_execution_id)

@@ -1,6 +1,6 @@
-"""Checks of the database's own catalogue: the indexes and the trigger are there, and the counter of positions was not set back.
+"""Check the database's catalogue: the indexes and the trigger exist, and the counter of positions was not set back.
 
-The two catalogues have nothing in common, so each dialect asks for its own through here.
+The two catalogues have nothing in common, so each dialect has its own queries here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .check import EXECUTION, Check
 
 _Part = TypeVar("_Part", Index, UniqueConstraint)
 Oid = Callable[[str], ColumnElement[Any]]
-"""The oid of the table or sequence of this name; NULL: there is none."""
+"""A function that returns the oid of the table or sequence of this name; NULL if there is none."""
 NOTIFY = "task_outbox_notify"
 """The trigger that wakes workers."""
 
@@ -72,7 +72,7 @@ def checks() -> Mapping[str, Check]:
 
 
 def missing_from_sqlite() -> Select[Any]:
-    """Indexes of our own; those of constraints cannot be dropped."""
+    """Select our missing indexes. Those of constraints cannot be dropped."""
     parts = [_part(one, index) for one in metadata.sorted_tables for index in _sorted(one.indexes)]
     expected = union_all(*parts).subquery("expected")
     found = select(_schema.c.name).where(
@@ -84,7 +84,7 @@ def missing_from_sqlite() -> Select[Any]:
 
 
 def missing_from_postgresql(oid: Oid) -> Select[Any]:
-    """Indexes that are missing, invalid, or not unique though they should be; and the trigger, if no insert fires it."""
+    """Select the indexes that are missing, invalid, or wrongly not unique; and the trigger, if no insert fires it."""
     parts = [_part(one, part, oid(one.name)) for one in metadata.sorted_tables for part in _unique_or_index(one)]
     expected = union_all(*parts).subquery("expected")
     found = (
@@ -105,7 +105,7 @@ def missing_from_postgresql(oid: Oid) -> Select[Any]:
 
 
 def fires(entries: ColumnElement[Any]) -> Select[Any]:
-    """One row if an insert into the outbox with this oid fires the trigger."""
+    """Select one row if an insert into the outbox with this oid fires the trigger."""
     return select(_trigger.c.tgname).where(
         _trigger.c.tgrelid == entries,
         _trigger.c.tgname == literal_column(f"'{NOTIFY}'", Text),
@@ -114,12 +114,12 @@ def fires(entries: ColumnElement[Any]) -> Select[Any]:
 
 
 def set_back_in_sqlite() -> Select[Any]:
-    """Positions are counted by the AUTOINCREMENT of the outbox."""
+    """Select the counter if it was set back: the AUTOINCREMENT of the outbox counts positions."""
     return select(_COUNTER.label("id")).where(_is_set_back())
 
 
 def set_forward_in_sqlite() -> Transition:
-    """The counter's row may even be gone."""
+    """Set the counter forward. Its row may be missing."""
     mine = _sequence.c.name == _COUNTER
 
     def added(_: Relations) -> Statement:
@@ -133,7 +133,7 @@ def set_forward_in_sqlite() -> Transition:
 
 
 def set_back_in_postgresql(oid: Oid) -> Select[Any]:
-    """A role that may not look at the sequence is not told."""
+    """Select the sequence if it was set back; no row for a role that may not read the sequence."""
     sequence = oid(task_position.name)
     may_look = func.has_sequence_privilege(sequence, literal_column("'USAGE, SELECT'"), type_=Boolean)
     last = func.coalesce(func.pg_sequence_last_value(sequence), literal_column("0"), type_=BigInteger)
@@ -169,7 +169,10 @@ def _part(one: Table, part: Index | Constraint, place: ColumnElement[Any] | None
 
 
 def _unique_or_index(one: Table) -> Iterable[Index | Constraint]:
-    """Partitions number their events each for itself, so the primary key of the events is not asked for."""
+    """Yield the unique constraints, the primary key and the indexes of a table, which the database must have.
+
+    Partitions number their events separately, so the events' primary key is not checked.
+    """
     yield from _sorted(part for part in one.constraints if isinstance(part, UniqueConstraint))
     if one is not execution_events:
         yield one.primary_key

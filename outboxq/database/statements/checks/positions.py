@@ -1,4 +1,4 @@
-"""Checks of positions, which are the order of a key's tasks: they stay as they were drawn, and no two are equal."""
+"""Check positions, which order a key's tasks: they stay as they were drawn, and no two are equal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .check import EVENT, EXECUTION, Check
 def checks() -> Mapping[str, Check]:
     return {
         "position_differs_from_events": Check(
-            meaning="a task has another place in its partition key than the one it was given, so the key's order is broken",
+            meaning="a task's position differs from the one it was enqueued with, so the order of its partition key is broken",
             broken=_moved,
         ),
         "position_taken_twice": Check(
-            meaning="two tasks of a partition key have one position, so which of them comes first is chance",
+            meaning="two tasks of a partition key have the same position, so their order is left to chance",
             broken=lambda _: _taken_twice(),
         ),
     }
 
 
 def said_position(g: Grammar) -> Any:
-    """The place that EXECUTION's task was given with its key; NULL where no event says it."""
+    """Select the position that EXECUTION's task got in its key; NULL if no event has it."""
     said = g.text_in(EVENT.event_data, "position")
     return (
         select(cast(said, BigInteger))

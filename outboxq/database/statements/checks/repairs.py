@@ -1,4 +1,4 @@
-"""What can be put right without guessing. Each repair looks again in its own snapshot before it writes."""
+"""Repair what needs no guess. Each repair checks again in its own snapshot before it writes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 
 def _repair_ready(g: Grammar) -> Transition:
-    """Put the entry back, due when the last event says."""
+    """Insert the missing entry, due at the time of the last event."""
     last = fold.last(fold.said_due(g))
 
     def entry(_: Relations) -> Statement:
@@ -60,7 +60,7 @@ def _repair_entry(_: Grammar) -> Transition:
 
 
 def _repair_running(g: Grammar) -> Transition:
-    """Give the task a lease that has run out, so that the next recovery takes it back and counts it."""
+    """Give the task an expired lease, so that the next recovery takes it back and counts it."""
     columns = ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at"]
 
     def lease(_: Relations) -> Statement:
@@ -89,7 +89,7 @@ def _repair_lease(_: Grammar) -> Transition:
 
 
 def _repair_entry_differs(g: Grammar) -> Transition:
-    """Another entry, as the task says; when it is due stays."""
+    """Replace the entry by one with the task's values; its due time stays."""
     entry = task_outbox.c
     columns = ("id", *follow.KEPT)
 
@@ -126,7 +126,7 @@ def _repair_lease_differs() -> Transition:
 
 
 def _repair_failed(g: Grammar) -> Transition:
-    """List it again, with what its last failure says."""
+    """Insert the missing dead letter with the values of the last failure."""
     same = ("id", "queue", "task_name", "topic", "partition_key")
 
     def letter(_: Relations) -> Statement:
@@ -158,7 +158,7 @@ def _repair_claim() -> Transition:
 
 
 def _repair_key(g: Grammar, name: str, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
-    """Give the task its key, unless another has it: who of the two should is not for us to say."""
+    """Give the task its key unless another task has it: which of the two should have it is not known."""
     claim = partition_claims.c
 
     def taken(_: Relations) -> Statement:

@@ -1,4 +1,4 @@
-"""Repairs from the log: a row that differs from what its events say is made as they say it."""
+"""Restore rows from the log: a row that differs from its events is changed to what they say."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
 
 
 def _written(name: str, where: ColumnElement[bool], **values: Any) -> Transition:
-    """Write these columns of the executions that `where` is true of."""
+    """Write these columns of the executions for which `where` is true."""
     moved = update(task_executions).where(where).values(**values).returning(EXECUTION.id)
     return Transition(name=f"repair_{name}", steps={"moved": lambda _: moved}, returns="moved")
 
 
 def _repair_position(g: Grammar) -> Transition:
-    """Give the task its place back, and the outbox another entry, for entries are never updated."""
+    """Give the task its position back, and a new outbox entry, because entries are never updated."""
     said = positions.said_position(g)
 
     def moved(_: Relations) -> Statement:
@@ -72,7 +72,7 @@ def _repair_position(g: Grammar) -> Transition:
 
 
 def _repair_due(g: Grammar) -> Transition:
-    """Give the task another entry, due when its last event says."""
+    """Give the task another entry, due at the time of its last event."""
     due = fold.last(fold.said_due(g))
 
     def task(_: Relations) -> Statement:
@@ -102,7 +102,7 @@ def _repair_due(g: Grammar) -> Transition:
 
 
 def _repair_worker() -> Transition:
-    """Give the task and its lease back to the worker who claimed it."""
+    """Give the task and its lease back to the worker that claimed it."""
     claimed_by = fold.claimed_by()
 
     def moved(_: Relations) -> Statement:
@@ -143,13 +143,13 @@ def _repair_error(g: Grammar) -> Transition:
 
 
 def _repair_cancel() -> Transition:
-    """Ask the task's worker again; it reads that with its next heartbeat."""
+    """Ask the task's worker again to stop; it reads the request at its next heartbeat."""
     asked = cancels.asked_since_claim()
     return _written("cancel_forgotten", cancels.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
 
 def _repair_lease(g: Grammar) -> Transition:
-    """Let the lease end its own length from now, as if its worker had just beaten."""
+    """Make the lease end its own length from now, as after a heartbeat."""
     moved = (
         update(task_leases)
         .where(limits.lease_too_late(g))
@@ -160,7 +160,7 @@ def _repair_lease(g: Grammar) -> Transition:
 
 
 def _repair_rate(g: Grammar) -> Transition:
-    """Take the limit for used up as of now, so that it is not exceeded whatever has started."""
+    """Set the rate limit to used up as of now, so that it is not exceeded whatever has started."""
     setting = queue_settings.c
     moved = (
         update(queue_settings)
@@ -176,7 +176,7 @@ def _repair_hold() -> Transition:
 
 
 def _repair_letter(g: Grammar) -> Transition:
-    """Make the dead letter anew, as its task and the last failure say."""
+    """Replace the dead letter by one with the values of its task and the last failure."""
     said = rows.letter_says(g)
     differs = exists(select(EXECUTION.id).where(rows.letter_differs(g)).correlate(dead_letters))
     values = {
@@ -188,13 +188,13 @@ def _repair_letter(g: Grammar) -> Transition:
 
 
 def _repair_other_key(g: Grammar) -> Transition:
-    """Take the key away that the task was not enqueued with; where it has lost its own, the next repair gives it back."""
+    """Delete a key with which the task was not enqueued. If it has lost its own, the next repair gives it back."""
     gone = delete(idempotency_keys).where(unique.holds_another(g)).returning(_key.task_execution_id.label("id"))
     return Transition(name="repair_key_differs_from_birth", steps={"gone": lambda _: gone}, returns="gone")
 
 
 def _repair_lost_key(g: Grammar) -> Transition:
-    """Give the key back for as long as was asked. Who has it meanwhile has never asked for it."""
+    """Give the key back for the time that was asked for. The task that holds it meanwhile never asked for it."""
     tasks, without_key, birth = unique.lost(g)
     columns = ["scope", "key", "task_execution_id", "expires_at", "until_finished", "created_at"]
     found = (

@@ -1,4 +1,4 @@
-"""Checks of the rows: what a task's status, queue and place say must stand in the other tables, and nothing else."""
+"""Check the rows: the other tables have exactly the rows that a task's status, queue and key require."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checks() -> Mapping[str, Check]:
             meaning="a lease belongs to a task that is not Running under it, or to none", broken=_lease_without_running
         ),
         "entry_differs_from_task": Check(
-            meaning="an outbox entry does not say the queue, priority, key, position, topic or expiry of its task",
+            meaning="an outbox entry differs from its task in queue, priority, key, position, topic or expiry",
             broken=lambda _: _entry_differs(),
         ),
         "lease_differs_from_task": Check(
@@ -44,7 +44,7 @@ def checks() -> Mapping[str, Check]:
             broken=lambda _: _letter_without_failed(),
         ),
         "letter_differs_from_task": Check(
-            meaning="a dead letter does not say the queue, name, topic, key, end or exception of its task",
+            meaning="a dead letter differs from its task in queue, name, topic, key, end or exception",
             broken=lambda g: select(EXECUTION.id).join_from(task_executions, dead_letters, letter_differs(g)),
         ),
     }
@@ -56,7 +56,7 @@ FAILED_OF_LETTER = select(EXECUTION.id).where(EXECUTION.id == dead_letters.c.tas
 
 
 def entry_differs() -> ColumnElement[bool]:
-    """An outbox entry says something else than its task, which is Ready."""
+    """Return a condition: an outbox entry differs from its task, which is Ready."""
     return (
         select(EXECUTION.id)
         .where(
@@ -79,19 +79,19 @@ def lease_differs() -> ColumnElement[bool]:
 
 
 def letter_says(g: Grammar) -> Mapping[str, Any]:
-    """Return the columns of the dead letter of EXECUTION's task, as they should be."""
+    """Return the columns that the dead letter of EXECUTION's task must have."""
     same = {name: EXECUTION[name] for name in ("queue", "task_name", "topic", "partition_key")}
     return {**same, "exception": last_exception(g), "failed_at": EXECUTION.completed_at}
 
 
 def letter_differs(g: Grammar) -> ColumnElement[bool]:
-    """A dead letter is EXECUTION's, which has Failed, and says something else than it."""
+    """Return a condition: a dead letter differs from EXECUTION's task, which has Failed."""
     differs = (dead_letters.c[name].is_distinct_from(value) for name, value in letter_says(g).items())
     return and_(EXECUTION.id == dead_letters.c.task_execution_id, FAILED, or_(*differs))
 
 
 def last_exception(g: Grammar) -> Any:
-    """The class of the exception that EXECUTION's task failed with at last; NULL: it was abandoned, or failed without one."""
+    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or had none."""
     failures = [word(kind) for kind, status in STATUS_AFTER.items() if status is TaskStatus.FAILED]
     return (
         select(g.text_in(EVENT.event_data, "exception"))

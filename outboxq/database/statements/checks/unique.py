@@ -1,4 +1,4 @@
-"""Checks of idempotency keys: whoever asked for one has it, for as long as was asked."""
+"""Check idempotency keys: a task that asked for one holds it for as long as it asked."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def checks() -> Mapping[str, Check]:
             meaning="an idempotency key is held by a task that does not exist", broken=lambda _: _key_without_task()
         ),
         "key_differs_from_birth": Check(
-            meaning="a task holds another idempotency key than it was enqueued with, so the same request may be done twice",
+            meaning="a task holds an idempotency key with which it was not enqueued, so the same request may run twice",
             broken=lambda g: select(_key.task_execution_id.label("id")).where(holds_another(g)),
         ),
         "key_lost": Check(
-            meaning="an unfinished task does not hold its idempotency key, so the same request may be done twice",
+            meaning="an unfinished task does not hold its idempotency key, so the same request may run twice",
             broken=_lost,
         ),
     }
 
 
 class Birth:
-    """The event that made a task, as far as it speaks of an idempotency key."""
+    """The Created event of a task, as far as it names an idempotency key."""
 
     def __init__(self, g: Grammar, name: str) -> None:
         event = execution_events.alias(name)
@@ -50,7 +50,7 @@ class Birth:
 
 
 def holds_another(g: Grammar) -> ColumnElement[bool]:
-    """The task of a row of `idempotency_keys` was made with another key, or is another kind of task."""
+    """Return a condition: the task of a row of `idempotency_keys` was enqueued with another key, or has another name."""
     birth = Birth(g, "birth")
     other = or_(birth.key != _key.key, EXECUTION.task_name != _key.scope)
     return (
@@ -63,10 +63,10 @@ def holds_another(g: Grammar) -> ColumnElement[bool]:
 
 
 def lost(g: Grammar) -> tuple[FromClause, ColumnElement[bool], Birth]:
-    """Unfinished tasks joined with their births, and what holds where the key is nobody's who asked for it.
+    """Join unfinished tasks with their Created events, and return the condition that no task that asked for the key holds it.
 
-    A key whose time is over may be another's. So may one that was asked for until the end, once its task has ended: that task
-    may have been run again by hand.
+    An expired key may belong to another task. So may a key that was asked for until the end, once its task has ended: that
+    task may have been redriven.
     """
     birth, other = Birth(g, "birth"), Birth(g, "other")
     ends = [word(kind) for kind, status in STATUS_AFTER.items() if status in TERMINAL]
