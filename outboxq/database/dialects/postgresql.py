@@ -1,4 +1,4 @@
-"""PostgreSQL: one statement per transition, rows locked with SKIP LOCKED, the database's own clock."""
+"""Run on PostgreSQL: one statement for each transition, rows locked with SKIP LOCKED, the database's own clock."""
 
 from __future__ import annotations
 
