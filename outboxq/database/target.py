@@ -137,9 +137,9 @@ class SqlalchemyTarget(Target):
         """Begin a transaction of our own on a connection that has none."""
         raw: Any = self._raw()
         execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-        for text in self.dialect.opening(begin, self.connection.info):
+        for text in self.dialect.begin_statements(begin, self.connection.info):
             try:
-                self.dialect.say(raw, text, execute)
+                self.dialect.execute_begin(raw, text, execute)
             except self.dialect.driver_error as error:
                 raise self._as_sqlalchemys(error, text, raw) from error
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
 from ..database.dialects import Begin, Dialect, OpenFile, damaged, dialect_for
-from ..database.engine import reserve, taking
+from ..database.engine import connection_options, reserve
 from ..database.privileges import Feature, Role, rights
 from ..database.revisions import ensure_fit, no_file
 from ..database.statements import reading, sleeping
@@ -225,7 +225,7 @@ class Transactions:
             self._refuse_to_wait_for_itself()
         engine = self.bound_engine
         with engine.connect() as connection:
-            if options := taking(engine):
+            if options := connection_options(engine):
                 connection.execution_options(**options)
             with connection.begin():
                 target = SqlalchemyTarget(connection, self.schema, self.dialect)

@@ -177,7 +177,7 @@ def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
         target = target_of(using, schema=None)
         values = store.values(target) | store.scope(target, [queue], None)
         assert bool(target.run(waiting.any_due_given, values)) is can_claim
-        target.run(partition_keys.besides_given, values)
+        target.run(partition_keys.other_queues_given, values)
 
     return call
 
@@ -190,7 +190,7 @@ def _settle(store: Store, _: Big, using: Connection) -> None:
     """Of keys that were won, half are given back and half go to another."""
     target = target_of(using, schema=None)
     changed = [(held(n), UUID(int=n) if n % 2 else None) for n in range(1, LIMIT + 1)]
-    target.run(partition_keys.settle, store.values(target), changed)
+    target.run(partition_keys.release_unused, store.values(target), changed)
 
 
 def _prune(store: Store, _: Big, using: Connection) -> None:
@@ -293,13 +293,13 @@ class Grown:
         self.order: dict[str, list[str]] = {}
         self._connection = connection
         for builder in (
-            partition_keys.win,
-            partition_keys.win_due,
-            partition_keys.win_recent,
-            partition_keys.take_heads,
-            partition_keys.settle,
-            partition_keys.besides,
-            partition_keys.besides_given,
+            partition_keys.acquire,
+            partition_keys.acquire_due,
+            partition_keys.acquire_recent,
+            partition_keys.claim_heads,
+            partition_keys.release_unused,
+            partition_keys.other_queues,
+            partition_keys.other_queues_given,
             waiting.any_due_given,
             waiting.any_recent_given,
             waiting.next_available_at_given,

@@ -187,7 +187,7 @@ class Dialect(ABC):
         """Return whether the database does not know a table, a column or a function that a statement names."""
 
     @abstractmethod
-    def own_url(self, url: URL) -> URL:
+    def normalize_url(self, url: URL) -> URL:
         """Return the URL for an engine of our own. Raises ConfigurationError for a driver or a database that cannot
         serve us.
         """
@@ -196,13 +196,13 @@ class Dialect(ABC):
         """Return whether the database refuses because the role lacks a right."""
         return False
 
-    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
         """Return the messages that begin our transaction on a connection that has none; `info` is SQLAlchemy's record of the
         connection.
         """
         return (self.begin[begin],)
 
-    def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
         """Send such a message on a driver's connection, to which `execute` belongs."""
         execute(text)
 

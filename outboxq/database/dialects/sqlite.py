@@ -72,14 +72,14 @@ class SqliteDialect(Dialect):
     def called(self, address: str) -> str:
         return f"the SQLite file {address}"
 
-    def own_url(self, url: URL) -> URL:
+    def normalize_url(self, url: URL) -> URL:
         if sqlite_file.is_in_memory(url):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
 
-    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
         flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
-        return (*sqlite_engine.settled(info, flushed=flushed), self.begin[begin])
+        return (*sqlite_engine.durability_statements(info, flushed=flushed), self.begin[begin])
 
     def is_open(self, raw: Any) -> bool:
         return bool(raw.in_transaction)

@@ -39,13 +39,12 @@ def claim_entries(g: Grammar) -> Transition:
         )  # reads the columns that a claim reads
         return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*claim.taken(g), *read)
 
-    return claim.claim(g, "claim_entries", take, given=ENTRY)
+    return claim.claim(g, take, given=ENTRY)
 
 
 def set_aside(g: Grammar) -> Transition:
     """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
     return Transition(
-        name="set_aside",
         steps={
             "gone": lambda _: _gone(),
             "failed": lambda r: _failed(g, r),

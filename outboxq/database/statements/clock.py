@@ -25,7 +25,6 @@ def due_again(g: Grammar) -> Transition:
     changed.
     """
     return Transition(
-        name="due_again",
         steps={
             "behind": lambda _: _behind(g),
             "gone": lambda r: _gone(g, r),

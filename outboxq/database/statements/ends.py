@@ -56,14 +56,13 @@ def end(g: Grammar) -> Transition:
 
     Waits for a transaction that has locked a lease or a task.
     """
-    return _end(g, "end", {"freed": lambda r: _freed(g, r, r["given"].c.id)})
+    return _end(g, {"freed": lambda r: _freed(g, r, r["given"].c.id)})
 
 
 def end_unlocked(g: Grammar) -> Transition:
     """End the claims whose lease and task no other transaction has locked, as `end` does. Leaves the others unchanged."""
     return _end(
         g,
-        "end_unlocked",
         {
             "held": lambda r: _held(g, r, r["given"].c.id),
             "unlocked": lambda r: unlocked(g, r["held"].c.id),
@@ -74,15 +73,12 @@ def end_unlocked(g: Grammar) -> Transition:
 
 def held(g: Grammar) -> Transition:
     """Return the ids of the claims that the worker still holds. Locks nothing."""
-    return Transition(
-        name="held", given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there"
-    )
+    return Transition(given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there")
 
 
-def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
+def _end(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
     """End the claims whose leases the steps of `freed` delete."""
     return Transition(
-        name=name,
         given=END,
         constant_columns=CONSTANT_COLUMNS,
         steps={
@@ -132,7 +128,6 @@ def heartbeat(g: Grammar) -> Transition:
         return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
 
     return Transition(
-        name="heartbeat",
         given={**HELD, "lease_seconds": Double()},
         steps={
             "there": lambda r: _there(g, r, r["given"].c.id),

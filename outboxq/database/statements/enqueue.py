@@ -55,7 +55,6 @@ CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 def enqueue(g: Grammar) -> Transition:
     """Write new tasks without idempotency keys."""
     return Transition(
-        name="enqueue",
         given=NEW_TASK,
         constant_columns=CONSTANT_COLUMNS,
         steps={

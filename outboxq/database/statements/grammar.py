@@ -48,8 +48,6 @@ class StepCondition:
 class Transition:
     """A chain of statements that happen together or not at all."""
 
-    name: str
-    """The name of its golden file."""
     steps: Mapping[str, Callable[[Relations], Statement]]
     """The statements in order. A step may read the relations of the steps before it, and `given`."""
     given: Columns = field(default_factory=dict)

@@ -75,7 +75,6 @@ def enqueue_keyed(g: Grammar) -> Transition:
         return enqueue.entry(g, r, enqueue.every(r).where(free))
 
     return Transition(
-        name="enqueue_keyed",
         given=KEYED,
         constant_columns=enqueue.CONSTANT_COLUMNS,
         steps={
@@ -123,7 +122,6 @@ def key_holders(g: Grammar) -> Transition:
         return select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
 
     return Transition(
-        name="key_holders",
         given={"scope": Text(), "key": Text()},
         steps={"found": found, "holder": holder, "task": task},
         returns="holder",
@@ -143,7 +141,7 @@ def lock_keys(g: Grammar) -> Transition:
             .with_for_update()
         )
 
-    return Transition(name="lock_keys", given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
+    return Transition(given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
 
 
 def take_over_keys(g: Grammar) -> Transition:
@@ -195,7 +193,6 @@ def take_over_keys(g: Grammar) -> Transition:
         )
 
     return Transition(
-        name="take_over_keys",
         given=TAKING,
         conditions={"lost": StepCondition(relation="given", column="lost_key")},
         steps={
@@ -217,7 +214,6 @@ def replace(g: Grammar) -> Transition:
     A task is still waiting if its outbox entry can be deleted. A task that was claimed meanwhile is not changed.
     """
     return Transition(
-        name="replace",
         given=CONTENDED,
         steps={
             "waiting": lambda r: _waiting(g, r),
@@ -238,7 +234,7 @@ def written(g: Grammar) -> Transition:
     def found(r: Relations) -> Statement:
         return select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
 
-    return Transition(name="written", given={"id": Uuid()}, steps={"found": found}, returns="found")
+    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
 
 
 def _waiting(g: Grammar, r: Relations) -> Select[Any]:

@@ -57,7 +57,6 @@ def by_hand(g: Grammar) -> Transition:
     lease token under which it was running, if it was.
     """
     return Transition(
-        name="by_hand",
         given=BY_HAND,
         steps={
             "gone": lambda r: _gone(g, r),
@@ -78,7 +77,7 @@ def reschedule(g: Grammar) -> Transition:
 
     A task that is due already, or has that priority, is not changed.
     """
-    return _rescheduling(g, "reschedule", lambda _: _gone_to_change(g))
+    return _rescheduling(g, lambda _: _gone_to_change(g))
 
 
 def make_due(g: Grammar) -> Transition:
@@ -86,14 +85,11 @@ def make_due(g: Grammar) -> Transition:
 
     An entry that is due already, or was replaced meanwhile, is not changed.
     """
-    return _rescheduling(g, "make_due", lambda r: _gone_to_be_due(g, r), given={"entry_id": BigId})
+    return _rescheduling(g, lambda r: _gone_to_be_due(g, r), given={"entry_id": BigId})
 
 
-def _rescheduling(
-    g: Grammar, name: str, gone: Callable[[Relations], Statement], *, given: Columns | None = None
-) -> Transition:
+def _rescheduling(g: Grammar, gone: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
     return Transition(
-        name=name,
         given=given or {},
         steps={
             "gone": gone,
@@ -141,7 +137,6 @@ def request_cancel(g: Grammar) -> Transition:
         )
 
     return Transition(
-        name="request_cancel",
         given={"id": Uuid(), "data": Text()},
         steps={"asked": asked, "event": event},
         returns="asked",

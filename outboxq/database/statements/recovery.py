@@ -48,7 +48,6 @@ def recover(g: Grammar) -> Transition:
     """Take back up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
     return _recovery(
         g,
-        "recover",
         lambda _: _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit).with_for_update(skip_locked=True),
     )
 
@@ -58,7 +57,7 @@ def recover_seen(g: Grammar) -> Transition:
 
     The expiry is not tested again: the caller has watched these leases, and may know better than a clock that was set back.
     """
-    return _recovery(g, "recover_seen", lambda r: _seen(g, r), given=SEEN)
+    return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 
 
 def any_expired(g: Grammar) -> Select[Any]:
@@ -86,9 +85,7 @@ def outlasting(g: Grammar) -> Select[Any]:
     )
 
 
-def _recovery(
-    g: Grammar, name: str, expired: Callable[[Relations], Statement], *, given: Columns | None = None
-) -> Transition:
+def _recovery(g: Grammar, expired: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
     The task returns to the outbox, or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
@@ -97,7 +94,6 @@ def _recovery(
     not changed. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay the others.
     """
     return Transition(
-        name=name,
         given=given or {},
         steps={
             "expired": expired,

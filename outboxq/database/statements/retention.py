@@ -75,7 +75,6 @@ def prune(g: Grammar) -> Transition:
         return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, r["executions"].c.id))
 
     return Transition(
-        name="prune",
         steps={
             "doomed": doomed,
             "keyed": with_key,
@@ -114,7 +113,7 @@ def prune_unrouted(g: Grammar) -> Transition:
             .returning(_event.sequence_num.label("id"))
         )
 
-    return Transition(name="prune_unrouted", steps={"doomed": doomed, "events": events}, returns="events")
+    return Transition(steps={"doomed": doomed, "events": events}, returns="events")
 
 
 def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
