@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that fails at one row fails for all",
-        "outboxq/store/claiming.py",
+        "outboxq/store/claim.py",
         ((" or not set_aside(self, cursor.search, worker_id)", ""), ("not perhaps_the_row(self, error)", "True")),
         ("tests/contract/test_hostile_rows.py",),
     ),
@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task moved by hand is taken for granted instead of proved by what was deleted",
-        "outboxq/database/statements/by_hand.py",
+        "outboxq/database/statements/operations.py",
         (
             (
                 'and_(execution.status == word(TaskStatus.READY), g.among(execution.id, r["gone"].c.id)),',
@@ -304,10 +304,10 @@ MUTANTS = (
         "outboxq/store/transactions.py",
         (
             (
-                "            self._check_rights(target, enqueues)\n        if not self._current:",
+                "            self.rights.check(target, enqueues)\n        if not self._current:",
                 (
-                    "            self._check_rights(target, enqueues)\n"
-                    "        self._permitted.add(enqueues)\n        if not self._current:"
+                    "            self.rights.check(target, enqueues)\n"
+                    "        self.rights.known.add(enqueues)\n        if not self._current:"
                 ),
             ),
         ),
@@ -426,19 +426,19 @@ MUTANTS = (
     ),
     Mutant(
         "of queues with keys, the one that was just served is served again",
-        "outboxq/store/keys.py",
+        "outboxq/store/partition_keys.py",
         (("key=lambda queue: self._served.get(queue, 0)", "key=lambda queue: 0"),),
         ("tests/contract/test_fairness.py",),
     ),
     Mutant(
         "a fresh key waits behind a wall of blocked ones",
-        "outboxq/database/statements/keyed.py",
+        "outboxq/database/statements/partition_keys.py",
         (("available_at.desc(), entry.c.id.desc()", "available_at, entry.c.id"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
         "an idle worker looks at a wall of blocked keys before it looks for what woke it",
-        "outboxq/store/keys.py",
+        "outboxq/store/partition_keys.py",
         (("[self._recent, *ways] if woken else [*ways, self._recent]", "[*ways, self._recent]"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
@@ -662,7 +662,7 @@ MUTANTS = (
     Mutant(
         "a handler that snoozes for no time runs again without a pause",
         "outboxq/worker/executor.py",
-        (("timedelta(0) if isinstance(asked, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
+        (("timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE", "timedelta(0)"),),
         ("tests/unit/test_executor.py",),
     ),
     Mutant(
@@ -723,7 +723,7 @@ MUTANTS = (
         "a successor that cannot start stops the fleet",
         "outboxq/cli/supervisor.py",
         (("return first and code in _REFUSED", "return code in _REFUSED"),),
-        ("tests/unit/test_supervisor.py::test_those_that_cannot_start_wait_longer_and_longer",),
+        ("tests/unit/test_supervisor.py::test_the_pause_grows_for_processes_that_cannot_start",),
     ),
     Mutant(
         "statements are prepared behind a pooler",
@@ -925,13 +925,13 @@ MUTANTS = (
         "a worker is started beside the log of a file that was replaced",
         "outboxq/cli/supervisor.py",
         (("        if code == EXIT_FILE:\n            return True\n", ""),),
-        ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_whenever_it_is_met",),
+        ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_at_any_time",),
     ),
     Mutant(
         "a fleet without rights is started for ever",
         "outboxq/cli/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
-        ("tests/unit/test_supervisor.py::test_one_that_can_never_start_ends_all",),
+        ("tests/unit/test_supervisor.py::test_a_process_that_can_never_start_ends_all",),
     ),
     Mutant(
         "a file that was put beside the log of another is opened",

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import logging
-import math
 import os
 import shlex
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -29,7 +23,6 @@ from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
 from ..outbox import Outbox
 from ..worker.options import WorkerSettings
-from ..worker.signals import unignored_stop_signals
 from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
@@ -37,6 +30,7 @@ from .lifeline import Orders
 from .live import LiveHandler, show_live_line
 from .loading import load
 from .logs import LogFormat, configure, open_closed_streams
+from .stop_signals import interrupt_main_thread, stop_on_signals
 from .supervisor import INTRODUCED, Environment, Supervisor, watch_files
 
 DEFAULTS = WorkerSettings()
@@ -56,9 +50,6 @@ Exit codes:
 
 log = logging.getLogger("outboxq.worker")
 
-_EXIT_TIMEOUT = 5.0
-"""Seconds after the work for which signals are ignored: the process needs them to end."""
-
 
 class Rerunnable(click.Command):
     """A command that remembers its arguments as they were written, for the processes it starts."""
@@ -68,9 +59,7 @@ class Rerunnable(click.Command):
         return super().parse_args(ctx, args)
 
 
-def none_if_empty(
-    _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
-) -> tuple[str, ...] | None:
+def none_if_empty(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     return value or None
 
 
@@ -242,7 +231,7 @@ def serve(
             recycles=options["max_tasks"] is not None,
             reloads=reload,
         )
-        with _stop_on_signals(lambda: supervisor.has_ended) as exit_if_stopped:
+        with stop_on_signals(lambda: supervisor.has_ended) as exit_if_stopped:
             exit_if_stopped()
             code = _run_reloading(supervisor) if reload else supervisor.run()
         sys.exit(code)
@@ -322,8 +311,8 @@ def _run(
     running: Worker | None = None
     with (
         speaking_plainly(upgrade),
-        _stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,
-        Orders(lifeline, interrupt=_interrupt) as orders,
+        stop_on_signals(lambda: running is not None and running.has_stopped) as exit_if_stopped,
+        Orders(lifeline, interrupt=interrupt_main_thread) as orders,
     ):
         try:
             outbox = find()
@@ -345,58 +334,3 @@ def _run(
             raise
         except (ConfigurationError, InvalidArgument) as error:
             fail(str(error), EXIT_USAGE)
-
-
-def _interrupt() -> None:
-    """Send the main thread a signal that it does not ignore, so that it stops, whatever it waits for."""
-    for number in unignored_stop_signals()[:1]:
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
-
-
-@contextmanager
-def _stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
-    """Handle stop signals before and after work that has signal handlers of its own.
-
-    A signal before the work is a clean stop, for nothing was begun. A signal after it is ignored: a second request to stop must
-    not change the exit code of a clean stop. One handler serves both, so that there is no moment without one. It stays in place,
-    for a process takes a while to end.
-
-    Yields a function that exits if a signal came and did not end the process: Python swallows an exception inside a weak
-    reference's callback, and while modules are imported there are many of those.
-    """
-    heard = unignored_stop_signals()
-    ended, stop_requested = math.inf, False
-
-    def hear(number: int, _frame: FrameType | None) -> None:
-        nonlocal stop_requested
-        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command goes on after it
-            restore()
-            signal.raise_signal(number)
-        elif not is_over():
-            stop_requested = True
-            sys.exit(0)
-
-    def exit_if_stopped() -> None:
-        if stop_requested:
-            sys.exit(0)
-
-    def restore() -> None:
-        for number, before in previous.items():
-            signal.signal(number, before)
-
-    previous = {number: signal.getsignal(number) for number in heard}
-    for number in heard:
-        signal.signal(number, hear)
-    try:
-        yield exit_if_stopped
-    finally:
-        if is_over():
-            ended = time.monotonic()
-            atexit.register(_ignore, heard)  # Python makes every other handler deadly again while it ends
-        else:
-            restore()
-
-
-def _ignore(numbers: Sequence[int]) -> None:
-    for number in numbers:
-        signal.signal(number, signal.SIG_IGN)

@@ -120,8 +120,9 @@ class SqlalchemyTarget(Target):
     or whose cursor events have a listener, such as tracing, gets our statements through SQLAlchemy's cursor.
     """
 
-    def __init__(self, connection: Connection, schema: str | None) -> None:
-        super().__init__(_dialect_of(connection, schema))
+    def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
+        """`dialect` None: the connection's."""
+        super().__init__(dialect or _dialect_of(connection, schema))
         self.connection = connection
         heard = connection.dispatch
         self._takes_the_long_way = bool(

@@ -10,7 +10,8 @@ from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from ..database.dialects import Begin
-from ..database.statements import by_hand, letters, reading
+from ..database.statements import dead_letters as statements
+from ..database.statements import operations, reading
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
@@ -90,7 +91,7 @@ def dead_letters(
         "after_id": identifier(last),
     }
     rows = store.run(
-        lambda target: target.run(letters.newest, values),
+        lambda target: target.run(statements.newest, values),
         using=using,
         begin=Begin.READ,
     )
@@ -143,7 +144,7 @@ def _move_all(
     while left is None or moved < left:
         values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
         found = store.run(
-            lambda target: target.run(letters.oldest, values),
+            lambda target: target.run(statements.oldest, values),
             using=using,
             begin=Begin.READ,
         )
@@ -175,7 +176,7 @@ def _moving(store: Transactions, rows: list[tuple[Any, ...]], left_out: set[UUID
         with target.atomic():
             refused = regain_keys(store, target, runs_again) if runs_again else {}
             allowed = [row for row in given if row[0] not in refused]
-            moved = target.run(by_hand.by_hand, values, allowed) if allowed else []
+            moved = target.run(operations.by_hand, values, allowed) if allowed else []
         store.wake(target, freed(moved))
         left_out.update(refused)
         return len(moved)

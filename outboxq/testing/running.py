@@ -57,9 +57,9 @@ class TaskRun:
     def failure(self) -> BaseException:
         """Return the error, with a note that names the task and the attempt."""
         error = self.error or TaskFailed("the task lost its lease, so its outcome was discarded")
-        told = f"in task {self.task_name}({_call(self.args)}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
-        if told not in getattr(error, "__notes__", ()):
-            error.add_note(told)
+        note = f"in task {self.task_name}({_call(self.args)}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
         return error
 
 

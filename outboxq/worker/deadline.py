@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
     """Run the call in a thread. Returns whether it ended in time; if not, it goes on, but does not keep the process alive."""
-    thread = threading.Thread(target=call, name="outboxq-within", daemon=True)
+    thread = threading.Thread(target=call, name="outboxq-deadline", daemon=True)
     thread.start()
     thread.join(seconds)
     return not thread.is_alive()

@@ -42,7 +42,7 @@ def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome
         return _run(claim, task, context, began)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
         context.error = error
-        return _dead(claim, _describe(error))
+        return _failed_for_good(claim, _describe(error))
     finally:
         context.end()
         current.reset(token)
@@ -59,15 +59,15 @@ def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float)
             arguments = task.parameters.load(claim.args)
         except UnreadableArguments as error:
             context.error = error
-            return _dead(claim, _describe(error))
+            return _failed_for_good(claim, _describe(error))
         result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
         if isinstance(result, Snooze | Cancel | Retry):
             raise result  # returned or raised, it means the same
         return _completed(claim, task, result, context)
-    except Snooze as asked:
-        return _snoozed(claim, asked)
-    except Cancel as asked:
-        return _cancelled(claim, asked)
+    except Snooze as request:
+        return _snoozed(claim, request)
+    except Cancel as request:
+        return _cancelled(claim, request)
     except BaseException as error:  # noqa: BLE001
         context.error = error
         elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=time.monotonic() - began)
@@ -82,8 +82,8 @@ def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **da
 def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
     """Return a failure that any database can store, in place of an outcome that it refused."""
     why = str(getattr(refused, "orig", None) or refused).partition("\n")[0]
-    told = f"the database refused its outcome {outcome.event_type}: {why}".encode("ascii", "backslashreplace").decode()
-    error = sanitize(told, limit=_ERROR_BYTES)
+    text = f"the database refused its outcome {outcome.event_type}: {why}".encode("ascii", "backslashreplace").decode()
+    error = sanitize(text, limit=_ERROR_BYTES)
     return Outcome(claim=outcome.claim, event_type=EventType.FAILED, error=error, data={"error": error})
 
 
@@ -96,57 +96,57 @@ def _completed(claim: Claim, task: Task[..., Any], result: object, context: Task
     except PayloadError as error:
         # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
         context.error = error
-        return _dead(claim, _describe(error))
+        return _failed_for_good(claim, _describe(error))
     return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
 
 
-def _snoozed(claim: Claim, asked: Snooze) -> Outcome:
-    least = timedelta(0) if isinstance(asked, Leave) else SHORTEST_SNOOZE
-    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_waiting(max(asked.delay, least)))
+def _snoozed(claim: Claim, request: Snooze) -> Outcome:
+    least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE
+    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_bounded_delay(max(request.delay, least)))
 
 
-def _cancelled(claim: Claim, asked: Cancel) -> Outcome:
-    data = {"reason": sanitize(asked.reason)} if asked.reason else {}
+def _cancelled(claim: Claim, request: Cancel) -> Outcome:
+    data = {"reason": sanitize(request.reason)} if request.reason else {}
     return Outcome(claim=claim, event_type=EventType.CANCELLED, data=data)
 
 
 def _failed(claim: Claim, task: Task[..., Any], error: BaseException, *, elapsed: timedelta) -> Outcome:
-    told = _describe(error)
+    details = _describe(error)
     try:
         if isinstance(error, Retry):
-            return _retried(claim, task, error, told)
+            return _retried(claim, task, error, details)
         delay = task.retry.next_delay(
             attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
         )
     except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
-        return _dead(claim, {**told, "policy_error": sanitize(str(broken), limit=_ERROR_BYTES)})
+        return _failed_for_good(claim, {**details, "policy_error": sanitize(str(broken), limit=_ERROR_BYTES)})
     if delay is None:
-        return _dead(claim, told)
-    return Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error=told["error"], delay=delay, data=told)
+        return _failed_for_good(claim, details)
+    return Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error=details["error"], delay=delay, data=details)
 
 
-def _retried(claim: Claim, task: Task[..., Any], asked: Retry, told: dict[str, str]) -> Outcome:
+def _retried(claim: Claim, task: Task[..., Any], request: Retry, details: dict[str, str]) -> Outcome:
     """Return the retry that the handler has asked for, or a failure if no attempt is left."""
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     if bound is not None and claim.attempt >= bound:
-        return _dead(claim, told)
+        return _failed_for_good(claim, details)
     return Outcome(
         claim=claim,
         event_type=EventType.RETRY_SCHEDULED,
-        error=told["error"],
-        available_at=asked.at,
-        delay=_waiting(asked.delay or timedelta(0)),
-        data=told,
+        error=details["error"],
+        available_at=request.at,
+        delay=_bounded_delay(request.delay or timedelta(0)),
+        data=details,
     )
 
 
-def _waiting(asked: timedelta) -> timedelta:
+def _bounded_delay(delay: timedelta) -> timedelta:
     """Return the delay, but at least zero and at most what a date can hold."""
-    return min(max(asked, timedelta(0)), _LONGEST)
+    return min(max(delay, timedelta(0)), _LONGEST)
 
 
-def _dead(claim: Claim, told: dict[str, str]) -> Outcome:
-    return Outcome(claim=claim, event_type=EventType.FAILED, error=told["error"], data=told)
+def _failed_for_good(claim: Claim, details: dict[str, str]) -> Outcome:
+    return Outcome(claim=claim, event_type=EventType.FAILED, error=details["error"], data=details)
 
 
 def _describe(error: BaseException) -> dict[str, str]:

@@ -27,7 +27,7 @@ class Introduction:
     hears: str
     task_names: Sequence[str]
 
-    def say(self, label: str, worker_id: UUID, *, in_full: bool) -> None:
+    def log_start(self, label: str, worker_id: UUID, *, in_full: bool) -> None:
         """Log that the worker has started. `in_full`: and where and on what it works, also as fields of the record."""
         if in_full:
             log.info("worker %s (%s) started %s", label, worker_id, self, extra=self.fields)

@@ -25,6 +25,7 @@ from .leases import ActiveClaim, ClaimState, Leases
 
 log = logging.getLogger("outboxq.worker")
 
+_LOST_BEFORE = "task %s (%s): its lease was lost before it began"
 _RETRY_AFTER = timedelta(seconds=1)
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 
@@ -71,7 +72,16 @@ class TaskRunner:
         A thread that dies drops nothing: the worker then gives back what it had.
         """
         try:
-            self._run(active)
+            self._on_failpoint(Failpoint.BEFORE_START)
+            if self._may_begin(active):
+                began = time.monotonic()
+                result = self._run_with_hooks(active, self._tasks.get(active.claim.task_name))
+                self._on_failpoint(Failpoint.AFTER_HANDLER)
+                self._leases.warn_if_late(active)
+                if isinstance(result, Outcome):
+                    self._completer.put(result, active)
+                    # Last: what a log handler raises must not cost the outcome.
+                    self._ends.write(result, active.context, time.monotonic() - began)
         except Exception:
             self._drop_unless_handed_over(active)
             raise
@@ -83,24 +93,11 @@ class TaskRunner:
         if active.state is not ClaimState.HANDED_OVER:
             self._leases.drop(active.claim)
 
-    def _run(self, active: ActiveClaim) -> None:
-        self._on_failpoint(Failpoint.BEFORE_START)
-        if not self._may_begin(active):
-            return
-        began = time.monotonic()
-        result = self._run_with_hooks(active, self._tasks.get(active.claim.task_name))
-        self._on_failpoint(Failpoint.AFTER_HANDLER)
-        self._leases.warn_if_late(active)
-        if isinstance(result, Outcome):
-            self._completer.put(result, active)
-            # Last: what a log handler raises must not cost the outcome.
-            self._ends.tell(result, active.context, time.monotonic() - began)
-
     def _may_begin(self, active: ActiveClaim) -> bool:
         """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
         claim, context = active.claim, active.context
         if context.was_lost:
-            log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
+            log.warning(_LOST_BEFORE, claim.id, claim.task_name)
             return False
         if context.lost:  # the database has not answered for so long; it decides whether this counts
             self._completer.put(released(claim, "its lease ended before it began"), active)
@@ -113,7 +110,7 @@ class TaskRunner:
         try:
             if self._completer.begin(claim):
                 return True
-            log.warning("task %s (%s): its lease was lost before it began", claim.id, claim.task_name)
+            log.warning(_LOST_BEFORE, claim.id, claim.task_name)
         except Exception as error:  # noqa: BLE001
             what = f"task {claim.id} ({claim.task_name}): its start could not be recorded; it is given back"
             say(log, logging.ERROR, what, error)
@@ -166,7 +163,7 @@ class TaskRunner:
             self._on_failpoint(Failpoint.AFTER_COMMIT)
             self._completer.notify_unblocked([claim])
             self._call_after_handler(active, outcome)
-            self._ends.tell(outcome, active.context, time.monotonic() - began)
+            self._ends.write(outcome, active.context, time.monotonic() - began)
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
             return Settled.LEASE_LOST
@@ -209,7 +206,7 @@ class TaskRunner:
         """
         claim, context = active.claim, active.context
         if context.lost and not self._store.heartbeat([claim], using=unit.target):
-            raise LeaseLost(f"task {claim.id} ({claim.task_name}): its lease was lost before it began")
+            raise LeaseLost(_LOST_BEFORE % (claim.id, claim.task_name))
         context.deadline = math.inf
 
 

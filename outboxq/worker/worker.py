@@ -150,14 +150,14 @@ class Worker:
             on_failpoint=on_failpoint,
         )
         self._registration_thread = ServiceThread(
-            "presence", self._registration, fails, wake=self._unknown.found_new, on_stop=self._registration.end
+            "registration", self._registration, fails, wake=self._unknown.found_new, on_stop=self._registration.end
         )
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
             self._registration_thread,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
-            ServiceThread("known-again", self._known_tasks, fails),
+            ServiceThread("known-tasks", self._known_tasks, fails),
         ]
         self._introduction = Introduction(
             store=store, hears=self._distributor.means, task_names=sorted(names), **settings.scope
@@ -284,7 +284,7 @@ class Worker:
             on_thread_failure=self._on_thread_failure,
             burst=burst,
         )
-        self._introduction.say(self.label, self.id, in_full=self.introduces_itself)
+        self._introduction.log_start(self.label, self.id, in_full=self.introduces_itself)
         self._distributor.start()
         self._pool.start()
         for thread in (self._completer, *self._services, self._claim_loop):

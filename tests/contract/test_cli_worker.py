@@ -274,9 +274,9 @@ def test_the_help_says_what_each_exit_code_means():
     told = outboxq("--help").stdout.split("Exit codes:\n")[1]
     codes = {int(line.split()[0]): line.split(maxsplit=1)[1] for line in told.splitlines()}
     assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_FILE, EXIT_UNREACHABLE, EXIT_PERMISSION}
-    assert codes[0].startswith("a clean stop")
-    assert codes[1].startswith("tasks had to be given back, or a thread")
-    assert codes[EXIT_USAGE].startswith("wrong usage")
+    assert codes[0].startswith("the worker stopped cleanly")
+    assert codes[1].startswith("running tasks were given back, a thread")
+    assert codes[EXIT_USAGE].startswith("the usage is wrong")
     assert "tables" in codes[EXIT_SCHEMA]
     assert codes[EXIT_UNREACHABLE] == "the database cannot be reached, or its file is damaged"
     assert "--lifeline" not in told
@@ -308,7 +308,7 @@ def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(record
         outboxq("recording", "--burst")
         signal.raise_signal(signal.SIGTERM)
         assert heard == [], "this process might be about to end"
-        monkeypatch.setattr("outboxq.cli.worker._EXIT_TIMEOUT", -1.0)
+        monkeypatch.setattr("outboxq.cli.stop_signals._EXIT_TIMEOUT", -1.0)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert heard == [1, 1]

@@ -142,7 +142,7 @@ def block_the_first(store):
     return gate
 
 
-def test_a_lone_outcome_waits_for_no_company(completer, store):
+def test_a_single_outcome_is_written_at_once(completer, store):
     waits = []
     for number in range(20):
         began = time.monotonic()
@@ -153,7 +153,7 @@ def test_a_lone_outcome_waits_for_no_company(completer, store):
     assert [len(batch) for batch in store.batches] == [1] * 20
 
 
-def test_what_comes_while_a_batch_is_written_is_the_next_one(completer, store):
+def test_outcomes_that_come_during_a_write_are_the_next_batch(completer, store):
     gate = block_the_first(store)
     completer.put(outcome())
     until(lambda: store.batches)
@@ -165,7 +165,7 @@ def test_what_comes_while_a_batch_is_written_is_the_next_one(completer, store):
     assert store.batches[1:] == [rest]
 
 
-def test_a_batch_has_at_most_1000(completer, store):
+def test_a_batch_has_at_most_1000_outcomes(completer, store):
     gate = block_the_first(store)
     completer.put(outcome())
     until(lambda: store.batches)
@@ -203,7 +203,7 @@ def test_finish_writes_what_was_put_before_it_and_ends(completer, store):
     assert sum(map(len, store.batches)) == 5
 
 
-def test_one_that_cannot_be_written_does_not_keep_the_others_and_fails_by_itself(completer, store, leases, caplog):
+def test_an_outcome_that_cannot_be_written_fails_alone_and_the_others_are_written(completer, store, leases, caplog):
     gate = block_the_first(store)
     bad, written = outcome(leases), []
 
@@ -280,7 +280,7 @@ def test_nothing_is_to_be_claimed_while_outcomes_cannot_be_written(completer, st
     assert completer.can_write.is_set()
 
 
-def test_an_outcome_whose_row_is_locked_waits_apart_and_keeps_nobody(completer, store, leases):
+def test_an_outcome_whose_row_is_locked_waits_apart_from_the_others(completer, store, leases):
     gate = block_the_first(store)
     completer.put(outcome())
     until(lambda: store.batches)
@@ -316,7 +316,7 @@ def test_a_locked_outcome_is_written_although_others_keep_coming(completer, stor
     over.set()
 
 
-def test_a_refusal_is_an_answer_too(completer, store, leases):
+def test_a_refused_outcome_shows_that_outcomes_can_be_written_again(completer, store, leases):
     """The database was away, and then refuses this one for good: what can be written otherwise may be claimed again."""
     answers = [Away(), ValueError("no"), ValueError("no")]
 
@@ -359,7 +359,7 @@ def test_a_database_that_refuses_all_outcomes_ends_the_worker(store, leases, die
     assert "permission denied for table execution_events" in str(died[0])
 
 
-def test_a_file_that_is_gone_ends_the_worker_by_its_own_sentence_at_once(store, leases, died):
+def test_a_missing_file_ends_the_worker_at_once_with_an_error_that_says_so(store, leases, died):
     def answer(_outcomes):
         raise FileUnusable("the SQLite file shop.db was deleted while it was open")
 
@@ -371,7 +371,7 @@ def test_a_file_that_is_gone_ends_the_worker_by_its_own_sentence_at_once(store, 
     assert [str(error) for error in died] == ["the SQLite file shop.db was deleted while it was open"]
 
 
-def test_refusals_in_between_do_not(completer, store, leases, died):
+def test_refused_outcomes_between_others_do_not_end_the_worker(completer, store, leases, died):
     refused = set()
 
     def answer(outcomes):
@@ -389,7 +389,7 @@ def test_refusals_in_between_do_not(completer, store, leases, died):
     assert died == []
 
 
-def test_they_stay_held_meanwhile(completer, store, leases):
+def test_claims_stay_held_until_their_outcomes_are_written(completer, store, leases):
     away = threading.Event()
 
     def answer(_outcomes):
@@ -405,7 +405,7 @@ def test_they_stay_held_meanwhile(completer, store, leases):
     assert completer.flush(10)
 
 
-def test_nothing_is_tried_again_once_the_time_is_over(completer, store, leases, caplog):
+def test_no_write_is_tried_again_once_the_worker_has_stopped(completer, store, leases, caplog):
     def answer(_outcomes):
         raise Away
 
@@ -417,7 +417,7 @@ def test_nothing_is_tried_again_once_the_time_is_over(completer, store, leases, 
     assert "could not be written" in caplog.text
 
 
-def test_what_was_lost_is_said_and_nothing_else(completer, store, leases, caplog):
+def test_only_lost_leases_are_logged(completer, store, leases, caplog):
     gate = block_the_first(store)
     completer.put(outcome(leases))
     until(lambda: store.batches)
@@ -444,7 +444,7 @@ def test_a_later_claim_of_the_same_task_stays_held(completer, store, leases):
     assert leases.held() == []
 
 
-def test_its_death_is_told(store, leases, died, monkeypatch):
+def test_the_death_of_the_thread_is_reported(store, leases, died, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
     def answer(_outcomes):
@@ -458,7 +458,7 @@ def test_its_death_is_told(store, leases, died, monkeypatch):
     assert [type(error) for error in died] == [SystemExit]
 
 
-def test_a_flush_does_not_wait_for_the_dead(store, leases, died, monkeypatch):
+def test_a_flush_does_not_wait_for_a_dead_thread(store, leases, died, monkeypatch):
     """Whoever waits for everything to be written would wait for ever."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
@@ -475,7 +475,7 @@ def test_a_flush_does_not_wait_for_the_dead(store, leases, died, monkeypatch):
     assert returned.wait(2)
 
 
-def test_the_places_to_fail_are_around_the_write(store, leases, died):
+def test_failpoints_stand_before_and_after_the_write(store, leases, died):
     happened = []
     store.answer = lambda _: happened.append("write") or frozenset()
     completer = Completer(store, leases, on_failpoint=happened.append, on_thread_failure=died.append)

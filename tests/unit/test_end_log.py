@@ -64,7 +64,7 @@ def told(caplog):
         outcome = execute(claim, task, context)
         caplog.clear()
         with caplog.at_level(level, "outboxq.worker"):
-            EndLog(tracebacks=tracebacks, front_end=front_end).tell(outcome, context, 0.2014)
+            EndLog(tracebacks=tracebacks, front_end=front_end).write(outcome, context, 0.2014)
         return caplog.records[0] if caplog.records else None
 
     return tell
@@ -148,13 +148,13 @@ def test_a_long_message_is_cut_and_an_empty_one_is_none(told):
         (False, "DEBUG", False, False),
     ],
 )
-def test_which_records_have_the_exception(told, tracebacks, level, retry, last):
+def test_the_tracebacks_option_decides_which_records_have_the_exception(told, tracebacks, level, retry, last):
     for bound, wanted in ((2, retry), (1, last)):
         info = told(declined, max_attempts=bound, tracebacks=tracebacks, level=level).exc_info
         assert (info is not None and info[0] is Declined) is wanted
 
 
-def test_a_retry_policy_that_breaks_is_told(told):
+def test_a_retry_policy_that_breaks_is_logged(told):
     def broken(_state):
         raise OSError("no clock")
 
@@ -202,7 +202,7 @@ def test_nothing_is_written_below_the_level(told):
     assert told(declined, level="CRITICAL", max_attempts=1) is None
 
 
-def test_a_delay_of_none_is_told_for_a_retry_alone(told):
+def test_a_delay_of_zero_is_logged_for_retries_only(told):
     def at_once():
         raise Retry(timedelta(0))
 

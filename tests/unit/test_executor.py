@@ -60,7 +60,7 @@ def test_a_result_completes_the_task():
     assert (outcome.event_type, outcome.result) == (EventType.COMPLETED, '{"doubled":8}')
 
 
-def test_no_result_is_none():
+def test_a_task_without_a_result_stores_none():
     assert outcome_of(lambda: None).result is None
 
 
@@ -76,7 +76,7 @@ def test_the_last_attempt_fails_for_good():
     assert outcome_of(raising(ValueError()), attempt=3).event_type is EventType.FAILED
 
 
-def test_the_rows_own_bound_counts_instead_of_the_policys():
+def test_max_attempts_of_the_row_counts_instead_of_the_policys():
     assert outcome_of(raising(ValueError()), attempt=3, max_attempts=4).event_type is EventType.RETRY_SCHEDULED
     assert outcome_of(raising(ValueError()), attempt=1, max_attempts=1).event_type is EventType.FAILED
 
@@ -89,7 +89,7 @@ def test_a_stop_after_delay_counts_from_the_first_attempt_of_all_processes():
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_what_would_end_a_process_only_ends_the_attempt(error):
+def test_an_exception_that_would_end_a_process_only_ends_the_attempt(error):
     assert outcome_of(raising(error)).event_type is EventType.RETRY_SCHEDULED
 
 
@@ -103,7 +103,7 @@ def test_what_would_end_a_process_only_ends_the_attempt(error):
         (Retry(30), EventType.RETRY_SCHEDULED),
     ],
 )
-def test_a_handler_may_raise_or_return_what_shall_happen(how, asked, event_type):
+def test_a_handler_may_raise_or_return_snooze_cancel_and_retry(how, asked, event_type):
     assert outcome_of(raising(asked) if how == "raised" else lambda: asked).event_type is event_type
 
 
@@ -171,7 +171,7 @@ def test_a_naive_retry_time_is_refused_where_it_is_written():
         Retry(at=datetime(2030, 1, 1))  # noqa: DTZ001
 
 
-def test_the_context_is_given_to_who_asks_for_it():
+def test_the_context_is_passed_to_handlers_that_take_it():
     def handler(ctx: TaskContext, n: int) -> list[object]:
         return [ctx.attempt, ctx.max_attempts, ctx.queue, n]
 
@@ -308,7 +308,7 @@ def test_a_context_is_current_only_while_its_function_runs():
     assert seen == [True] * 3
 
 
-def test_what_failed_after_the_handler_is_judged_by_the_policy_too():
+def test_the_policy_decides_about_errors_after_the_handler_too():
     task = Outbox().task(name="t", retry=SOON)(lambda: None)
     first, last = claim_of(task), claim_of(task, attempt=3)
     retried = failed(first, task, ValueError("at commit"))

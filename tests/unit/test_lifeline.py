@@ -53,14 +53,14 @@ def listening() -> bool:
     return any(thread.name == "outboxq-lifeline" for thread in threading.enumerate())
 
 
-def test_a_process_that_does_not_listen_yet_is_to_be_told_otherwise(lifeline, orders):
+def test_a_process_that_does_not_listen_yet_needs_a_signal(lifeline, orders):
     assert not lifeline.send(Order.STOP)
     with orders:
         until(lambda: lifeline.send(Order.STOP))
         assert lifeline.send(Order.STOP)
 
 
-def test_a_process_that_has_ended_is_to_be_told_otherwise(lifeline):
+def test_a_process_that_has_ended_does_not_listen(lifeline):
     lifeline.close_worker_end()
     assert not lifeline.send(Order.STOP)
 
@@ -74,7 +74,7 @@ def test_each_order_reaches_the_worker(lifeline, orders, worker, did):
         until(lambda: did == ["stop", "stop", "at once"])
 
 
-def test_an_order_before_there_is_a_worker_interrupts_what_is_done_and_is_kept(lifeline, orders, worker, did):
+def test_an_order_before_there_is_a_worker_interrupts_the_main_thread_and_is_kept(lifeline, orders, worker, did):
     with orders:
         lifeline.send(Order.STOP)
         until(lambda: did == ["interrupt"])
@@ -102,7 +102,7 @@ def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, d
 
 
 @pytest.mark.parametrize("order", Order)
-def test_whoever_asks_when_the_work_is_over_changes_nothing(lifeline, orders, worker, did, order):
+def test_an_order_after_the_work_changes_nothing(lifeline, orders, worker, did, order):
     orders.attach(worker)
     with orders:
         worker.has_stopped = True
@@ -112,7 +112,7 @@ def test_whoever_asks_when_the_work_is_over_changes_nothing(lifeline, orders, wo
     assert did == []
 
 
-def test_whoever_asks_when_the_command_has_failed_changes_nothing(lifeline, orders, did):
+def test_an_order_after_the_command_has_failed_changes_nothing(lifeline, orders, did):
     with orders:
         until(listening)
     lifeline.send(Order.AT_ONCE)
@@ -121,6 +121,6 @@ def test_whoever_asks_when_the_command_has_failed_changes_nothing(lifeline, orde
     assert did == []
 
 
-def test_without_a_lifeline_nobody_listens():
+def test_without_a_lifeline_there_is_no_listening_thread():
     with Orders(None, interrupt=lambda: None):
         assert not listening()

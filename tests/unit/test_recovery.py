@@ -126,7 +126,7 @@ def wait(world, one, seconds=None):
     return one.run_once()
 
 
-def test_a_lease_is_taken_back_at_the_second_look_and_a_write_lies_between(world, one):
+def test_a_task_is_recovered_at_the_second_look_with_a_write_in_between(world, one):
     dead = lease()
     world.expired = [dead]
     assert one.run_once() == 0
@@ -136,7 +136,7 @@ def test_a_lease_is_taken_back_at_the_second_look_and_a_write_lies_between(world
     assert world.taken == [dead]
 
 
-def test_between_the_looks_there_are_two_seconds(world, one):
+def test_the_two_looks_are_two_seconds_apart(world, one):
     world.expired = [lease()]
     one.run_once()
     assert wait(world, one, 1.9) == 0
@@ -152,7 +152,7 @@ def test_a_dead_worker_is_found_within_ten_seconds_of_the_end_of_its_lease(world
         assert world.now - began <= 10
 
 
-def test_a_lease_that_was_extended_in_between_begins_anew(world, one):
+def test_a_lease_that_was_extended_between_the_looks_is_watched_anew(world, one):
     first = lease()
     world.expired = [first]
     one.run_once()
@@ -165,7 +165,7 @@ def vars_of(one):
     return {name: getattr(one, name) for name in ("id", "lease_token", "worker_id", "lease_expires_at")}
 
 
-def test_what_this_process_holds_is_never_taken_back(world, one):
+def test_claims_of_this_process_are_never_recovered(world, one):
     own, other = lease(), lease()
     world.expired, world.held = [own, other], {own}
     for _ in range(5):
@@ -175,7 +175,7 @@ def test_what_this_process_holds_is_never_taken_back(world, one):
 
 
 @pytest.mark.parametrize("trouble", ["the look fails", "the look takes long", "the process was paused", "no write"])
-def test_after_trouble_the_watch_begins_anew_and_lasts_twice_the_time_between_looks(world, one, trouble):
+def test_after_trouble_the_watch_restarts_and_lasts_twice_the_time_between_looks(world, one, trouble):
     world.expired = [lease()]
     one.run_once()
     if trouble == "the look fails":
@@ -203,7 +203,7 @@ def test_after_trouble_the_watch_begins_anew_and_lasts_twice_the_time_between_lo
     assert 2 * EVERY <= world.now - began <= 3 * EVERY + 0.1
 
 
-def test_a_locked_one_is_watched_anew(world, one):
+def test_a_locked_lease_is_watched_anew(world, one):
     stuck = lease()
     world.expired, world.locked = [stuck], {stuck}
     one.run_once()
@@ -213,7 +213,7 @@ def test_a_locked_one_is_watched_anew(world, one):
     assert wait(world, one, 0.2) == 1
 
 
-def test_a_broken_one_stops_no_other(world, one, caplog):
+def test_a_broken_row_does_not_stop_the_recovery_of_others(world, one, caplog):
     bad, good = lease(), [lease() for _ in range(5)]
     world.expired, world.broken = [*good[:2], bad, *good[2:]], {bad}
     one.run_once()
@@ -222,7 +222,7 @@ def test_a_broken_one_stops_no_other(world, one, caplog):
     assert f"task {bad.id} cannot be taken back; run: outboxq verify --repair" in caplog.text
 
 
-def test_many_are_taken_back_in_batches_without_a_pause(world, one):
+def test_many_tasks_are_recovered_in_batches_without_a_pause(world, one):
     world.expired = [lease() for _ in range(2 * RECOVERY_BATCH + 50)]
     one.run_once()
     assert wait(world, one) == RECOVERY_BATCH
@@ -233,7 +233,7 @@ def test_many_are_taken_back_in_batches_without_a_pause(world, one):
 
 
 @pytest.mark.parametrize("by", [3600, -3600, 5, -5])
-def test_a_set_clock_has_all_leases_extended_at_once(world, one, by):
+def test_all_leases_are_extended_at_once_when_the_clock_was_set(world, one, by):
     one.run_once()
     world.set_by = by
     world.expired = [lease()]
@@ -245,14 +245,14 @@ def test_a_set_clock_has_all_leases_extended_at_once(world, one, by):
     )
 
 
-def test_a_clock_that_is_a_little_off_is_none_that_was_set(world, one):
+def test_a_clock_that_drifts_a_little_does_not_count_as_set(world, one):
     for _ in range(20):
         world.set_by += 0.5
         wait(world, one)
     assert "beat" not in world.calls
 
 
-def test_the_dead_lose_their_tasks_in_time_although_the_clock_was_set_back(world, one):
+def test_tasks_of_dead_workers_are_recovered_in_time_although_the_clock_was_set_back(world, one):
     """The lease would last an hour more; it really ends 30 seconds after the step."""
     one.run_once()
     world.set_by = -3600.0

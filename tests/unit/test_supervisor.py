@@ -93,7 +93,7 @@ def when_begun(count, then=tell):
     return wait
 
 
-def test_told_to_stop_all_processes_stop_and_the_exit_code_is_0(supervise, caplog):
+def test_a_signal_stops_all_processes_and_the_exit_code_is_0(supervise, caplog):
     before = [signal.getsignal(number) for number in SIGNALS]
     assert supervise(UNTIL_TOLD, when_begun(3), processes=3) == 0
     assert len(begun()) == 3
@@ -102,13 +102,13 @@ def test_told_to_stop_all_processes_stop_and_the_exit_code_is_0(supervise, caplo
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM])
-def test_each_signal_is_passed_on_as_it_is(supervise, number):
+def test_each_signal_is_forwarded(supervise, number):
     traps = f"trap 'touch got-$$; exit 3' {number.name[3:]}"
     assert supervise(UNTIL_TOLD, when_begun(2, lambda: tell(number)), traps=traps) == 3
     assert files("got") == begun()
 
 
-def test_a_signal_is_noticed_whichever_thread_it_meets(supervise, caplog):
+def test_a_signal_is_noticed_in_any_thread(supervise, caplog):
     """The main thread then sleeps on, and Python runs no handler."""
 
     def meanwhile(_supervisor):
@@ -119,7 +119,7 @@ def test_a_signal_is_noticed_whichever_thread_it_meets(supervise, caplog):
     assert supervise(UNTIL_TOLD, meanwhile) == 0
 
 
-def test_a_second_signal_is_passed_on_too(supervise, monkeypatch):
+def test_a_second_signal_is_forwarded_too(supervise, monkeypatch):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         tell(signal.SIGTERM)
@@ -146,7 +146,7 @@ def test_the_exit_code_is_the_highest(supervise):
     assert supervise(UNTIL_TOLD, when_begun(3), processes=3, traps=traps) == 5
 
 
-def test_one_that_is_killed_while_it_stops_counts_as_1(supervise):
+def test_a_process_that_is_killed_while_it_stops_counts_as_1(supervise):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         tell()
@@ -157,12 +157,12 @@ def test_one_that_is_killed_while_it_stops_counts_as_1(supervise):
     assert supervise(UNTIL_TOLD, meanwhile, traps=STOPPING) == 1
 
 
-def test_one_that_the_signal_meets_before_it_can_work_has_stopped_cleanly(supervise, caplog):
+def test_a_process_that_the_signal_kills_before_it_can_work_has_stopped_cleanly(supervise, caplog):
     assert supervise(UNTIL_TOLD, when_begun(2), traps="trap - TERM") == 0
     assert caplog.text.count("was killed by SIGTERM") == 2
 
 
-def test_one_that_dies_is_replaced_and_the_log_says_how_it_died(supervise, caplog):
+def test_a_process_that_dies_is_replaced_and_the_log_says_how_it_died(supervise, caplog):
     def meanwhile(_supervisor):
         until(lambda: len(begun()) == 2)
         victim.append(begun()[0])
@@ -176,19 +176,19 @@ def test_one_that_dies_is_replaced_and_the_log_says_how_it_died(supervise, caplo
 
 
 @pytest.mark.parametrize("code", [0, 1, 70])
-def test_one_that_ends_unasked_is_replaced(supervise, caplog, code):
+def test_a_process_that_ends_by_itself_is_replaced(supervise, caplog, code):
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
     assert f"ended with exit code {code}; it is replaced in" in caplog.text
 
 
-def test_one_that_dies_again_and_again_waits_longer_and_longer(supervise, monkeypatch):
+def test_the_pause_grows_with_each_death_of_a_process(supervise, monkeypatch):
     pauses = []
     monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
     supervise("exit 1", when_begun(5), processes=1)
     assert pauses[:4] == [1, 2, 3, 4]
 
 
-def test_one_that_dies_after_it_has_lived_is_replaced_at_once(supervise, monkeypatch):
+def test_a_process_that_dies_after_ten_seconds_is_replaced_at_once(supervise, monkeypatch):
     pauses = []
     monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
     monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.0)
@@ -196,7 +196,7 @@ def test_one_that_dies_after_it_has_lived_is_replaced_at_once(supervise, monkeyp
     assert set(pauses) == {0}
 
 
-def test_pauses_grow_differ_and_end():
+def test_pauses_grow_up_to_a_limit_and_vary():
     assert pause_after(0) == 0
     for failures in range(1, 60):
         least, most = (min(LONGEST_PAUSE, SHORTEST_PAUSE * 2 ** (failures - 1)) * part for part in (0.5, 1))
@@ -205,7 +205,7 @@ def test_pauses_grow_differ_and_end():
     assert pause_after(10**9) <= LONGEST_PAUSE
 
 
-def test_told_to_stop_nothing_more_is_started(supervise, monkeypatch, caplog):
+def test_no_process_starts_after_a_signal(supervise, monkeypatch, caplog):
     monkeypatch.setattr(supervisor, "pause_after", lambda _failures: 3600.0)
 
     def meanwhile(_supervisor):
@@ -230,13 +230,13 @@ def test_a_burst_is_over_when_all_processes_are_done(supervise):
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
-def test_one_that_can_never_start_ends_all(supervise, caplog, code):
+def test_a_process_that_can_never_start_ends_all(supervise, caplog, code):
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", processes=3) == code
     assert f"ended with exit code {code}; it cannot start, so all stop" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
-def test_a_successor_that_cannot_start_stops_nobody_and_is_seen_in_the_exit_code(supervise, caplog, code):
+def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code(supervise, caplog, code):
     """The first three work; the first of them is done, and none that comes after can start."""
 
     def meanwhile(_supervisor):
@@ -255,7 +255,7 @@ def test_a_successor_that_cannot_start_stops_nobody_and_is_seen_in_the_exit_code
     assert "so all stop" not in caplog.text
 
 
-def test_one_that_can_start_again_is_not_held_against_the_fleet(supervise, monkeypatch):
+def test_a_process_that_can_start_again_does_not_show_in_the_exit_code(supervise, monkeypatch):
     monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.3)
 
     def meanwhile(one):
@@ -267,13 +267,13 @@ def test_one_that_can_start_again_is_not_held_against_the_fleet(supervise, monke
     assert supervise(script, meanwhile, processes=1, recycles=True) == 0
 
 
-def test_a_file_that_a_successor_would_destroy_ends_all_whenever_it_is_met(supervise):
+def test_a_file_that_a_successor_would_destroy_ends_all_at_any_time(supervise):
     script = f"mkdir one && exit 1; mkdir two && exit 66; {UNTIL_TOLD}"
     assert supervise(script, processes=1) == 66
     assert len(begun()) == 2
 
 
-def test_one_that_is_told_to_stop_after_twice_the_time_of_its_refusal_has_started(supervise):
+def test_a_process_that_is_stopped_after_twice_the_time_of_its_refusal_has_started(supervise):
     """It need not live for the ten seconds after which a process is replaced at once."""
 
     def meanwhile(one):
@@ -286,7 +286,7 @@ def test_one_that_is_told_to_stop_after_twice_the_time_of_its_refusal_has_starte
     assert supervise(script, meanwhile, processes=1, recycles=True) == 0
 
 
-def test_those_that_cannot_start_are_named_once_in_a_while(supervise, monkeypatch, caplog):
+def test_processes_that_cannot_start_are_logged_once_in_a_while(supervise, monkeypatch, caplog):
     script = f"mkdir one || mkdir two || exit 4; touch working-$$; {UNTIL_TOLD}"
 
     def meanwhile(_supervisor):
@@ -302,26 +302,26 @@ def test_those_that_cannot_start_are_named_once_in_a_while(supervise, monkeypatc
     assert supervise(script, meanwhile) == 4
 
 
-def test_those_that_cannot_start_wait_longer_and_longer(supervise, monkeypatch):
+def test_the_pause_grows_for_processes_that_cannot_start(supervise, monkeypatch):
     pauses = []
     monkeypatch.setattr(supervisor, "pause_after", lambda failures: pauses.append(failures) or 0.0)
     supervise("mkdir one && exit 0; exit 4", when_begun(6), processes=1, recycles=True)
     assert pauses[:5] == [0, 1, 2, 3, 4]
 
 
-def test_a_burst_does_without_one_that_cannot_start_any_more(supervise, caplog):
+def test_a_burst_goes_on_without_a_process_that_cannot_start_any_more(supervise, caplog):
     script = "mkdir one && until [ -e two ]; do sleep 0.02; done && kill -KILL $$; mkdir two && exit 0; exit 4"
     assert supervise(script, burst=True, processes=2) == 4
     assert "cannot start any more, the others go on" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
-def test_one_that_has_lived_is_replaced_whatever_its_code(supervise, monkeypatch, code):
+def test_a_process_that_has_lived_is_replaced_whatever_its_exit_code(supervise, monkeypatch, code):
     monkeypatch.setattr(supervisor, "SETTLED_AFTER", 0.0)
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
 
 
-def test_a_database_that_no_process_has_ever_seen_ends_all(supervise):
+def test_a_database_that_no_process_has_ever_reached_ends_all(supervise):
     assert supervise("exit 69", processes=3) == 69
     assert len(begun()) >= 3
 
@@ -415,7 +415,7 @@ def stopping(count: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_process_that_listens_is_told_by_its_lifeline_and_by_no_signal(supervise, number):
+def test_a_process_that_listens_gets_orders_by_its_lifeline_and_no_signal(supervise, number):
     def meanwhile(_supervisor):
         listening(2)
         tell(number)
@@ -480,7 +480,7 @@ def test_a_signal_while_a_process_stops_for_a_reload_lets_its_tasks_finish(super
     assert len(begun()) == 1
 
 
-def test_one_that_dies_leaves_the_lifeline_of_its_successor_alone(supervise):
+def test_the_death_of_a_process_does_not_close_the_lifeline_of_its_successor(supervise):
     def meanwhile(_supervisor):
         listening(2)
         os.kill(begun()[0], signal.SIGKILL)
@@ -524,7 +524,7 @@ def test_a_reload_replaces_a_process_when_it_has_stopped(supervise, caplog, sent
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 69])
-def test_what_broke_after_a_reload_waits_for_the_next_one(supervise, caplog, code):
+def test_a_process_that_breaks_after_a_reload_waits_for_the_next_reload(supervise, caplog, code):
     def meanwhile(one):
         until(Path("one").exists)
         one.reload()
@@ -538,7 +538,7 @@ def test_what_broke_after_a_reload_waits_for_the_next_one(supervise, caplog, cod
 
 
 @pytest.mark.parametrize("code", [2, 4, 69, 77])
-def test_what_cannot_even_start_once_ends_a_reloading_supervisor(supervise, code):
+def test_a_process_that_cannot_start_once_ends_a_reloading_supervisor(supervise, code):
     assert supervise(f"exit {code}", processes=1, reloads=True) == code
 
 

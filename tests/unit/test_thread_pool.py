@@ -27,7 +27,7 @@ def pool():
         one.shutdown(time.monotonic() + 10)
 
 
-def test_jobs_are_handled_each_once_by_so_many_threads(pool):
+def test_each_job_is_handled_once_and_as_many_at_a_time_as_there_are_threads(pool):
     together, done = threading.Barrier(3), []
 
     def handle(job):
@@ -42,7 +42,7 @@ def test_jobs_are_handled_each_once_by_so_many_threads(pool):
     assert (workers.handled, workers.queued, workers.in_flight) == (9, 0, 0)
 
 
-def test_what_runs_and_what_lies_ahead_is_in_flight(pool):
+def test_jobs_in_flight_are_those_that_run_and_those_that_wait(pool):
     gate = threading.Event()
     workers = pool(lambda _: gate.wait(60), size=2)
     for job in range(5):
@@ -56,7 +56,7 @@ def test_what_runs_and_what_lies_ahead_is_in_flight(pool):
     assert workers.handled == 2
 
 
-def test_what_is_taken_back_is_not_run(pool):
+def test_cancelled_jobs_do_not_run(pool):
     ran = []
     workers = pool(ran.append, start=False)
     workers.submit(1)
@@ -82,7 +82,7 @@ def test_a_job_that_fails_is_logged_and_its_thread_goes_on(pool, caplog):
     assert "a claim could not be handled; its lease runs out" in caplog.text
 
 
-def test_a_thread_that_dies_says_so(pool, monkeypatch):
+def test_a_thread_that_dies_is_reported(pool, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     told = []
 
@@ -95,7 +95,7 @@ def test_a_thread_that_dies_says_so(pool, monkeypatch):
     assert isinstance(told[0], SystemExit)
 
 
-def test_waiting_ends_when_few_enough_are_left(pool):
+def test_waiting_ends_when_few_enough_jobs_are_in_flight(pool):
     gates = [threading.Event() for _ in range(3)]
     workers = pool(lambda job: gates[job].wait(60), size=3)
     for job in range(3):
@@ -112,7 +112,7 @@ def test_waiting_ends_when_few_enough_are_left(pool):
     gates[2].set()
 
 
-def test_waiting_ends_with_its_time_and_says_that_there_are_too_many(pool):
+def test_waiting_ends_after_its_timeout_and_returns_false(pool):
     gate = threading.Event()
     workers = pool(lambda _: gate.wait(60), size=1)
     workers.submit(1)
@@ -121,7 +121,7 @@ def test_waiting_ends_with_its_time_and_says_that_there_are_too_many(pool):
     gate.set()
 
 
-def test_a_wake_ends_the_waiting(pool):
+def test_wake_ends_the_waiting(pool):
     gate = threading.Event()
     workers = pool(lambda _: gate.wait(60), size=1)
     workers.submit(1)
@@ -160,7 +160,7 @@ def test_a_pool_that_never_started_can_be_shut_down(pool):
 # How many lie ahead.
 
 
-def test_nothing_lies_ahead_while_nothing_is_known(pool):
+def test_nothing_is_prefetched_while_the_pace_is_unknown(pool):
     assert pool(size=8, start=False).prefetch_limit == 0
 
 
@@ -168,14 +168,14 @@ def test_nothing_lies_ahead_while_nothing_is_known(pool):
     ("size", "seconds", "ahead"),
     [(1, 0.06, 0), (1, 0.02, 2), (8, 0.5, 0), (8, 0.05, 8), (8, 0.001, 400), (8, 0.000001, 1000), (1, 0.0, 1000)],
 )
-def test_so_many_lie_ahead_as_are_done_in_50_ms(pool, size, seconds, ahead):
+def test_the_prefetch_limit_is_what_the_handlers_do_in_50_ms(pool, size, seconds, ahead):
     workers = pool(size=size, start=False)
     for _ in range(50):
         workers._account(0, seconds)
     assert workers.prefetch_limit == pytest.approx(ahead, abs=1)
 
 
-def test_what_was_asked_for_holds_whatever_the_pace(pool):
+def test_a_prefetch_limit_that_was_set_holds_at_any_pace(pool):
     workers = pool(size=8, prefetch=3, start=False)
     assert workers.prefetch_limit == 3
     workers._account(0, 0.000001)
@@ -183,7 +183,7 @@ def test_what_was_asked_for_holds_whatever_the_pace(pool):
     assert pool(size=8, prefetch=0, start=False).prefetch_limit == 0
 
 
-def test_the_pace_is_the_recent_one(pool):
+def test_the_pace_follows_recent_jobs(pool):
     workers = pool(size=8, start=False)
     for _ in range(5000):
         workers._account(0, 0.0001)
@@ -196,7 +196,7 @@ def test_the_pace_is_the_recent_one(pool):
     assert workers.prefetch_limit > 100
 
 
-def test_jobs_that_were_held_up_for_a_moment_are_not_the_pace(pool):
+def test_a_single_slow_job_does_not_change_the_pace(pool):
     """Or the claims would shrink at each pause of the machine, just when there is much to do."""
     workers = pool(size=8, start=False)
     for _ in range(5000):
@@ -206,7 +206,7 @@ def test_jobs_that_were_held_up_for_a_moment_are_not_the_pace(pool):
     assert workers.prefetch_limit == 1000
 
 
-def test_a_pace_that_is_found_out_before_any_job_ends_counts(pool):
+def test_a_reset_pace_counts_before_any_job_has_ended(pool):
     workers = pool(size=8, start=False)
     for _ in range(100):
         workers._account(0, 0.0001)
@@ -216,21 +216,21 @@ def test_a_pace_that_is_found_out_before_any_job_ends_counts(pool):
     assert workers.prefetch_limit == 0
 
 
-def test_nothing_lies_ahead_of_very_many_slow_threads_either(pool):
+def test_nothing_is_prefetched_for_many_slow_threads_either(pool):
     """Or what was given back would be fetched again, and given back again."""
     workers = pool(size=64, start=False)
     workers.reset_pace(1.0)
     assert workers.prefetch_limit == 0
 
 
-def test_the_first_few_count_alike(pool):
+def test_the_first_few_jobs_have_the_same_weight(pool):
     workers = pool(size=1, start=False)
     workers._account(0, 0.0)
     workers._account(0, 0.04)
     assert workers.prefetch_limit == 2  # 20 ms on average
 
 
-def test_the_pace_is_that_of_the_handlers(pool):
+def test_the_pace_is_measured_in_the_handler_threads(pool):
     workers = pool(lambda _: threading.Event().wait(0.1), size=1)
     workers.submit(1)
     assert workers.wait_until_at_most(0, 10)

@@ -87,7 +87,7 @@ def test_an_unknown_task_is_given_back_until_its_limit(unknown, hours, event_typ
     assert event_type is EventType.RELEASED or "UnknownTask" in found.error
 
 
-def test_each_name_has_one_line_a_minute_that_counts_the_others(unknown, clock, caplog):
+def test_each_name_is_logged_once_a_minute_with_a_count(unknown, clock, caplog):
     rules = unknown()
 
     def lines(*names):
@@ -109,7 +109,7 @@ def test_each_name_has_one_line_a_minute_that_counts_the_others(unknown, clock, 
     assert "(4 since" in again
 
 
-def test_what_was_met_lately_is_remembered_by_queue_and_told_of_when_it_is_new(unknown, clock):
+def test_unknown_tasks_are_remembered_by_queue_and_reported_when_they_are_new(unknown, clock):
     rules = unknown()
     rules.outcomes([claim("a"), claim("a"), claim("a", queue="mail")])
     assert rules.found_new.is_set()
@@ -135,7 +135,7 @@ def test_made_up_names_do_not_fill_the_memory(unknown, monkeypatch):
     assert len(rules._unlogged) == 0
 
 
-def test_the_outbox_is_looked_through_once_and_soon_again_only_if_that_failed():
+def test_the_outbox_is_searched_once_and_soon_again_only_if_that_failed():
     answers, asked = [500, 900, OSError("away"), None, None], []
 
     class Pages:

@@ -71,7 +71,7 @@ def _parameters(connection: Any) -> dict[str, Any]:
     if "prepare_threshold" in given or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler that knows no sessions
     if role := given.get("assume_role"):
-        escaped = "".join(f"\\{letter}" if letter in "\\ " else letter for letter in role)
+        escaped = "".join(f"\\{one}" if one in "\\ " else one for one in role)
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()
     return parameters
 

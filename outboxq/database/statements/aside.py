@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Select, Text, bindparam, delete, null, select
 
 from ...model import EventType, TaskStatus
 from ..tables import task_executions, task_outbox
-from . import claim, follow
+from . import claim, effects
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 ENTRY: Columns = {"entry_id": BigInteger()}
@@ -49,7 +49,7 @@ def set_aside(g: Grammar) -> Transition:
             "gone": lambda _: _gone(),
             "failed": lambda r: _failed(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: follow.letter(g, r["failed"].c, r["failed"], exception=null()),
+            "letter": lambda r: effects.letter(g, r["failed"].c, r["failed"], exception=null()),
         },
         returns="gone",
     )
@@ -74,12 +74,12 @@ def _failed(g: Grammar, r: Relations) -> Statement:
         update(task_executions)
         .where(g.among(execution.id, r["gone"].c.id), execution.status == word(TaskStatus.READY))
         .values(status=word(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
-        .returning(*(execution[name] for name in follow.CARRIED))
+        .returning(*(execution[name] for name in effects.CARRIED))
     )
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
-    return follow.event(
+    return effects.event(
         g,
         r["failed"].c,
         r["failed"],

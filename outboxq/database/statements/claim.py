@@ -38,7 +38,7 @@ from sqlalchemy import (
 from ...model import SUSPECT, EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases, task_outbox
-from . import follow, limits
+from . import effects, limits
 from .fanout import matches
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
@@ -250,7 +250,7 @@ def _lease(g: Grammar, r: Relations) -> Statement:
 def _event(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
     late = claimed.lease_token.is_(None)
-    return follow.event(
+    return effects.event(
         g,
         claimed,
         r["claimed"],

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases
-from . import follow, limits
+from . import effects, limits
 from .claim import worker_id
 from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
@@ -87,8 +87,8 @@ def _end(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) -> T
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
             "letter": lambda r: _letter(g, r),
-            "key_held": lambda r: follow.key_held(g, r["ended"].c),
-            "key_freed": lambda r: follow.key_freed(g, r["ended"].c),
+            "key_held": lambda r: effects.key_held(g, r["ended"].c),
+            "key_freed": lambda r: effects.key_freed(g, r["ended"].c),
         },
         conditions={
             "entry": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.READY})),
@@ -216,7 +216,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             result=given.result,
         )
         .returning(
-            *(execution[name] for name in follow.CARRIED),
+            *(execution[name] for name in effects.CARRIED),
             execution.attempt,
             limits.any_limited().label("limits"),
         )
@@ -226,7 +226,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
 def _entry(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     rows = r["ended"].join(r["given"], ended.id == given.id)
-    return follow.entry(g, ended, rows, ready=_is_ready(ended), due=_due(g, given))
+    return effects.entry(g, ended, rows, ready=_is_ready(ended), due=_due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
@@ -239,7 +239,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         available_at=case((_is_ready(ended), due)),
         retry_at=case((and_(_is_ready(ended), _is_retry(given)), due)),
     )
-    return follow.event(
+    return effects.event(
         g,
         ended,
         r["ended"].join(r["given"], ended.id == given.id),
@@ -254,7 +254,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
 def _letter(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     rows = r["ended"].join(r["given"], ended.id == given.id)
-    return follow.letter(g, ended, rows, exception=g.text_in(given.data, "exception"))
+    return effects.letter(g, ended, rows, exception=g.text_in(given.data, "exception"))
 
 
 def _is_ready(row: Any) -> ColumnElement[bool]:

@@ -33,7 +33,7 @@ from ...model import EventType, OnDeadLetter, TaskStatus
 from ...model.subscriptions import EVERYTHING
 from ..column_types import Instant
 from ..tables import execution_events, idempotency_keys, task_executions, task_outbox, task_subscriptions
-from . import follow
+from . import effects
 from .enqueue import birth, place
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
@@ -270,7 +270,7 @@ def _execution(g: Grammar, r: Relations) -> Statement:
 
 
 def _event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
-    return follow.event(
+    return effects.event(
         g,
         r["subscriber"].c,
         _written(r),

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from ...model import TERMINAL, EventType, TaskStatus
 from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
-from . import enqueue, follow
+from . import effects, enqueue
 from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
 KEYED: Columns = {
@@ -277,7 +277,7 @@ def _replaced(g: Grammar, r: Relations) -> Statement:
             expires_at=enqueue.expiry(g, given),
             updated_at=g.now,
         )
-        .returning(*(execution[name] for name in follow.CARRIED), execution.attempt, execution.recovery_attempts)
+        .returning(*(execution[name] for name in effects.CARRIED), execution.attempt, execution.recovery_attempts)
     )
 
 
@@ -298,12 +298,12 @@ _TAKEN_OVER = (
 def _new_entry(g: Grammar, r: Relations) -> Statement:
     replaced, given = r["replaced"].c, r["given"].c
     rows = r["replaced"].join(r["given"], replaced.id == given.holder)
-    return follow.entry(g, replaced, rows, ready=replaced.status == word(TaskStatus.READY), due=enqueue.due(g, given))
+    return effects.entry(g, replaced, rows, ready=replaced.status == word(TaskStatus.READY), due=enqueue.due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     replaced, given = r["replaced"].c, r["given"].c
-    return follow.event(
+    return effects.event(
         g,
         replaced,
         r["replaced"].join(r["given"], replaced.id == given.holder),

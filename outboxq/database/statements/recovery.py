@@ -27,7 +27,7 @@ from sqlalchemy import (
 from ...model import LONGEST, EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases
-from . import follow
+from . import effects
 from .claim import limit
 from .ends import unlocked
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
@@ -102,9 +102,9 @@ def _recovery(g: Grammar, expired: Callable[[Relations], Statement], *, given: C
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: follow.letter(g, r["recovered"].c, r["recovered"], exception=null()),
-            "key_held": lambda r: follow.key_held(g, r["recovered"].c),
-            "key_freed": lambda r: follow.key_freed(g, r["recovered"].c),
+            "letter": lambda r: effects.letter(g, r["recovered"].c, r["recovered"], exception=null()),
+            "key_held": lambda r: effects.key_held(g, r["recovered"].c),
+            "key_freed": lambda r: effects.key_freed(g, r["recovered"].c),
         },
         returns="recovered",
     )
@@ -173,7 +173,7 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
             last_error=case((cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error),
         )
         .returning(
-            *(execution[name] for name in follow.CARRIED),
+            *(execution[name] for name in effects.CARRIED),
             execution.recovery_attempts,
             execution.last_error,
         )
@@ -186,7 +186,7 @@ def _entry(g: Grammar, r: Relations) -> Statement:
     """
     recovered = r["recovered"].c
     ready = recovered.status == word(TaskStatus.READY)
-    new: Any = follow.entry(g, recovered, r["recovered"], ready=ready, due=g.now)
+    new: Any = effects.entry(g, recovered, r["recovered"], ready=ready, due=g.now)
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
@@ -194,7 +194,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
     recovered, freed = r["recovered"].c, r["freed"].c
     ready = recovered.status == word(TaskStatus.READY)
     failed = recovered.status == word(TaskStatus.FAILED)
-    return follow.event(
+    return effects.event(
         g,
         recovered,
         r["recovered"].join(r["freed"], recovered.id == freed.id),

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Integer, Select, Uuid, and_, bindparam, de
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import execution_events, idempotency_keys, partition_claims, task_executions
-from . import follow
+from . import effects
 from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, word
 
@@ -83,7 +83,7 @@ def prune(g: Grammar) -> Transition:
             "executions": executions,
             **{f"{name}_events": events(kind) for name, kind in kinds(_event).items()},
             "keys": keys,
-            "letters": lambda r: follow.letter_gone(g, r["executions"].c),
+            "letters": lambda r: effects.letter_gone(g, r["executions"].c),
             "claims": claims,
         },
         returns="doomed",

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, FromClause, Select, func, literal_column, or_, select, union_all
 
 from ..tables import queue_settings, task_outbox
-from . import keyed, limits
+from . import limits, partition_keys
 from .claim import due, every_queue, given_queues, pairs
 from .grammar import Grammar
 
@@ -52,7 +52,7 @@ def next_available_at_given(g: Grammar) -> Select[Any]:
 
 
 def all_queues() -> Queues:
-    return every_queue(), keyed.every_queue()
+    return every_queue(), partition_keys.every_queue()
 
 
 def given(g: Grammar) -> Queues:
@@ -61,7 +61,7 @@ def given(g: Grammar) -> Queues:
 
 
 def may_claim(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
-    return or_(_plain_due(g, plain), keyed.any_due(g, with_keys))
+    return or_(_plain_due(g, plain), partition_keys.any_due(g, with_keys))
 
 
 def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
@@ -93,13 +93,13 @@ def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[
         .where(start > g.now, queue_settings.c.paused_at.is_(None), mine)
     )
     moments = union_all(
-        select(later.label("available_at")).select_from(found), keyed.next_available_at(g, with_keys), rates
+        select(later.label("available_at")).select_from(found), partition_keys.next_available_at(g, with_keys), rates
     ).subquery("moments")
     return select(func.min(moments.c.available_at, type_=task_outbox.c.available_at.type).label("available_at"))
 
 
 def _recent(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
-    return or_(_plain_due(g, plain), keyed.any_recent(g, with_keys))
+    return or_(_plain_due(g, plain), partition_keys.any_recent(g, with_keys))
 
 
 def _one_row(where: ColumnElement[bool]) -> Select[Any]:

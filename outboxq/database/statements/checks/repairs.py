@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, delete, false, func, select, true, update
 from ....model import TaskStatus
 from ...column_types import Instant
 from ...tables import dead_letters, partition_claims, task_executions, task_leases, task_outbox
-from .. import follow
+from .. import effects
 from ..grammar import Grammar, Relations, Statement, Transition, word
 from . import fold, keys, restore, rows
 from .check import ENTRY_OF_TASK, EXECUTION, LEASE_OF_TASK
@@ -91,7 +91,7 @@ def _repair_lease(_: Grammar) -> Transition:
 def _repair_entry_differs(g: Grammar) -> Transition:
     """Replace the entry by one with the task's values; its due time stays."""
     entry = task_outbox.c
-    columns = ("id", *follow.KEPT)
+    columns = ("id", *effects.KEPT)
 
     def gone(_: Relations) -> Statement:
         return (
@@ -106,7 +106,7 @@ def _repair_entry_differs(g: Grammar) -> Transition:
     def again(r: Relations) -> Statement:
         task, gone = r["task"].c, r["gone"].c
         both = r["task"].join(r["gone"], task.id == gone.id)
-        return follow.entry(g, task, both, ready=true(), due=gone.available_at)
+        return effects.entry(g, task, both, ready=true(), due=gone.available_at)
 
     return Transition(steps={"gone": gone, "task": task, "again": again}, returns="gone")
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, delete, exists, select, true, update
 
 from ....model import OnDeadLetter, TaskStatus
 from ...tables import dead_letters, idempotency_keys, queue_settings, task_executions, task_leases, task_outbox
-from .. import follow
+from .. import effects
 from ..grammar import Grammar, Relations, Statement, Transition, word
 from . import cancels, fold, limits, positions, rows, unique
 from .check import ENDED, EXECUTION
@@ -49,7 +49,7 @@ def _repair_position(g: Grammar) -> Transition:
 
     def moved(_: Relations) -> Statement:
         differs = (EXECUTION.partition_key.is_not(None), EXECUTION.position != said)
-        columns = (EXECUTION[name] for name in ("id", *follow.KEPT))
+        columns = (EXECUTION[name] for name in ("id", *effects.KEPT))
         return update(task_executions).where(*differs).values(position=said).returning(*columns)
 
     def gone(r: Relations) -> Statement:
@@ -62,7 +62,7 @@ def _repair_position(g: Grammar) -> Transition:
     def again(r: Relations) -> Statement:
         moved, gone = r["moved"].c, r["gone"].c
         both = r["moved"].join(r["gone"], moved.id == gone.id)
-        return follow.entry(g, moved, both, ready=true(), due=gone.available_at)
+        return effects.entry(g, moved, both, ready=true(), due=gone.available_at)
 
     return Transition(
         steps={"moved": moved, "gone": gone, "again": again},
@@ -75,7 +75,7 @@ def _repair_due(g: Grammar) -> Transition:
     due = fold.last(fold.said_due(g))
 
     def task(_: Relations) -> Statement:
-        columns = (EXECUTION[name] for name in ("id", *follow.KEPT))
+        columns = (EXECUTION[name] for name in ("id", *effects.KEPT))
         return (
             select(*columns, due.label("due"))
             .join_from(task_executions, task_outbox, _entry.task_execution_id == EXECUTION.id)
@@ -93,7 +93,7 @@ def _repair_due(g: Grammar) -> Transition:
     def again(r: Relations) -> Statement:
         task, gone = r["task"].c, r["gone"].c
         both = r["task"].join(r["gone"], task.id == gone.id)
-        return follow.entry(g, task, both, ready=true(), due=task.due)
+        return effects.entry(g, task, both, ready=true(), due=task.due)
 
     return Transition(steps={"task": task, "gone": gone, "again": again}, returns="task")
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from ...model import EventType, TaskStatus
 from ..column_types import BigId, Instant
 from ..tables import task_executions, task_leases, task_outbox
-from . import follow
+from . import effects
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 BY_HAND: Columns = {
@@ -64,8 +64,8 @@ def by_hand(g: Grammar) -> Transition:
             "moved": lambda r: _moved(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter_gone": lambda r: follow.letter_gone(g, r["moved"].c),
-            "key_freed": lambda r: follow.key_freed(g, r["moved"].c),
+            "letter_gone": lambda r: effects.letter_gone(g, r["moved"].c),
+            "key_freed": lambda r: effects.key_freed(g, r["moved"].c),
         },
         returns="moved",
         joined_steps=("freed",),
@@ -126,7 +126,7 @@ def request_cancel(g: Grammar) -> Transition:
 
     def event(r: Relations) -> Statement:
         asked, given = r["asked"].c, r["given"].c
-        return follow.event(
+        return effects.event(
             g,
             asked,
             r["asked"].join(r["given"], asked.id == given.id),
@@ -189,7 +189,7 @@ def _moved(g: Grammar, r: Relations) -> Statement:
             updated_at=g.now,
         )
         .returning(
-            *(execution[name] for name in follow.CARRIED),
+            *(execution[name] for name in effects.CARRIED),
             execution.attempt,
             execution.recovery_attempts,
         )
@@ -199,13 +199,13 @@ def _moved(g: Grammar, r: Relations) -> Statement:
 def _entry(g: Grammar, r: Relations) -> Statement:
     moved, given = r["moved"].c, r["given"].c
     rows = r["moved"].join(r["given"], moved.id == given.id)
-    return follow.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_due(g, given))
+    return effects.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     moved, given, freed = r["moved"].c, r["given"].c, r["freed"].c
     due = _due(g, given)
-    return follow.event(
+    return effects.event(
         g,
         moved,
         r["moved"].join(r["given"], moved.id == given.id).outerjoin(r["freed"], moved.id == freed.id),
@@ -261,19 +261,19 @@ def _rescheduled(g: Grammar, r: Relations) -> Statement:
             retry_at=case((_due_now, null()), else_=execution.retry_at),
             updated_at=g.now,
         )
-        .returning(*(execution[name] for name in follow.CARRIED))
+        .returning(*(execution[name] for name in effects.CARRIED))
     )
 
 
 def _changed_entry(g: Grammar, r: Relations) -> Statement:
     moved, gone = r["moved"].c, r["gone"].c
     rows = r["moved"].join(r["gone"], moved.id == gone.id)
-    return follow.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_changed_due(g, gone))
+    return effects.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_changed_due(g, gone))
 
 
 def _rescheduled_event(g: Grammar, r: Relations) -> Statement:
     moved, gone = r["moved"].c, r["gone"].c
-    return follow.event(
+    return effects.event(
         g,
         moved,
         r["moved"].join(r["gone"], moved.id == gone.id),

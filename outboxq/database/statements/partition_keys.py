@@ -13,7 +13,7 @@ have been due the longest, and `acquire_recent` those in which something changed
 
 The head of a key is its first entry by priority, then by position. Only the head is asked if it is due and if this worker
 runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
-transaction that ends the attempt, or stays as held after a failure that blocks the key (`follow.py`).
+transaction that ends the attempt, or stays as held after a failure that blocks the key (`effects.py`).
 """
 
 from __future__ import annotations
