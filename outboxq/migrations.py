@@ -185,7 +185,7 @@ def _migrating(
         dialect = dialect_for(connection.dialect.name, schema=schema)
         dialect.ensure_readable(connection.connection.driver_connection)
         if not dialect.one_writer:
-            connection.exec_driver_sql(LOCK)  # another process may be about to bring a newer schema
+            connection.exec_driver_sql(LOCK)  # another process may be writing a newer schema
         with _outer_proxies():
             yield connection, _found(connection, dialect)
 
@@ -238,7 +238,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
     """Begin a transaction on a connection that is in none."""
-    for text in dialect_for(connection.dialect.name).begin[begin].split("; "):  # each may be prepared
+    for text in dialect_for(connection.dialect.name).begin[begin].split("; "):  # one by one: each may be prepared
         connection.exec_driver_sql(text)
 
 

@@ -269,7 +269,7 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
     mine = foreign(happened.c.task_execution_id) == execution.c.id
     also_mine: ColumnElement[bool] = BinaryExpression(
         execution.c.id, foreign(happened.c.task_execution_id), operators.eq
-    )  # == would turn it round
+    )  # == would swap the sides
     is_claim = happened.c.event_type == word(EventType.CLAIMED)
     has_token = happened.c.lease_token.is_not(None)
     return or_(and_(mine, is_claim), and_(also_mine, ~is_claim, has_token), and_(mine, ~has_token))

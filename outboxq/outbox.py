@@ -102,7 +102,7 @@ class Outbox:
         if (store := self._bound.get("store")) is not None:
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-        # Threads that come here at once all get the first one's: nobody would close the connections of a second engine.
+        # Threads that come here at once all get the first one: the connections of a second engine would never be closed.
         return self._bound.setdefault("store", Store(engine, schema=self.schema))
 
     @overload

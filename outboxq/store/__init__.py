@@ -104,7 +104,6 @@ class Store(Claiming):
     unit = units.unit
     interruptions = interruptions.interruptions
     unknown_runs = unknown.unknown_runs
-    given_back_as_unknown = unknown.given_back_as_unknown
     make_known_due = unknown.make_known_due
 
     # Leases of workers that are gone

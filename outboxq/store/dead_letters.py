@@ -34,7 +34,7 @@ _TICK = timedelta(microseconds=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetter:
-    """A Failed task, as an operator needs to see it."""
+    """A Failed task that was neither redriven nor discarded."""
 
     id: UUID
     task_name: str
@@ -42,34 +42,34 @@ class DeadLetter:
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """Module and name of its class; None: abandoned by dying workers, or failed without an exception."""
+    """Module and name of the exception's class; None: its workers died, or it failed without an exception."""
     failed_at: datetime
     last_error: str | None
     attempt: int
     recovery_attempts: int
     holds_key: bool
-    """The other tasks of its key wait until it is redriven or discarded."""
+    """True if the other tasks of its key wait until it is redriven or discarded."""
 
     @property
     def place(self) -> tuple[datetime, UUID]:
-        """Where it stands in the list, for `dead_letters(after=…)`."""
+        """Position in the list, for `dead_letters(after=…)`."""
         return self.failed_at, self.id
 
 
 class Wanted(TypedDict, total=False):
-    """Which dead letters are meant; all that is said must hold, and nothing said means all of them."""
+    """Filters of dead letters. All that are given must match; without any, all dead letters match."""
 
     queue: str | None
     task: str | None
-    """The task's name."""
+    """Name of the task."""
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """The class that was raised: its full dotted name, or the last part of it."""
+    """Class of the exception: its full dotted name, or the last part of it."""
     since: datetime | None
-    """Failed then or later; aware."""
+    """Earliest time of the failure, aware."""
     until: datetime | None
-    """Failed before; aware."""
+    """Time before which the task failed, aware."""
 
 
 def dead_letters(

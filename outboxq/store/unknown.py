@@ -55,13 +55,6 @@ def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object 
     return store.run(work, using=using, begin=Begin.READ)
 
 
-def given_back_as_unknown(
-    store: Transactions, holding: Sequence[tuple[UUID, int]], *, using: object = None
-) -> Collection[UUID]:
-    """Return those of the tasks, given as ids and lease tokens, whose claim of that token ended in a release as unknown."""
-    return store.run(lambda target: releases_as_unknown(target, holding).keys(), using=using, begin=Begin.READ)
-
-
 def make_known_due(
     store: Transactions,
     task_names: Collection[str],

@@ -103,7 +103,7 @@ class InlineRunner:
         kept = self._completer.take()
         lost = self._store.finish(kept)
         self._leases.drop(claim)
-        outcome = kept[0] if kept else self._integration.outcome  # what was not kept is written already
+        outcome = kept[0] if kept else self._integration.outcome  # a transactional task's outcome is written already
         return self._ran(claim, None if lost else outcome, self._integration.error)
 
     def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:

@@ -80,7 +80,6 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "finish_unlocked": (([Outcome(claim=CLAIM, event_type=EventType.COMPLETED)],), {}),
     "get": ((TASK,), {}),
     "get_ready_for_retry": ((), {}),
-    "given_back_as_unknown": (([(TASK, 1)],), {}),
     "heartbeat": (([CLAIM],), {}),
     "history": ((TASK,), {}),
     "interruptions": ((CLAIM,), {}),

@@ -183,8 +183,14 @@ def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
 
     monkeypatch.setattr(WorkerRegistration, "begin", fails)
     worker = outbox.worker(notifications=False)
+    own = [store.bound_engine for store in (worker._store, worker._claiming, worker._urgent)]
+    opened = []
+    for engine in own:
+        event.listen(engine, "connect", lambda raw, _: opened.append(raw))
+        event.listen(engine, "close", lambda raw, _: opened.remove(raw))
     with pytest.raises(OSError, match="no room"):
         worker.start()
+    assert opened == []
     assert worker.stop() is True
     assert not threads()
 
