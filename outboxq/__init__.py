@@ -62,15 +62,15 @@ if TYPE_CHECKING:
     from .worker.worker import Worker
 
 __all__ = [
-    "Attempt",  # what Store.attempts() returns
+    "Attempt",  # returned by Store.attempts()
     "Cancel",
     "ConfigurationError",
-    "DeadLetter",  # what Store.dead_letters() returns
+    "DeadLetter",  # returned by Store.dead_letters()
     "DuplicateTask",
-    "Emitted",  # what Outbox.emit() returns
+    "Emitted",  # returned by Outbox.emit()
     "EventType",
     "ExecutionEvent",
-    "Explanation",  # what Store.explain() returns
+    "Explanation",  # returned by Store.explain()
     "FileUnusable",
     "Handle",
     "InvalidArgument",
@@ -78,93 +78,62 @@ __all__ = [
     "InvalidTarget",
     "InvalidTransition",
     "LeaseLost",
-    "LiveWorker",  # what Store.workers() returns
-    "OnConflict",  # for on_conflict=, where a string will not do
+    "LiveWorker",  # returned by Store.workers()
+    "OnConflict",  # for on_conflict=, if a string is not enough
     "OnDeadLetter",  # for on_dead_letter=, likewise
     "Outbox",
     "OutboxqError",
     "PayloadError",
     "PostgresDistributor",
-    "QueueSettings",  # what Store.pause(), limit() and queue_settings() return
+    "QueueSettings",  # returned by Store.pause(), limit() and queue_settings()
     "ReadOnly",
-    "Reason",  # what a program compares Explanation.reason with
+    "Reason",  # to compare with Explanation.reason
     "Retry",
     "RetryPolicy",
     "SchemaOutOfDate",
     "Snooze",
     "SqliteDistributor",
-    "Statistics",  # what Store.stats() returns
-    "Store",  # outbox.store, for the signatures of functions that are given it
-    "Subscription",  # what Store.subscribe() takes: a consumer without a declared task
-    "TailCursor",  # a stored place in the log is read by TailCursor.parse()
+    "Statistics",  # returned by Store.stats()
+    "Store",  # outbox.store, for annotations
+    "Subscription",  # argument of Store.subscribe(), for a consumer without a declared task
+    "TailCursor",  # TailCursor.parse() reads a stored position in the log
     "Task",
     "TaskContext",
     "TaskExecution",
     "TaskNotFound",
-    "TaskState",  # what Store.state_at() returns
+    "TaskState",  # returned by Store.state_at()
     "TaskStatus",
     "UnknownTask",
     "UnsupportedDatabase",
-    "Violation",  # what Store.verify() returns
+    "Violation",  # returned by Store.verify()
     "WorkDistributor",
     "Worker",
     "configure_sqlite",
     "create_work_distributor",
 ]
 
-_HOMES = {
-    "TaskContext": "context",
-    "PostgresDistributor": "worker.distributor",
-    "SqliteDistributor": "worker.distributor",
-    "WorkDistributor": "worker.distributor",
-    "create_work_distributor": "worker.distributor",
-    "configure_sqlite": "database.engine",
-    "ConfigurationError": "errors",
-    "DuplicateTask": "errors",
-    "FileUnusable": "errors",
-    "InvalidArgument": "errors",
-    "InvalidCall": "errors",
-    "InvalidTarget": "errors",
-    "InvalidTransition": "errors",
-    "LeaseLost": "errors",
-    "OutboxqError": "errors",
-    "PayloadError": "errors",
-    "ReadOnly": "errors",
-    "SchemaOutOfDate": "errors",
-    "TaskNotFound": "errors",
-    "UnknownTask": "errors",
-    "UnsupportedDatabase": "errors",
-    "TaskState": "model.replay",
-    "Cancel": "model",
-    "EventType": "model",
-    "ExecutionEvent": "model",
-    "Handle": "model",
-    "OnConflict": "model",
-    "OnDeadLetter": "model",
-    "Retry": "model",
-    "Snooze": "model",
-    "TaskExecution": "model",
-    "TaskStatus": "model",
-    "Outbox": "outbox",
-    "RetryPolicy": "retry",
-    "Attempt": "store",
-    "DeadLetter": "store",
-    "Explanation": "store",
-    "LiveWorker": "store",
-    "QueueSettings": "store",
-    "Reason": "store",
-    "Statistics": "store",
-    "Store": "store",
-    "TailCursor": "store",
-    "Violation": "store",
-    "Emitted": "model.subscriptions",
-    "Subscription": "model.subscriptions",
-    "Task": "task",
-    "Worker": "worker.worker",
+_NAMES = {
+    "context": "TaskContext",
+    "worker.distributor": "PostgresDistributor SqliteDistributor WorkDistributor create_work_distributor",
+    "database.engine": "configure_sqlite",
+    "errors": (
+        "ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly SchemaOutOfDate TaskNotFound "
+        "UnknownTask UnsupportedDatabase"
+    ),
+    "model.replay": "TaskState",
+    "model": "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Retry Snooze TaskExecution TaskStatus",
+    "outbox": "Outbox",
+    "retry": "RetryPolicy",
+    "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
+    "model.subscriptions": "Emitted Subscription",
+    "task": "Task",
+    "worker.worker": "Worker",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 """The module of each name."""
 
-if not TYPE_CHECKING:  # which would believe in any name
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:
@@ -182,7 +151,7 @@ if not TYPE_CHECKING:  # which would believe in any name
     def __dir__() -> list[str]:
         import datetime as dt
 
-        # freezegun takes each attribute of each module. What it made us import now would keep the frozen classes: SQLAlchemy
-        # has a table of types by class.
+        # freezegun reads each attribute of each module. A module imported meanwhile would keep the frozen classes, and
+        # SQLAlchemy has a table of types by class.
         is_frozen = dt.datetime.__module__ != "datetime"
         return sorted(globals() if is_frozen else {*globals(), *__all__})

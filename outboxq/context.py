@@ -217,8 +217,8 @@ class TaskContext:
 
     def lose(self) -> bool:
         """Mark the lease as lost; called by the worker. Returns False if it was marked already."""
-        told, self._lost = self._lost, True
-        return not told
+        was_lost, self._lost = self._lost, True
+        return not was_lost
 
     def request_cancel(self) -> None:
         """Mark the task as asked to stop; called by the worker."""

@@ -65,7 +65,7 @@ class NotPermitted(ConfigurationError):
 
 
 class InvalidTarget(ConfigurationError, TypeError):
-    """What was passed to ``using()`` has no open transaction that a task could join."""
+    """The argument of ``using()`` has no open transaction that a task could join."""
 
 
 class InvalidArgument(OutboxqError, ValueError):

@@ -1,6 +1,6 @@
-"""Creating and upgrading our tables, with the Alembic migrations that travel inside the package.
+"""Migrations: create and upgrade outboxq's tables with the Alembic scripts inside the package.
 
-The history is our own (`outboxq_alembic_version`), so it never meets the host application's.
+Their version table is `outboxq_alembic_version`, so they never mix with the application's own migrations.
 """
 
 from __future__ import annotations
@@ -50,24 +50,23 @@ __all__ = [
 log = logging.getLogger("outboxq.migrations")
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""One migration at a time; released with the transaction. On SQLite, BEGIN IMMEDIATE is that lock."""
+"""Lock that lets one migration run at a time. It ends with the transaction; on SQLite, BEGIN IMMEDIATE is that lock."""
 
 _ONE_AT_A_TIME = threading.RLock()
-"""Alembic keeps what it is doing in module globals: two threads would run in each other's connections."""
+"""Lock for this process: Alembic keeps its state in module globals, so two threads would use each other's connections."""
 
 _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
 
-ischema_names.setdefault("xid8", Xid8)  # else every comparison warns that SQLAlchemy does not know the type
+ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unknown type
 
 
 def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *, schema: str | None = None) -> None:
-    """Bring the tables to `revision`. Safe to run from many processes at once, and to run again.
+    """Upgrade the tables to `revision`. It can run in many processes at once, and again.
 
-    On a URL or an Engine it runs in a transaction of its own; on a Connection in that connection's transaction, which stays
-    open: inside a host's own migration, pass ``op.get_bind()``. `schema` (PostgreSQL) is created if it is missing.
-    The tables of a later release that admits this one are left as they are, which the log says.
-    Raises SchemaOutOfDate where they do not admit it, and InvalidTarget for a Connection whose transaction could not take the
-    tables back.
+    With a URL or an Engine it runs in a transaction of its own; with a Connection in that connection's transaction, which stays
+    open: inside an application's own migration, pass ``op.get_bind()``. A missing `schema` (PostgreSQL) is created.
+    Tables of a later release that admits this one are left as they are, and the log says so. Raises SchemaOutOfDate if that
+    release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables back.
     """
     from alembic import command
 
@@ -80,7 +79,7 @@ def upgrade(database: str | URL | Engine | Connection, revision: str = "head", *
 
 
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
-    """Take the tables back to `revision`; ``base`` removes them with everything in them, trigger and function included.
+    """Downgrade the tables to `revision`; ``base`` removes them with their data, the trigger and the function.
 
     Raises SchemaOutOfDate for the tables of a later release.
     """
@@ -92,10 +91,10 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Have the schema admit code from this revision on. For our own migration scripts: upgrade() and downgrade() both say it.
+    """Let the schema admit code from this revision on. outboxq's own migration scripts call it in upgrade() and downgrade().
 
-    A revision that only adds what older code may overlook says again what the one before it said. One that takes away, or
-    needs what older code does not write, says the first revision whose code can do without.
+    A revision that only adds things which older code can ignore repeats the value of the revision before it. A revision that
+    removes something, or needs something that older code does not write, names the first revision whose code can work with it.
     """
     from alembic import op
 
@@ -110,16 +109,16 @@ def partition(
     schema: str | None = None,
     dry_run: bool = False,
 ) -> list[str]:
-    """Divide the history (PostgreSQL) by time, so that `Store.prune` drops old partitions whole; returns the tables made.
+    """Partition the history by time (PostgreSQL), so that `Store.prune` drops old partitions whole. Returns the new tables.
 
-    `task_executions` and `execution_events` become tables partitioned by the task's id, which is a time. Their rows stay where
-    they are, in the partition `first`, which ends with the present month, week or day (UTC); `ahead` more are made, and
-    `default` for what belongs to none. Nothing else changes: neither the revision nor a statement. On a partitioned database
-    it only makes what is missing of the partitions ahead. `dry_run` only says what would be made.
+    `task_executions` and `execution_events` become tables partitioned by the task's id, which contains its time. Their rows stay
+    in place, in the partition `first`, which ends with the present month, week or day (UTC). `ahead` further partitions are made,
+    and `default` for rows outside of all. Neither the revision nor a statement changes. On a partitioned database only missing
+    partitions are made. `dry_run` only returns the names.
 
-    One transaction, in which nobody else uses the two tables, and in which PostgreSQL reads each of them once (a second for a
-    few million rows). Run it as their owner. It waits for transactions that are open no longer than ten seconds.
-    Raises UnsupportedDatabase on SQLite; InvalidArgument for an `every` that differs from that of the partitions there are.
+    It takes one transaction, which locks the two tables and reads each of them once: about a second for a few million rows. Run
+    it as the owner of the tables. It waits at most ten seconds for open transactions.
+    Raises UnsupportedDatabase on SQLite, and InvalidArgument for an `every` other than that of the existing partitions.
     """
     check_schema_name(schema)
     if every not in [one.value for one in Every]:
@@ -141,13 +140,13 @@ def partition(
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """The revision the database has; None without our tables."""
+    """Return the revision of the tables; None if there are none."""
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 
 
 def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:
-    """The migrations as one SQL script, for people who apply it themselves. Connects to nothing."""
+    """Return the migrations as one SQL script, to be applied by other means. It connects to no database."""
     from alembic import command
 
     output, parsed = StringIO(), parse_url(url)
@@ -158,12 +157,12 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for our own comparison: the tables of `tables.py` and nothing else."""
+    """Alembic's `include_name` for outboxq's own comparison: the tables of `tables.py` only."""
     return type_ != "table" or name in metadata.tables
 
 
 def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for a host's env.py, so that its autogenerate does not want to drop our tables::
+    """Alembic's `include_name` for an application's env.py, so that autogenerate does not drop outboxq's tables::
 
     context.configure(..., include_name=outboxq.migrations.not_ours)
     """
@@ -171,7 +170,7 @@ def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
 
 
 def script_location() -> Path:
-    """Inside an installed wheel beside this module; in a checkout at its top level."""
+    """Return the folder of the scripts: beside this module in a wheel, at the top level in a checkout."""
     packaged = Path(__file__).parent / "_migrations" / "alembic"
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / "alembic"
 
@@ -180,19 +179,19 @@ def script_location() -> Path:
 def _migrating(
     database: str | URL | Engine | Connection, schema: str | None
 ) -> Iterator[tuple[Connection, tuple[str | None, str | None]]]:
-    """Yield the connection on which nobody else migrates, and what `_found` says there."""
+    """Yield a connection that holds the migration lock, and what `_found` returns on it."""
     check_schema_name(schema)
     with _ONE_AT_A_TIME, _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
         dialect.ensure_readable(connection.connection.driver_connection)
         if not dialect.one_writer:
-            connection.exec_driver_sql(LOCK)  # another process may be about to bring a newer schema
+            connection.exec_driver_sql(LOCK)  # another process may be writing a newer schema
         with _outer_proxies():
             yield connection, _found(connection, dialect)
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; None twice: they are not there."""
+    """Return the revision of the tables and the oldest code that they admit; twice None if there are no tables."""
     execute = _execute(connection)
     if not dialect.compiled[reading.has_version_table].run(execute, {}):
         return None, None
@@ -201,13 +200,13 @@ def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | 
 
 
 def _place(connection: Connection, schema: str | None) -> str:
-    """Return how a sentence calls the database of this connection."""
+    """Return the name of this connection's database for a message."""
     target = SqlalchemyTarget(connection, schema)
     return target.dialect.place(connection.engine.url, target.database)
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
-    """Read from no file, so that nothing of the host's project gets in. Attributes, since a password may contain a %."""
+    """Return Alembic's configuration. It reads no file of the application; attributes are safe for a password with a %."""
     from alembic.config import Config
 
     config = Config(output_buffer=output) if output is not None else Config()
@@ -238,17 +237,17 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
-    """Begin a transaction of our own on a connection that is in none."""
-    for text in dialect_for(connection.dialect.name).begin[begin].split("; "):  # each may be prepared
+    """Begin a transaction on a connection that is in none."""
+    for text in dialect_for(connection.dialect.name).begin[begin].split("; "):  # one by one: each may be prepared
         connection.exec_driver_sql(text)
 
 
 def _check_transaction(connection: Connection) -> None:
-    """Raise InvalidTarget where the migration could not run, or could not be taken back."""
+    """Raise InvalidTarget if the migration could not run on the connection, or not be rolled back."""
     if connection.dialect.driver == "asyncpg":
         raise InvalidTarget(
-            "outboxq's tables cannot be made through asyncpg, which reads the migrations' SQL otherwise; pass the URL, an Engine "
-            "or a Connection of psycopg: postgresql+psycopg://…"
+            "outboxq's tables cannot be created through asyncpg, which does not accept the migrations' SQL; pass the URL, an "
+            "Engine or a Connection of psycopg: postgresql+psycopg://…"
         )
     raw: Any = connection.connection.dbapi_connection
     if isinstance(raw, sqlite3.Connection) or is_psycopg(raw):
@@ -256,7 +255,7 @@ def _check_transaction(connection: Connection) -> None:
             SqlalchemyTarget(connection, None).check()
         except InvalidTarget:
             raise InvalidTarget(
-                "this connection has no transaction that could take the tables back (it is AUTOCOMMIT, or in a savepoint that "
+                "this connection has no transaction that could roll the tables back (it is AUTOCOMMIT, or in a savepoint that "
                 "SQLite would commit); pass one in an open transaction, or the Engine or its URL"
             ) from None
 
@@ -271,7 +270,7 @@ def _execute(connection: Connection) -> Any:
 
 @contextmanager
 def _outer_proxies() -> Iterator[None]:
-    """Let our migrations run inside a host's: Alembic's `op` and `context` are module globals and do not nest."""
+    """Let these migrations run inside an application's: Alembic's `op` and `context` are module globals and do not nest."""
     import alembic.context
     import alembic.op
 

@@ -1,9 +1,8 @@
-"""Our tables as classes of SQLAlchemy's ORM, for reading: ``select(TaskExecution)`` in any Session.
+"""Read-only ORM classes of outboxq's tables: ``select(TaskExecution)`` in any Session.
 
-The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base, stand beside
-any, and change nothing in its metadata nor in ours. What changes a task is written by outboxq alone, with its event: so an
-object is not made, changed or deleted here; that raises ReadOnly. (An `update()` or `delete()` statement is SQL like any
-other, and is not looked at: privileges are.)
+The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and change no
+metadata. Only outboxq writes a change of a task, together with its event: so creating, changing or deleting an object raises
+ReadOnly. An `update()` or `delete()` statement is not checked; the role's privileges decide about that.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for
 
 
 class _Row:
-    """What the classes of every schema share."""
+    """Base of the classes of every schema."""
 
     def __init__(self, **_: object) -> None:
         _refuse(self, "made here: enqueue the task with task.using(session).enqueue(…)")
 
     def __repr__(self) -> str:
-        identity = inspect(self).identity or ("without an id",)  # known without a query, also when detached
+        identity = inspect(self).identity or ("without an id",)  # known without a query, also for a detached object
         return f"<{type(self).__name__} {identity[0]}>"
 
 
@@ -93,18 +92,18 @@ class _TaskExecution(_Row):
     last_error: Mapped[str | None]
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
-    """While it runs. Read when it is asked for, or with `undefer`."""
+    """End of the lease of a Running task. It is loaded at its first use, or with `undefer`."""
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """`args`, read as JSON."""
+        """The arguments: `args` read as JSON."""
         return cast("dict[str, Any]", json.loads(self.args))
 
     @classmethod
     def argument(cls, name: str) -> ColumnElement[str | None]:
-        """The text of one of the arguments, to filter and join by; NULL where it was not given.
+        """Return an expression for the text of one argument, for filters and joins; NULL if it was not given.
 
-        No index has it: filter by something else besides. Raises InvalidArgument for what is no parameter's name.
+        No index contains it, so filter by something else too. Raises InvalidArgument if `name` is no parameter's name.
         """
         if not name.isidentifier():
             raise InvalidArgument(f"{name!r} is not the name of a parameter")
@@ -115,11 +114,11 @@ class TaskExecution(_TaskExecution):
     """A row of `task_executions`."""
 
     events: Mapped[list[ExecutionEvent]]
-    """Its transitions, oldest first."""
+    """The transitions of the task, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
-    """What makes it claimable, while it is Ready."""
+    """The entry that makes a Ready task claimable; None in any other status."""
     pipeline: Mapped[list[TaskExecution]]
-    """The tasks that were written together with it (one emit, one enqueue_many), itself among them; none when alone."""
+    """The tasks of the same emit or enqueue_many, itself included; empty for a task that was enqueued alone."""
 
 
 class _ExecutionEvent(_Row):
@@ -135,7 +134,7 @@ class _ExecutionEvent(_Row):
 
     @property
     def data(self) -> dict[str, Any]:
-        """`event_data`, read as JSON."""
+        """The data of the event: `event_data` read as JSON."""
         return cast("dict[str, Any]", json.loads(self.event_data or "{}"))
 
 
@@ -143,7 +142,7 @@ class ExecutionEvent(_ExecutionEvent):
     """A row of `execution_events`."""
 
     task_execution: Mapped[TaskExecution | None]
-    """None: an emit that nobody subscribed to, or the task is gone."""
+    """The task; None for an emit without a subscriber, or if the task was pruned."""
 
 
 class _OutboxEntry(_Row):
@@ -175,10 +174,10 @@ class Classes:
 
 
 def orm_for(schema: str | None) -> Classes:
-    """The classes for the tables in a PostgreSQL schema, as `Outbox(schema=…)` has it; the same ones each time.
+    """Return the classes for the tables in a PostgreSQL schema, that of `Outbox(schema=…)`; each call returns the same ones.
 
-    They have the attributes of those above, which are the ones for None. Raises ConfigurationError for a name that would need
-    quoting.
+    None stands for the classes of this module, and the others have the same attributes. Raises ConfigurationError for a name
+    that would need quoting.
     """
     check_schema_name(schema)
     with _ONE_AT_A_TIME:
@@ -190,7 +189,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @cache
 def _mapped_in(schema: str) -> Classes:
-    """Classes of their own: SQLAlchemy maps a class onto one table."""
+    """Make classes for one schema: SQLAlchemy maps a class onto one table."""
     kinds = ((TaskExecution, _TaskExecution), (ExecutionEvent, _ExecutionEvent), (OutboxEntry, _OutboxEntry))
     namespace = {"__module__": __name__, "__doc__": f"As in the schema {schema}."}
     execution, happened, entry = (type(kind.__name__, (base,), dict(namespace)) for kind, base in kinds)
@@ -210,7 +209,7 @@ def _mapped_in(schema: str) -> Classes:
 
 
 def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
-    """Declare the mappings, and close them to writing."""
+    """Declare the mappings, and refuse writes to them."""
     execution, happened, entry = (
         table(one) for one in (tables.task_executions, tables.execution_events, tables.task_outbox)
     )
@@ -257,20 +256,20 @@ def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
 
 
 def _seen(kind: type[Any], **options: Any) -> Any:
-    """A relationship that neither writes nor is merged."""
+    """Return a relationship that is neither written nor merged."""
     return relationship(kind, viewonly=True, cascade="none", **options)
 
 
 def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
-    """One part for each of the three disjoint indexes, as `statements.reading.history` has it.
+    """Return the join of a task and its events: one part for each of three disjoint indexes, as in `statements.reading.history`.
 
-    The parts name the task in two ways that mean the same, so that PostgreSQL does not see it in all of them, take it out, and
-    then hash the whole history beside a few tasks.
+    The parts name the task in two equivalent ways. Otherwise PostgreSQL would factor the common condition out, and then hash the
+    whole history for a few tasks.
     """
     mine = foreign(happened.c.task_execution_id) == execution.c.id
     also_mine: ColumnElement[bool] = BinaryExpression(
         execution.c.id, foreign(happened.c.task_execution_id), operators.eq
-    )  # == would turn it round
+    )  # == would swap the sides
     is_claim = happened.c.event_type == word(EventType.CLAIMED)
     has_token = happened.c.lease_token.is_not(None)
     return or_(and_(mine, is_claim), and_(also_mine, ~is_claim, has_token), and_(mine, ~has_token))
@@ -282,10 +281,10 @@ def _owner(classes: Classes, execution: FromClause, rows: FromClause) -> Any:
 
 
 def _close(kind: type[Any]) -> None:
-    """Refuse where it is written, as far as SQLAlchemy tells: only a deletion is first heard of by the flush."""
+    """Refuse a write as early as SQLAlchemy reports it; a deletion is reported by the flush only."""
 
     def set_(row: Any, value: object, before: object, initiator: Any) -> None:
-        if value != before:  # Session.merge() sets what is so already
+        if value != before:  # Session.merge() sets unchanged values too
             _refuse(row, f"changed here, as its {initiator.key} was: {_CHANGES}")
 
     def collected(row: Any, _: object, initiator: Any) -> None:
@@ -299,7 +298,7 @@ def _close(kind: type[Any]) -> None:
             event.listen(listened, "remove", collected)
 
     def updated(_mapper: object, _connection: object, row: Any) -> None:
-        if inspect(row).session.is_modified(row):  # also asked for where all was set to what it is
+        if inspect(row).session.is_modified(row):  # also called if only unchanged values were set
             _refuse(row, f"written here: {_CHANGES}")
 
     event.listen(kind, "before_update", updated)
@@ -312,11 +311,11 @@ _DELETES = "cancel the task with outbox.store.cancel(…), or delete old ones wi
 
 
 def _refuse(row: object, why: str) -> NoReturn:
-    raise ReadOnly(f"{type(row).__name__} of outboxq.orm is for reading and cannot be {why}")
+    raise ReadOnly(f"{type(row).__name__} of outboxq.orm is read-only and cannot be {why}")
 
 
 class _Argument(FunctionElement[Any]):
-    """A member of the JSON object `args`, as text."""
+    """An SQL expression: a member of the JSON object `args`, as text."""
 
     name = "argument"
     type = Text()

@@ -87,7 +87,7 @@ class Outbox:
             dialect_for(database.dialect.name, schema=self.schema)
         else:
             url = parse_url(database)
-            dialect_for(url.get_backend_name(), schema=self.schema).own_url(url)
+            dialect_for(url.get_backend_name(), schema=self.schema).normalize_url(url)
         self._database = database
         self._bound = {}
 
@@ -102,7 +102,7 @@ class Outbox:
         if (store := self._bound.get("store")) is not None:
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-        # Threads that come here at once all get the first one's: nobody would close the connections of a second engine.
+        # Threads that come here at once all get the first one: the connections of a second engine would never be closed.
         return self._bound.setdefault("store", Store(engine, schema=self.schema))
 
     @overload

@@ -22,7 +22,9 @@ from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
 
-_FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)  # what failed together must not return together
+_FULL_JITTER = tenacity.wait_random_exponential(
+    multiplier=2, max=3600
+)  # tasks that failed together must not be retried together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
@@ -42,7 +44,7 @@ class RetryPolicy:
     wait: WaitBaseT | Callable[[RetryCallState], timedelta] | timedelta | float = _FULL_JITTER
     stop: StopBaseT | None = None
     retry: RetryBaseT | type[BaseException] | tuple[type[BaseException], ...] | None = None
-    _retrying: BaseRetrying = field(init=False)  # what callables of the user see as ``retry_object``
+    _retrying: BaseRetrying = field(init=False)  # ``retry_object`` for the user's callables
 
     def __post_init__(self) -> None:
         bound = self.max_attempts
@@ -71,10 +73,10 @@ class RetryPolicy:
             wanted = f"RetryPolicy({attempts}), tenacity.Retrying() or f.retry of a tenacity-decorated f"
             raise InvalidArgument(f"{_brief.repr(value)} is not a retry policy: pass {wanted}")
         bound, stop = None, cast("stop_base | None", value.stop)
-        # Read off rather than kept, for the bound of a row takes the place of max_attempts but never of a stop object.
+        # Turned into max_attempts, since the bound of a row replaces that, but never a stop object.
         if type(stop) is tenacity.stop_after_attempt and type(stop.max_attempt_number) is int:
             bound, stop = max(1, stop.max_attempt_number), None
-        enabled = getattr(value, "enabled", True)  # tenacity 8 has no such thing
+        enabled = getattr(value, "enabled", True)  # tenacity 8 has no such attribute
         policy = cls(max_attempts=bound if enabled else 1, wait=value.wait, stop=stop, retry=value.retry)
         object.__setattr__(policy, "_retrying", value)
         return policy
@@ -116,14 +118,14 @@ class RetryPolicy:
 
 
 _LONGEST = timedelta(days=3650)  # now + delay stays a datetime, whatever a policy returns
-_brief = reprlib.Repr()  # survives a __repr__ that raises: the way to Failed must not fail itself
+_brief = reprlib.Repr()  # survives a __repr__ that raises, so that the task can still become Failed
 _brief.maxother = 500
 _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
 
 def _strategy(name: str, value: Any) -> Any:
-    # What is callable by accident (a class, a coroutine function, an object meant for another argument) would be found
-    # out at the first failure in production. An un-awaited coroutine is even true: `retry` would always say yes.
+    # A class, a coroutine function, or an object meant for another argument is callable by accident. Such a mistake would
+    # show at the first failure in production. An un-awaited coroutine is even true, so `retry` would always retry.
     number = isinstance(value, (timedelta, int, float)) and not isinstance(value, bool)
     if name == "wait" and number and 0 <= _seconds(value) < math.inf:
         return tenacity.wait_fixed(_delay(value))
@@ -161,7 +163,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    # tenacity's objects have no repr; their attributes are their parameters. An address in a log says nothing.
+    # tenacity's objects have no repr; their attributes are their parameters. An address in a log is of no use.
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, type) or inspect.isroutine(value):

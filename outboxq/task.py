@@ -246,7 +246,7 @@ def takes_context(function: Callable[..., object]) -> bool:
     if isinstance(first.annotation, str):
         try:
             return get_type_hints(function)[first.name] is TaskContext
-        except NameError:  # another parameter's forward reference: the text must do
+        except NameError:  # another parameter's forward reference does not resolve: compare the text
             return first.annotation.rpartition(".")[2] == TaskContext.__name__
     return first.annotation is TaskContext
 

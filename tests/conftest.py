@@ -162,15 +162,14 @@ QUICK = ("tests/unit/", *(f"tests/contract/test_{noun}.py" for noun in CORE))
 """What `--quick` collects."""
 
 LONG = (
-    "test_campaign.py",
-    "test_outages.py",
-    "test_wheel_install.py",
-    "test_house.py",
-    "test_oldest.py",
-    "test_benchmarks.py",
-    "test_shops_under_load.py",
-    "test_server_crash.py",
-    "django_",
+    "tests/faults/test_campaign.py",
+    "tests/faults/test_outages.py",
+    "tests/faults/test_server_crash.py",
+    "tests/integrations/django_",
+    "tests/integrations/examples/",
+    "tests/integrations/test_benchmarks.py",
+    "tests/unit/test_house.py",
+    "tests/unit/test_wheel_install.py",
 )
 """Where the tests are that take longest, one by one."""
 
@@ -186,7 +185,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what the options do not ask for. The longest come first: what is left at the end is to be short, and many can
     share it.
     """
-    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     quick = config.getoption("quick")
     left_out: set[pytest.Item] = set()
     if quick:

@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "a claim that fails at one row fails for all",
-        "outboxq/store/claiming.py",
+        "outboxq/store/claim.py",
         ((" or not set_aside(self, cursor.search, worker_id)", ""), ("not perhaps_the_row(self, error)", "True")),
         ("tests/contract/test_hostile_rows.py",),
     ),
@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task moved by hand is taken for granted instead of proved by what was deleted",
-        "outboxq/database/statements/by_hand.py",
+        "outboxq/database/statements/operations.py",
         (
             (
                 'and_(execution.status == word(TaskStatus.READY), g.among(execution.id, r["gone"].c.id)),',
@@ -304,10 +304,10 @@ MUTANTS = (
         "outboxq/store/transactions.py",
         (
             (
-                "            self._check_rights(target, enqueues)\n        if not self._current:",
+                "            self.rights.check(target, enqueues)\n        if not self._current:",
                 (
-                    "            self._check_rights(target, enqueues)\n"
-                    "        self._permitted.add(enqueues)\n        if not self._current:"
+                    "            self.rights.check(target, enqueues)\n"
+                    "        self.rights.known.add(enqueues)\n        if not self._current:"
                 ),
             ),
         ),
@@ -426,19 +426,19 @@ MUTANTS = (
     ),
     Mutant(
         "of queues with keys, the one that was just served is served again",
-        "outboxq/store/keys.py",
+        "outboxq/store/partition_keys.py",
         (("key=lambda queue: self._served.get(queue, 0)", "key=lambda queue: 0"),),
         ("tests/contract/test_fairness.py",),
     ),
     Mutant(
         "a fresh key waits behind a wall of blocked ones",
-        "outboxq/database/statements/keyed.py",
+        "outboxq/database/statements/partition_keys.py",
         (("available_at.desc(), entry.c.id.desc()", "available_at, entry.c.id"),),
         ("tests/contract/test_blocked_keys.py",),
     ),
     Mutant(
         "an idle worker looks at a wall of blocked keys before it looks for what woke it",
-        "outboxq/store/keys.py",
+        "outboxq/store/partition_keys.py",
         (("[self._recent, *ways] if woken else [*ways, self._recent]", "[*ways, self._recent]"),),
         ("tests/contract/test_blocked_keys.py",),
     ),

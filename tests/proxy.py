@@ -53,6 +53,11 @@ class Front(ABC):
                 raise error
 
     async def _close(self) -> None:
+        # A client that asyncio has accepted is taken over by a task. If the listener were closed or the task cancelled before
+        # that has begun, the socket would stay open.
+        for listening in self._listener.sockets:
+            self._loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0)
         self._listener.close()
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await _cancel(others)

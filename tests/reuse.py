@@ -92,6 +92,9 @@ class Reused:
             )
             if _shape(connection) != self._shape:
                 _drop_tables(connection, besides=self._tables)
+                connection.execute(
+                    sql.SQL("ALTER DATABASE {} RESET ALL").format(sql.Identifier(connection.info.dbname))
+                )
             if _shape(connection) == self._shape:
                 _empty(connection)
                 return

@@ -1,7 +1,7 @@
 """The contract on the oldest releases that pyproject.toml admits, in an environment of its own made from the package index.
 
 A part of it: tasks are written, claimed, ended, recovered and run again, and the schema is as it was, on both databases.
-`nox -s oldest` runs all.
+`nox -s oldest` runs all; this goes with the campaigns, for it installs a dozen packages.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def test_the_oldest_releases_are_the_lower_bounds():
     assert found == {name: release(one) for name, one in admitted().items()}
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(600)  # it waits for the package index
 def test_the_contract_holds_on_the_oldest_releases(cluster, tmp_path):
     python = wheel.environment(tmp_path / "venv")

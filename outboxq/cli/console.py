@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from ..database.dialects import damaged, dialect_for, is_damaged
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
 from ..store import Store
-from .groups import DATABASE_PARAMETERS
+from .groups import DATABASE_PARAMETERS, Group
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,8 +128,8 @@ def _upgrade_of_the_group() -> str | None:
     context = click.get_current_context(silent=True)
     while context is not None and (context := context.parent) is not None:
         group = context.command
-        if isinstance(group, click.Group) and group.get_command(context, "upgrade") is not None:
-            return f"{context.command_path} upgrade"
+        if isinstance(group, Group) and group.get_command(context, "upgrade") is not None:
+            return f"{group.typed(context)} upgrade"
     return None
 
 

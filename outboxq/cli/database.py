@@ -100,13 +100,13 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
 
     `app` is APP if another argument holds it. Exits if no database is named, or two applications are.
     """
-    said = {name: is_said(context, name) for name in ("url", "schema", "app")}
+    typed = {name: is_typed(context, name) for name in ("url", "schema", "app")}
     argument = app if app is not None else values.get("app_argument")
     url, chosen = values["url"], _one_of(context, argument, values["app"])
-    app_said = argument is not None or said["app"]
-    if app_said and not said["url"]:
+    app_typed = argument is not None or typed["app"]
+    if app_typed and not typed["url"]:
         url = None
-    elif said["url"] and not app_said:
+    elif typed["url"] and not app_typed:
         chosen = None
     if url is None and chosen is None:
         fail(
@@ -118,8 +118,8 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
         url=url,
         schema=values["schema"],
         app=chosen,
-        from_environment=not said["url"],
-        schema_from_environment=not said["schema"],
+        from_environment=not typed["url"],
+        schema_from_environment=not typed["schema"],
     )
 
 
@@ -175,11 +175,11 @@ def address(url: URL) -> tuple[object, ...]:
 
 
 def _one_of(context: click.Context, argument: str | None, option: str | None) -> str | None:
-    if argument is not None and option not in (None, argument) and is_said(context, "app"):
+    if argument is not None and option not in (None, argument) and is_typed(context, "app"):
         fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
     return option if argument is None else argument
 
 
-def is_said(context: click.Context, name: str) -> bool:
+def is_typed(context: click.Context, name: str) -> bool:
     """Return whether this option comes from the command line, and not from the environment."""
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE

@@ -28,7 +28,7 @@ from ..model.forks import CAN_FORK
 from ..store import Statistics
 from . import shop
 from .console import EXIT_USAGE, fail, speaking_plainly
-from .database import Given, is_said
+from .database import Given, is_typed
 
 TIME_LIMIT = 28.0
 """Seconds after which the demo stops waiting for its tasks."""
@@ -65,7 +65,7 @@ def demo(context: click.Context, /, url: str | None, orders: int, workers: int) 
     """
     if not CAN_FORK:
         fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)
-    upgrade = None if url is None else Given(url=url, from_environment=not is_said(context, "url")).upgrade
+    upgrade = None if url is None else Given(url=url, from_environment=not is_typed(context, "url")).upgrade
     with speaking_plainly(upgrade):
         sys.exit(run(url, orders=orders, workers=workers))
 

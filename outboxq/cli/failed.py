@@ -62,12 +62,12 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
-    letters = store.dead_letters(limit=limit, **wanted)
+    dead_letters = store.dead_letters(limit=limit, **wanted)
     table(
         head,
         [
             (d.failed_at, d.id, d.task_name, d.queue, d.partition_key, d.attempt, d.last_error, _yes(d.holds_key))
-            for d in letters
+            for d in dead_letters
         ],
         spare=("attempt", "queue", "key", "holds its key", "failed"),
     )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Frame:
     """The program in which the commands are typed, and the database that they use."""
 
-    program: str
-    """The words before a command, e.g. ``flask outboxq``."""
+    program: Callable[[], str]
+    """A function that returns the words before a command, e.g. ``flask outboxq``."""
     store: Callable[..., Store]
     """A function that returns the Store; called when a command runs, with the values of `options` by name."""
     options: Sequence[click.Option] = ()
@@ -66,12 +66,15 @@ class FramedGroup(Group):
         command = self.get_command(click.Context(self), name)
         return "" if command is None else sentence_of(command)
 
+    def typed(self, ctx: click.Context) -> str:
+        return self._frame.program() if self._is_root else super().typed(ctx)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command. Raises UsageError for one that is left out, with what to run instead."""
         if args and (instead := self._elsewhere().get(args[0])) is not None:
-            ctx.fail(f"{self._frame.program} has no command {args[0]!r}; {instead}")
+            ctx.fail(f"{self._frame.program()} has no command {args[0]!r}; {instead}")
         return super().resolve_command(ctx, args)
 
     def _own(self) -> Mapping[str, click.Command]:
@@ -91,7 +94,8 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
         run = on_store(command, lambda: frame.store(**chosen)).callback
         assert run is not None, "every command of outboxq has a callback"
         again = shlex.join(frame.again(**chosen))
-        with typed_as(FrontEnd(program=frame.program, worker=f"{frame.program} worker", options=again)):
+        program = frame.program()
+        with typed_as(FrontEnd(program=program, worker=f"{program} worker", options=again)):
             return run(**given)
 
     known = copy(on_store(command, frame.store))

@@ -17,6 +17,10 @@ class Group(click.Group):
         """Return the sentence that the list has for this command."""
         return sentence_of(self.commands[name])
 
+    def typed(self, ctx: click.Context) -> str:
+        """Return the words before a command of this group, as they are typed."""
+        return ctx.command_path
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             names = [name for name in self.list_commands(ctx) if not self.is_hidden(ctx, name)]

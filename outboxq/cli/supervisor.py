@@ -34,7 +34,7 @@ LONGEST_PAUSE = 30.0
 REMIND_EVERY = 60.0
 """Seconds between two log lines about processes that cannot start any more."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
-"""The exit codes of a process that cannot start until somebody changes its configuration or the database."""
+"""The exit codes of a process that cannot start until its configuration or the database is changed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,8 +233,8 @@ class Supervisor:
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
         """Return whether a process that ended with this code will never start, so that all are to stop.
 
-        Wrong usage, a wrong schema and a lacking right at the first start stay wrong. At a later start somebody has changed
-        something under processes that work, and may change it again. A database that cannot be reached may come back, unless
+        Wrong usage, a wrong schema and a lacking right at the first start stay wrong. At a later start the change came
+        while other processes work, and may be taken back. A database that cannot be reached may come back, unless
         none of the processes has ever reached it.
         """
         first = child.starts == 1
@@ -330,7 +330,7 @@ class _WorkerProcess:
     starts: int = 0
     started: float = 0.0
     failures: int = 0
-    """How often in a row it died soon after its start."""
+    """Number of times in a row that it died soon after its start."""
     refused: int = 0
     """The exit code with which it could not start any more. 0: it can, as far as is known."""
     refusal: float = 0.0

@@ -1,4 +1,4 @@
-"""Tables that fit a terminal: whole ids, short times, and columns left out if there is no room."""
+"""Tables that fit a terminal: whole ids, short times, and columns left out if the terminal is too narrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _LEAST = 12
-"""Minimum width of a column of text, in characters. Longer text wraps if there is no room."""
+"""Minimum width of a column of text, in characters. Longer text wraps if the terminal is too narrow."""
 _GAP = 2
 
 

@@ -68,7 +68,7 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
     lines += [("ended", found.completed_at), ("last error", found.last_error)]
     if show_args:
         lines += [("arguments", found.args), ("result", found.result)]
-    table(("id", str(found.id)), [(name, _told(value)) for name, value in lines if value is not None])
+    table(("id", str(found.id)), [(name, _cell(value)) for name, value in lines if value is not None])
     if attempts:
         click.echo()
         table(
@@ -92,7 +92,7 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
     )
 
 
-def _told(value: object) -> object:
+def _cell(value: object) -> object:
     """Return the value unchanged, except a time on a terminal: that is written as in the tables."""
     if isinstance(value, datetime) and sys.stdout.isatty():
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -104,10 +104,10 @@ def _told(value: object) -> object:
 @database_options
 def explain(store: Store, task_id: str) -> None:
     """Explain why a task does not run, and print commands that help."""
-    told = store.explain(store.find(task_id))
+    explanation = store.explain(store.find(task_id))
     typed = front_end("task explain").typed
-    say(told.sentence)
-    for cure in told.cures:
+    say(explanation.sentence)
+    for cure in explanation.cures:
         say(f"  to {cure.purpose}: {typed(cure.command)}")
 
 

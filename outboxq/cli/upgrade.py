@@ -10,7 +10,7 @@ from .. import migrations
 from ..database.engine import make_engine
 from ..database.revisions import is_newer, left_alone
 from .console import EXIT_USAGE, fail, speaking_plainly
-from .database import Given, app_option, given, is_said, open_outbox, place_of, schema_option, url_option
+from .database import Given, app_option, given, is_typed, open_outbox, place_of, schema_option, url_option
 from .loading import names_module
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql:
 def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> Given:
     if place is None or names_module(place):
         return given(context, where, app=place)
-    if where["app"] is not None and is_said(context, "app"):
+    if where["app"] is not None and is_typed(context, "app"):
         fail("an application and a URL are given; give one of them", EXIT_USAGE)
-    if where["url"] not in (None, place) and is_said(context, "url"):
+    if where["url"] not in (None, place) and is_typed(context, "url"):
         fail("two URLs are given, one of them with --url; give one of them", EXIT_USAGE)
-    return Given(url=place, schema=where["schema"], schema_from_environment=not is_said(context, "schema"))
+    return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
 
 
 def _upgrade_app(found: Given) -> None:

@@ -59,9 +59,7 @@ class Rerunnable(click.Command):
         return super().parse_args(ctx, args)
 
 
-def none_if_empty(
-    _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
-) -> tuple[str, ...] | None:
+def none_if_empty(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     return value or None
 
 

@@ -26,6 +26,7 @@ from ..integration.front_end import FrontEnd
 from ..integration.sessions import Scope, scope_of
 from ..outbox import Outbox
 from ..store import Store
+from .flask_commands import commands, program
 from .upgrading import upgraded_by
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ class Outboxq(Outbox):
             app.config.setdefault(key, default)
         self._applications[app] = self._made_for(app)
         app.extensions["outboxq"] = self
-        from .flask_commands import commands
-
         app.cli.add_command(commands())
 
     @property
@@ -185,9 +184,8 @@ class Application:
 class FlaskIntegration(Integration):
     """The integration with the current application; for a worker, whose threads have none, with the one it was made in."""
 
-    front_end = FrontEnd(program="flask outboxq", worker="flask outboxq worker")
-
     def __init__(self, outbox: Outboxq, app: Flask | None = None) -> None:
+        self.front_end = FrontEnd(program=program(), worker=f"{program()} worker")
         self._outbox = outbox
         self._app = app
 
@@ -233,11 +231,11 @@ class _FlaskStore(Store):
     """The Store of one application."""
 
     def ensure_file(self) -> None:
-        with upgraded_by(_UPGRADE):
+        with upgraded_by(f"{program()} upgrade"):
             super().ensure_file()
 
     def check_schema(self, target: Target) -> None:
-        with upgraded_by(_UPGRADE):
+        with upgraded_by(f"{program()} upgrade"):
             super().check_schema(target)
 
 
@@ -251,7 +249,6 @@ class _StoreOutside(Store):
         )
 
 
-_UPGRADE = "flask outboxq upgrade"
 _PUSH = "push an application's context: with app.app_context():"
 _SAY = (
     "write using(session) with the session or connection whose transaction it is, or using(outbox) for a separate one"

@@ -5,17 +5,17 @@ Every Flask application builds this group, so a command is imported when it is u
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 import click
+from click.core import ParameterSource
 from flask import current_app
-from flask.cli import with_appcontext
+from flask.cli import ScriptInfo, with_appcontext
 
 from ..cli.framing import Frame, FramedGroup
 from ..outbox import Outbox
 from ..store import Store
-
-PROGRAM = "flask outboxq"
 
 ELSEWHERE = {
     "demo": "run: outboxq demo",
@@ -24,9 +24,18 @@ ELSEWHERE = {
 """Commands that Flask leaves out, each with what to run instead."""
 
 
+def program() -> str:
+    """Return the words before a command as the user has typed them, with ``--app``: ``flask --app shop outboxq``."""
+    context = click.get_current_context(silent=True)
+    root = None if context is None else context.find_root()
+    if root is None or root.get_parameter_source("app") is not ParameterSource.COMMANDLINE:
+        return "flask outboxq"
+    return shlex.join(["flask", "--app", str(root.ensure_object(ScriptInfo).app_import_path), "outboxq"])
+
+
 def commands() -> FramedGroup:
     """Return the group: the commands of `outboxq`, but with Flask's own `worker` and `upgrade`, in the application's context."""
-    frame = Frame(program=PROGRAM, store=_store, own=_own, elsewhere=ELSEWHERE)
+    frame = Frame(program=program, store=_store, own=_own, elsewhere=ELSEWHERE)
     return FramedGroup(
         _source,
         frame,

@@ -28,7 +28,7 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
     engine = create_engine(
-        dialect.own_url(parsed),
+        dialect.normalize_url(parsed),
         isolation_level="AUTOCOMMIT",
         execution_options={_OWN: True, **_but_isolation(dialect.connection_options)},
         hide_parameters=True,
@@ -45,7 +45,7 @@ def is_own(engine: Engine) -> bool:
     return _OWN in engine.get_execution_options()
 
 
-def taking(engine: Engine) -> Mapping[str, Any]:
+def connection_options(engine: Engine) -> Mapping[str, Any]:
     """Return the execution options for connections of an engine on which we begin transactions ourselves."""
     if is_own(engine):
         return {}

@@ -120,8 +120,9 @@ class SqlalchemyTarget(Target):
     or whose cursor events have a listener, such as tracing, gets our statements through SQLAlchemy's cursor.
     """
 
-    def __init__(self, connection: Connection, schema: str | None) -> None:
-        super().__init__(_dialect_of(connection, schema))
+    def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
+        """`dialect` None: the connection's."""
+        super().__init__(dialect or _dialect_of(connection, schema))
         self.connection = connection
         heard = connection.dispatch
         self._takes_the_long_way = bool(
@@ -136,9 +137,9 @@ class SqlalchemyTarget(Target):
         """Begin a transaction of our own on a connection that has none."""
         raw: Any = self._raw()
         execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-        for text in self.dialect.opening(begin, self.connection.info):
+        for text in self.dialect.begin_statements(begin, self.connection.info):
             try:
-                self.dialect.say(raw, text, execute)
+                self.dialect.execute_begin(raw, text, execute)
             except self.dialect.driver_error as error:
                 raise self._as_sqlalchemys(error, text, raw) from error
 

@@ -1,4 +1,4 @@
-"""The sessions of a program: those of its requests, and one of its own for each handler."""
+"""The integration with SQLAlchemy sessions: the session of a request, and a separate one for each handler."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .base import Integration
 
 
 class SessionIntegration(Integration):
-    """A program whose requests have one Session each, known to a function: `Outbox(session=…)`.
+    """The integration of `Outbox(session=…)`: a function returns the Session of the present request.
 
-    With a `scoped_session`, a handler has a session of its own, removed after it; that of a transactional task writes in the
-    task's transaction. With any other function, only `enqueue()` and `emit()` ask it; handlers have `ctx.session`.
+    With a `scoped_session`, each handler gets a session of its own, which is removed afterwards; in a transactional task it writes
+    in the task's transaction. Any other function is used by `enqueue()` and `emit()` only; handlers use `ctx.session`.
     """
 
     def __init__(self, session: scoped_session[Any] | Callable[[], Session | None]) -> None:
-        """Raises ConfigurationError for what makes another Session at each call."""
+        """Keep the function. Raises ConfigurationError for a class or a sessionmaker, which makes another Session at each call."""
         if isinstance(session, sessionmaker) or (isinstance(session, type) and issubclass(session, Session)):
             raise ConfigurationError(f"session= {_ANEW}")
         self.session = session
-        """As it was given."""
+        """The function that returns the present Session."""
         self._scope = scope_of(session) if isinstance(session, scoped_session) else None
 
     @contextmanager
@@ -61,34 +61,34 @@ class SessionIntegration(Integration):
 
 
 _ANEW = (
-    "makes another Session at each call, which nobody would commit; give one that returns the present Session, such as "
+    "makes another Session at each call, which would never be committed; give one that returns the present Session, such as "
     "scoped_session(sessionmaker(engine))"
 )
 
 
 def scope_of(session: scoped_session[Any]) -> Scope:
-    """The one of this scoped_session, which keeps it: however many outboxes it is given to, it is listened to once."""
+    """Return the Scope of this scoped_session; it is stored there, so several outboxes share one listener."""
     return session.__dict__.get("_outboxq") or session.__dict__.setdefault("_outboxq", Scope(session))  # type: ignore[no-any-return]
 
 
 class Scope:
-    """A `scoped_session`, for handlers: each has a session of its own, that of a transactional task in its transaction."""
+    """A `scoped_session` for handlers: each gets a session of its own, in a transactional task within its transaction."""
 
     def __init__(self, session: scoped_session[Any]) -> None:
-        """Raises ConfigurationError for one that is not made of a sessionmaker."""
+        """Listen to the sessions. Raises ConfigurationError unless a sessionmaker makes them."""
         self.session = session
         self._joined = threading.local()
         try:
             event.listen(session, "after_transaction_create", self._refuse_another)
         except ArgumentError:
             raise ConfigurationError(
-                "this scoped_session makes its sessions by a function of its own, so that those of a transactional task could "
-                "not be told from others; give it a sessionmaker: scoped_session(sessionmaker(engine))"
+                "this scoped_session makes its sessions by a custom function, so a transactional task's session could not be "
+                "recognised; give it a sessionmaker: scoped_session(sessionmaker(engine))"
             ) from None
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """Without the session that this thread has, which is given back to it; one that is made meanwhile is removed."""
+        """Set the thread's session aside for the block, and remove the one that is made meanwhile."""
         registry = self.session.registry
         before = registry() if registry.has() else None
         registry.clear()
@@ -104,10 +104,10 @@ class Scope:
 
     @contextmanager
     def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
-        """As `Integration.unit_of_work`, with a session as its factory makes it, which writes there what it would write to `home`.
+        """Open a transaction as `Integration.unit_of_work` does, with a new session that writes in it.
 
-        `home` is the engine of our tables; None: the session knows. Its other engines are its own, and their transactions
-        apart. Raises InvalidTarget where the session is of another database.
+        `home` is the engine of outboxq's tables; None: the one that the session has for them. The session's writes to other
+        engines have separate transactions. Raises InvalidTarget if the session uses another database than the store.
         """
         session = self.session.session_factory()
         home = home or _home(session)
@@ -126,18 +126,18 @@ class Scope:
                 session.close()
 
     def _refuse_another(self, session: Session, _transaction: Any) -> None:
-        """Called when a session of the factory begins."""
+        """Refuse a second session within a transactional task; called when a session of the factory begins."""
         own = getattr(self._joined, "session", None)
         if own is not None and own is not session:
             raise InvalidTarget(
                 "this session is not the one of the task's transaction: it was made after session.remove(), or in another "
-                "application context, and what it writes would be committed apart; use the session that the handler began "
-                "with, or Session(engine) for what is to be committed apart"
+                "application context, so its writes would be committed separately; use the session with which the handler "
+                "began, or Session(engine) for a separate transaction"
             )
 
 
 class _SessionUnitOfWork:
-    """The transaction of a task, with the program's own kind of session in it."""
+    """The transaction of a task, with a session of the program's own class."""
 
     def __init__(self, unit: Unit, session: Session) -> None:
         self.connection = unit.connection
@@ -148,7 +148,7 @@ class _SessionUnitOfWork:
 
     @property
     def target(self) -> object:
-        """In the session's part of it, so that its `rollback()` takes back what was enqueued, as in a request."""
+        """The session's savepoint, so that its `rollback()` takes back what was enqueued, as in a request."""
         if self._is_flushed:
             return self._unit.target
         return self.session.connection(bind_arguments={"bind": self.connection})
@@ -165,7 +165,7 @@ class _SessionUnitOfWork:
 
 
 def _through(home: Engine, store: Store) -> Store:
-    """The store on the engine of the sessions: what that sets up (a search path, foreign keys, a map of schemas) must hold."""
+    """Return a store on the engine of the sessions, so that its set-up holds: search path, foreign keys, schema map."""
     _check_database(home, store.bound_engine)
     if home is store.engine:
         return store
@@ -173,7 +173,7 @@ def _through(home: Engine, store: Store) -> Store:
 
 
 def _join(session: Session, connection: Connection, home: Engine | None) -> None:
-    """Have this one session write on the connection, in savepoints. (Its class is the program's, and chooses engines its own way.)"""
+    """Make this session write on the connection, in savepoints, however its class chooses engines."""
     if home is not None:
         _check_database(home, connection.engine)
     ask = session.get_bind
@@ -184,8 +184,8 @@ def _join(session: Session, connection: Connection, home: Engine | None) -> None
             return bind
         if _schemas(bind) != _schemas(connection):
             raise InvalidTarget(
-                f"this would be written with schema_translate_map {_schemas(bind)}, but the task's transaction has "
-                f"{_schemas(connection)}; write it with the table's own schema, or in a task that is not transactional"
+                f"the session would write with schema_translate_map {_schemas(bind)}, but the task's transaction has "
+                f"{_schemas(connection)}; give the table its own schema, or write in a task that is not transactional"
             )
         return connection
 
@@ -199,7 +199,7 @@ def _schemas(bind: Engine | Connection) -> object:
 
 
 def _home(session: Session) -> Engine | None:
-    """Where it would write to our tables: a session may read elsewhere."""
+    """Return the engine with which the session writes to outboxq's tables; it may read with another."""
     try:
         return session.get_bind(clause=task_executions.update()).engine
     except UnboundExecutionError:
@@ -211,13 +211,13 @@ def _check_database(home: Engine, ours: Engine) -> None:
     names = [dialect.database_name(one.url) for dialect, one in zip(dialects, (home, ours), strict=True)]
     if type(dialects[0]) is not type(dialects[1]) or (None not in names and names[0] != names[1]):
         raise InvalidTarget(
-            f"the sessions of this program are of the database {names[0]!r}, but the outbox is bound to {names[1]!r}; a "
-            "transactional task writes where the outbox is"
+            f"the sessions of this program use the database {names[0]!r}, but the outbox is bound to {names[1]!r}; bind both to "
+            "one database: a transactional task writes in the outbox's"
         )
 
 
 def _leads_to_the_same(one: Engine, other: Engine) -> bool:
-    """Whether two engines are of one database, as far as their URLs say so."""
+    """Return whether two engines use one database, according to their URLs."""
     if one.pool is other.pool:
         return True
     first, second = (

@@ -17,7 +17,7 @@ class TaskStatus(StrEnum):
     """The status of a task execution, stored as these strings."""
 
     READY = "Ready"
-    """In the outbox: due now, delayed, or waiting for a retry."""
+    """The task is in the outbox: due now, delayed, or waiting for a retry."""
     RUNNING = "Running"
     """Claimed, under a lease."""
     COMPLETED = "Completed"
@@ -94,9 +94,9 @@ ENDS_CLAIM = frozenset(
         EventType.CANCELLED,
     }
 )
-"""The types that can end a claim. With a lease token such an event ended the claim of that token; a retry scheduled or a
-cancellation by hand of a task that was not running ends none and carries no token. One claim has one end: a unique index
-over (task, token) of these types turns a second end into an error instead of data."""
+"""Types of events that can end a claim. With a lease token, such an event ended the claim of that token. A user's change of a
+task that was not running ends no claim and has no token. One claim has one end: a unique index over (task, token) of these types
+turns a second end into an error instead of data."""
 
 
 class OnConflict(StrEnum):
@@ -145,7 +145,7 @@ class NewTask(TaskOptions):
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
     topic: str | None = None
-    """Of the emitted event that it handles; None: it was enqueued by itself."""
+    """Topic of the emitted event that the task handles; None: it was enqueued by itself."""
     expires_at: datetime | None = None
     """The moment from which on it is not started, aware; None: `expires_in` from now by the database's clock, or never."""
     expires_in: timedelta | None = None

@@ -47,7 +47,7 @@ def _after(before: TaskState | None, event: ExecutionEvent) -> TaskState:
             raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
         before = TaskState(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
     data, status = event.event_data, status_after(event.event_type)
-    if status is None:  # a request, which moves nothing
+    if status is None:  # a request changes no status
         return before
     claimed = event.event_type is EventType.CLAIMED
     return TaskState(

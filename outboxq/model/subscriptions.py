@@ -1,4 +1,4 @@
-"""Fan-out as values: which task takes which events, an event to be emitted, and what became of it. No I/O."""
+"""Values of the fan-out: subscriptions, events to be emitted, and the answer of an emit. No I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .options import TaskOptions
 from .records import Handle
 
 EVERYTHING = "*"
-"""Ends a pattern: whatever comes there."""
+"""End of a pattern: it stands for any further characters."""
 MAX_TOPIC = 200
-"""Characters."""
+"""Maximum number of characters of a topic."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,40 +25,40 @@ class Subscription(TaskOptions):
     """
 
     topic: str
-    """Exact, or a pattern: `order.*`, or `*` for all."""
+    """An exact topic, or a pattern: `order.*`, or `*` for all."""
     task_name: str
     parameter: str
-    """The name under which the task takes the payload."""
+    """Name of the parameter that takes the payload."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewEvent:
-    """One event to be fanned out by `Store.emit`; the payload is encoded already."""
+    """An event for `Store.emit` to fan out; its payload is encoded already."""
 
     id: UUID
-    """Made by `uuid7.family()`: the `pipeline_execution_id` of all its tasks, whose ids are numbered from it."""
+    """An id of `uuid7.family()`: the `pipeline_execution_id` of all its tasks, whose ids are counted up from it."""
     topic: str
     payload: str = field(default="null", repr=False)
-    """JSON."""
+    """The payload as JSON."""
     partition_key: str | None = None
     available_at: datetime | None = None
-    """The earliest moment, aware; None: now plus `delay`, by the database's clock."""
+    """The moment at which its tasks are due, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
-    """Its tasks are not started from then on, aware; None: `expires_in` from now by the database's clock, or never."""
+    """The moment from which on its tasks are not started, aware; None: `expires_in` from now, or never."""
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
-    """One task for each subscriber and key, for ever (as long as the task is kept)."""
+    """A key for which each subscriber has one task, as long as that is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Emitted:
-    """What `emit` returns."""
+    """The answer of `emit`: the event's id, and a handle for each subscriber."""
 
     pipeline_execution_id: UUID
-    """Of the event, and of every task that was enqueued for it."""
+    """The id of the event, shared by every task that was enqueued for it."""
     handles: Mapping[str, Handle]
-    """A task for each subscriber, by the task's name; empty: nobody subscribes, which is recorded as `event_unrouted`.
+    """The handle of each subscriber's task, by the task's name; empty without a subscriber, recorded as `event_unrouted`.
 
     `created` is False where the idempotency key had a task already; `id` is then that task's.
     """
@@ -78,7 +78,7 @@ def check_pattern(pattern: object) -> str:
         raise InvalidArgument(f"subscribe= takes topics as text, not {type(pattern).__name__}")
     if not 1 <= len(pattern) <= MAX_TOPIC or "\0" in pattern:
         raise InvalidArgument(
-            f"a topic to subscribe to has 1 to {MAX_TOPIC} characters, without NUL; {pattern[:40]!r} has not"
+            f"a topic has 1 to {MAX_TOPIC} characters without NUL; {pattern[:40]!r} cannot be subscribed to"
         )
     if EVERYTHING in pattern[:-1]:
         raise InvalidArgument(

@@ -178,11 +178,11 @@ def _resolve(annotation: object, namespace: dict[str, Any]) -> object:
     return _hints(types.SimpleNamespace(__annotations__={"it": annotation}), namespace)["it"]
 
 
-def _hints(holder: Any, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
+def _hints(annotated: Any, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(holder, namespace, include_extras=True)
+        return typing.get_type_hints(annotated, namespace, include_extras=True)
     except Exception as error:  # the text of an annotation is code and may raise anything
-        where = f" of {holder.__name__}" if isinstance(holder, type) else ""
+        where = f" of {annotated.__name__}" if isinstance(annotated, type) else ""
         reason = f"the annotation{where} does not resolve ({type(error).__name__}: {error})"
         raise CodecError(f"{reason}: import its names at module level, outside TYPE_CHECKING") from error
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from . import (
     attempts,
-    claims,
+    checks,
     dead_letters,
+    ends,
     enqueue,
     explaining,
     fanout,
@@ -19,17 +20,18 @@ from . import (
     reading,
     recovery,
     registry,
-    replay,
     retention,
     statistics,
+    tail,
     units,
     unknown,
-    verification,
+    waiting,
 )
 from .arguments import queue_names
 from .attempts import Attempt
+from .checks import Violation
+from .claim import Claiming
 from .claim_cursor import ClaimCursor
-from .claiming import Claiming
 from .dead_letters import DeadLetter
 from .enqueue import check
 from .explaining import Cure, Explanation, Reason
@@ -37,14 +39,13 @@ from .fanout import check_subscription
 from .outlook import Outlook
 from .permissions import Permissions
 from .queues import QueueSettings
-from .reading import Look
 from .recovery import Lease, LeaseLook, Recovered
 from .registry import LiveWorker
-from .replay import TailCursor
 from .sleeping import Sleeping
 from .statistics import Percentiles, Statistics, UnknownName
+from .tail import TailCursor
 from .unknown import UnknownRun
-from .verification import Violation
+from .waiting import Look
 
 __all__ = [
     "Attempt",
@@ -92,18 +93,17 @@ class Store(Claiming):
     subscriptions = fanout.subscriptions
 
     # Claims and their ends
-    complete = claims.complete
-    fail = claims.fail
-    release = claims.release
-    finish = claims.finish
-    finish_unlocked = claims.finish_unlocked
-    begin = claims.begin
-    heartbeat = claims.heartbeat
-    compile_ends = claims.compile_ends
+    complete = ends.complete
+    fail = ends.fail
+    release = ends.release
+    finish = ends.finish
+    finish_unlocked = ends.finish_unlocked
+    begin = ends.begin
+    heartbeat = ends.heartbeat
+    compile_ends = ends.compile_ends
     unit = units.unit
     interruptions = interruptions.interruptions
     unknown_runs = unknown.unknown_runs
-    given_back_as_unknown = unknown.given_back_as_unknown
     make_known_due = unknown.make_known_due
 
     # Leases of workers that are gone
@@ -136,12 +136,12 @@ class Store(Claiming):
     history = reading.history
     recent_history = reading.recent_history
     get_ready_for_retry = reading.get_ready_for_retry
-    next_available_at = reading.next_available_at
-    look_ahead = reading.look_ahead
+    next_available_at = waiting.next_available_at
+    look_ahead = waiting.look_ahead
     attempts = attempts.attempts
-    state_at = replay.state_at
-    tail = replay.tail
-    tail_from_now = replay.tail_from_now
+    state_at = tail.state_at
+    tail_from_now = tail.tail_from_now
+    tail = tail.tail
     find = finding.find
     tasks = listing.tasks
     explain = explaining.explain
@@ -155,6 +155,6 @@ class Store(Claiming):
     workers = registry.workers
 
     # Upkeep
-    verify = verification.verify
+    verify = checks.verify
     prune = retention.prune
     make_partitions = partitions.make_partitions

@@ -21,7 +21,7 @@ from ..database.statements import aside
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
 from ..payload.parameters import sanitize
-from .claims import finish
+from .ends import finish
 from .failure_log import say
 from .transactions import Transactions
 

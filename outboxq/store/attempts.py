@@ -18,18 +18,18 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """The number of the attempt (0: its event does not say); one that a dying worker or a snooze cut short is made again under the same number."""
+    """Number of the attempt; 0 if its event lacks it. After a snooze or a worker's death the next claim has the same number."""
     lease_token: int
     worker_id: UUID | None
     started_at: datetime
     ended_at: datetime | None = None
-    """None: it is running."""
+    """End of the attempt; None while it runs."""
     outcome: EventType | str | None = None
-    """The event that ended it; text where only a later release knows its type."""
+    """Type of the event that ended it; plain text if a later release has written one that this one does not know."""
     error: str | None = None
-    """In one line."""
+    """The error in one line."""
     exception: str | None = None
-    """Module and name of its class."""
+    """Module and name of the exception's class."""
     traceback: str | None = None
 
 

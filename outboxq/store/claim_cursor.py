@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .aside import Search
-from .keys import KeyTurns
+from .partition_keys import KeyTurns
 from .passed import Passed
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from ..database.dialects import Begin
-from ..database.statements import by_hand, letters, reading
+from ..database.statements import dead_letters as statements
+from ..database.statements import operations, reading
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
@@ -33,7 +34,7 @@ _TICK = timedelta(microseconds=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetter:
-    """A Failed task, as an operator needs to see it."""
+    """A Failed task that was neither redriven nor discarded."""
 
     id: UUID
     task_name: str
@@ -41,34 +42,34 @@ class DeadLetter:
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """Module and name of its class; None: abandoned by dying workers, or failed without an exception."""
+    """Module and name of the exception's class; None: its workers died, or it failed without an exception."""
     failed_at: datetime
     last_error: str | None
     attempt: int
     recovery_attempts: int
     holds_key: bool
-    """The other tasks of its key wait until it is redriven or discarded."""
+    """True if the other tasks of its key wait until it is redriven or discarded."""
 
     @property
     def place(self) -> tuple[datetime, UUID]:
-        """Where it stands in the list, for `dead_letters(after=…)`."""
+        """Position in the list, for `dead_letters(after=…)`."""
         return self.failed_at, self.id
 
 
 class Wanted(TypedDict, total=False):
-    """Which dead letters are meant; all that is said must hold, and nothing said means all of them."""
+    """Filters of dead letters. All that are given must match; without any, all dead letters match."""
 
     queue: str | None
     task: str | None
-    """The task's name."""
+    """Name of the task."""
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """The class that was raised: its full dotted name, or the last part of it."""
+    """Class of the exception: its full dotted name, or the last part of it."""
     since: datetime | None
-    """Failed then or later; aware."""
+    """Earliest time of the failure, aware."""
     until: datetime | None
-    """Failed before; aware."""
+    """Time before which the task failed, aware."""
 
 
 def dead_letters(
@@ -90,7 +91,7 @@ def dead_letters(
         "after_id": identifier(last),
     }
     rows = store.run(
-        lambda target: target.run(letters.newest, values),
+        lambda target: target.run(statements.newest, values),
         using=using,
         begin=Begin.READ,
     )
@@ -143,7 +144,7 @@ def _move_all(
     while left is None or moved < left:
         values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
         found = store.run(
-            lambda target: target.run(letters.oldest, values),
+            lambda target: target.run(statements.oldest, values),
             using=using,
             begin=Begin.READ,
         )
@@ -175,7 +176,7 @@ def _moving(store: Transactions, rows: list[tuple[Any, ...]], left_out: set[UUID
         with target.atomic():
             refused = regain_keys(store, target, runs_again) if runs_again else {}
             allowed = [row for row in given if row[0] not in refused]
-            moved = target.run(by_hand.by_hand, values, allowed) if allowed else []
+            moved = target.run(operations.by_hand, values, allowed) if allowed else []
         store.wake(target, freed(moved))
         left_out.update(refused)
         return len(moved)

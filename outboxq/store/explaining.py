@@ -31,60 +31,60 @@ _PRESENCE_DUE = timedelta(seconds=45)
 
 
 class Reason(StrEnum):
-    """What a task is about, or waits for."""
+    """The reason why a task is where it is."""
 
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested"
-    """It runs, and was asked to stop."""
+    """The task runs, and was asked to stop."""
     LEASE_ENDED = "lease_ended"
-    """Nobody extended its lease; it is about to be taken back."""
+    """The lease has ended; the task is about to be taken back."""
     WORKER_SILENT = "worker_silent"
-    """Its worker may be gone; the lease is not over yet."""
+    """The worker may be dead; the lease is not over yet."""
     RUNNING = "running"
     EXPIRED = "expired"
     RETRY_LATER = "retry_later"
     DELAYED = "delayed"
     QUEUE_PAUSED = "queue_paused"
     KEY_HELD = "key_held"
-    """A dead letter keeps its partition key."""
+    """A dead letter holds the task's partition key."""
     KEY_RUNNING = "key_running"
     KEY_WAITING = "key_waiting"
-    """An earlier task of its partition key comes first."""
+    """An earlier task of the same partition key comes first."""
     CONCURRENCY_LIMIT = "concurrency_limit"
     RATE_LIMIT = "rate_limit"
     NO_WORKER = "no_worker"
     TOPIC_UNWANTED = "topic_unwanted"
     TASK_UNKNOWN = "task_unknown"
     DUE = "due"
-    """Nothing is in its way."""
+    """Nothing prevents the task from starting."""
     INCONSISTENT = "inconsistent"
-    """The tables do not tell one story; see `verify`."""
+    """The tables disagree about the task; see `verify`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cure:
-    """A command that does something about it."""
+    """A command that helps."""
 
     purpose: str
-    """The aim in words: ``resume it``."""
+    """Purpose of the command in words: ``resume it``."""
     command: tuple[str, ...]
-    """Its words behind the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
+    """Words after the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """Why a task does not run, or what it does."""
+    """The answer of `explain`: the reason why a task does not run, and commands that help."""
 
     reason: Reason
     sentence: str
     waits_for: UUID | None = None
-    """The task that comes first."""
+    """Id of the task that comes first."""
     due_at: datetime | None = None
-    """When its outbox entry is due; None: it is not Ready."""
+    """Due time of a Ready task; None in any other status."""
     cures: tuple[Cure, ...] = ()
-    """The commands that help, where one does."""
+    """Commands that help; empty if none does."""
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:

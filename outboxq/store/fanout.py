@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from ..database.statements import fanout
 from ..database.statements.fanout import SUBSCRIBERS
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import Handle, NewTask, OnDeadLetter
+from ..model import Handle, NewTask, OnDeadLetter, TaskOptions
 from ..model.options import bad_name, check_options, is_name
 from ..model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ..model.uuid7 import FAMILY
@@ -179,21 +179,15 @@ def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subsc
 
 def _task(event: NewEvent, subscriber: Row) -> NewTask:
     """What `statements.emit` would have written for this subscriber."""
-    keyed = event.partition_key is not None
     return NewTask(
         id=subscriber["id"],
         pipeline_execution_id=event.id,
         task_name=subscriber["task_name"],
         args=f'{{"{subscriber["parameter"]}":{event.payload}}}',
-        queue=subscriber["queue"],
-        priority=subscriber["priority"],
-        max_attempts=subscriber["max_attempts"],
-        lease=timedelta(seconds=subscriber["lease_seconds"]),
-        timeout=_span(subscriber["timeout_seconds"]),
+        **vars(_options(subscriber).with_key(event.partition_key)),
         available_at=event.available_at,
         delay=event.delay,
         partition_key=event.partition_key,
-        on_dead_letter=OnDeadLetter(subscriber["on_dead_letter"]) if keyed else OnDeadLetter.RELEASE,
         topic=event.topic,
         expires_at=event.expires_at,
         expires_in=event.expires_in,
@@ -216,16 +210,17 @@ def _row(subscription: Subscription) -> tuple[object, ...]:
 
 
 def _records(rows: Sequence[dict[str, Any]]) -> list[Subscription]:
-    return [
-        Subscription(
-            lease=timedelta(seconds=row.pop("lease_seconds")),
-            timeout=_span(row.pop("timeout_seconds")),
-            on_dead_letter=OnDeadLetter(row.pop("on_dead_letter")),
-            **row,
-        )
-        for row in rows
-    ]
+    own = ("topic", "task_name", "parameter")
+    return [Subscription(**{name: row[name] for name in own}, **vars(_options(row))) for row in rows]
 
 
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
+def _options(row: Mapping[str, Any]) -> TaskOptions:
+    timeout = row["timeout_seconds"]
+    return TaskOptions(
+        queue=row["queue"],
+        priority=row["priority"],
+        max_attempts=row["max_attempts"],
+        lease=timedelta(seconds=row["lease_seconds"]),
+        timeout=None if timeout is None else timedelta(seconds=timeout),
+        on_dead_letter=OnDeadLetter(row["on_dead_letter"]),
+    )

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from ..database.dialects import Row
-from ..database.statements import by_hand, reading
+from ..database.statements import operations, reading
 from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, EventType, TaskStatus
@@ -129,14 +129,14 @@ def _move(
             with target.atomic():
                 if from_failed and needs_key:
                     _need_key(store, target, task_id, force=take_key_back)
-                moved = target.run(by_hand.by_hand, {**values, "from_failed": from_failed}, [given])
+                moved = target.run(operations.by_hand, {**values, "from_failed": from_failed}, [given])
             if moved:
                 store.wake(target, freed(moved))
                 return TaskStatus(moved[0]["status"])
             status = _status(target, task_id)
             if ask and status is TaskStatus.RUNNING:
                 with target.atomic():
-                    asked = target.run(by_hand.request_cancel, values, [(task_id, given[-1])])
+                    asked = target.run(operations.request_cancel, values, [(task_id, given[-1])])
                 if asked or _was_asked(target, task_id):
                     return status
                 continue  # it ended, or was given back, meanwhile
@@ -166,11 +166,11 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, due_now: b
         for _ in range(_LOOKS):
             values = store.values(target, task_id=task_id, due_now=due_now, priority=priority, request=request)
             with target.atomic():
-                moved = target.run(by_hand.reschedule, values)
+                moved = target.run(operations.reschedule, values)
             if moved:
                 store.wake(target, freed(moved))  # another task may be the first of its key now
                 return True
-            found = target.run(by_hand.waiting, values)
+            found = target.run(operations.waiting, values)
             if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
                 return False
             status = _status(target, task_id)

@@ -20,17 +20,17 @@ _LONGEST = timedelta(days=3650)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSettings:
-    """What is said of a queue. One of which nothing is said is as the defaults have it."""
+    """The settings of a queue. A queue without a row has the defaults."""
 
     queue: str
     paused_at: datetime | None = None
-    """Since then nothing of it is claimed; None: it is not paused."""
+    """Time since which none of its tasks is claimed; None: the queue is not paused."""
     concurrency: int | None = None
-    """How many of its tasks run at once, on all machines together; None: as many as there are workers."""
+    """Maximum number of its tasks that run at once, on all machines together; None: no limit."""
     rate: tuple[int, timedelta] | None = None
-    """How many of its tasks start in such a time, on all machines together; None: no limit."""
+    """Maximum number of starts in a time span, on all machines together; None: no limit."""
     fair: bool = True
-    """Keys take turns. False: the key whose task has been due the longest is the next. Each key's tasks wait for each other."""
+    """True: partition keys take turns. False: the key whose task has been due the longest is next."""
     updated_at: datetime | None = None
 
 

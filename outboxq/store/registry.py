@@ -24,19 +24,19 @@ LIVE_WITHIN = timedelta(seconds=90)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
-    """A worker, as it described itself."""
+    """A live worker, as it registered itself."""
 
     id: UUID
     label: str
-    """For people: host and process."""
+    """Host and process, for people."""
     queues: frozenset[str] | None
-    """None: all."""
+    """Queues that it works on; None: all."""
     topics: tuple[str, ...] | None
-    """Exact, or with a trailing `*`; None: all tasks, also those that handle no event."""
+    """Topics whose tasks it takes, exact or with a trailing `*`; None: all tasks, also those that handle no event."""
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
-    """Queue and name of the tasks that it met lately and does not know."""
+    """Queue and name of tasks that it met lately and does not know."""
     started_at: datetime
     last_seen_at: datetime
 

@@ -3,60 +3,43 @@
 from __future__ import annotations
 
 import shlex
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, suppress
 
-from ..database.dialects import Begin, Dialect, Row, granting
+from ..database.dialects import Begin, Row, granting
 from ..database.dialects.granting import pack
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, NotPermitted
 
+Transaction = Callable[[Begin], AbstractContextManager[Target]]
 _MOST = 3
 """So many rights are named in a sentence."""
 
 
-class Permitted(ABC):
-    """The part that knows whether the database role has the rights that it needs."""
+class Rights:
+    """What a store knows of the rights of its database role."""
 
     def __init__(self, *, works: bool) -> None:
-        """`works`: it is a worker's own."""
+        """`works`: the store is a worker's own."""
         self._works = works
-        self._permitted: set[frozenset[Feature] | None] = {None}
-        """For which enqueues the rights are known to be there: of the role that enqueued so first. None: it is no enqueue."""
+        self.known: set[frozenset[Feature] | None] = {None}
+        """Enqueues for which the rights are known to be there, of the role that enqueued so first. None: it is no enqueue."""
 
-    @property
-    @abstractmethod
-    def dialect(self) -> Dialect: ...
-
-    @abstractmethod
-    def transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
-
-    def ensure_permitted(self, role: Role) -> None:
-        """Raise NotPermitted unless the database role has the rights of such a role."""
-        with self._naming_rights(), self.transaction(Begin.READ) as target:
-            if lacking := lacks(target, rights(role)):
-                raise complaint(lacking, role)
-
-    @contextmanager
-    def _naming_rights(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            if self.dialect.is_denied(error) and (said := self._denied(error, Begin.READ)) is not error:
-                raise said from error
-            raise
-
-    def _check_rights(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
+    def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
         """Raise NotPermitted where the role of the transaction may not enqueue so."""
         if enqueues is not None and (lacking := lacks(target, needed_to_join(enqueues))):
             raise complaint(lacking, Role.PRODUCER, enqueues)
 
-    def _denied(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> BaseException:
-        """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of."""
+    def explained(
+        self, error: BaseException, look: Transaction, begin: Begin, enqueues: frozenset[Feature] | None = None
+    ) -> BaseException:
+        """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of.
+
+        `begin`: how the transaction began that the error ended. `look` begins another one.
+        """
         role = Role.PRODUCER if enqueues is not None else self._role(begin)
-        with suppress(Exception), self.transaction(Begin.READ) as target:
+        with suppress(Exception), look(Begin.READ) as target:
             if lacking := lacks(target, rights(role, enqueues or ())):
                 return complaint(lacking, role, enqueues or ())
         return error

@@ -28,8 +28,8 @@ from ..database.dialects import Begin, Row
 from ..database.statements import sleeping
 from ..database.statements.grammar import Builder
 from ..database.target import Target
-from .reading import Look
 from .transactions import Transactions
+from .waiting import Look
 
 _ANNOUNCE = sleeping.announce, sleeping.announce_given
 _LOOK = sleeping.look, sleeping.look_given

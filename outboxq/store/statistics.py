@@ -33,7 +33,7 @@ _COUNTS = ("ready", "retrying", "running", "failed", "completed", "failures", "c
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Percentiles:
-    """By nearest rank: so many in a hundred took no longer."""
+    """Durations by nearest rank: 50, 95 and 99 of 100 tasks took no longer."""
 
     p50: timedelta
     p95: timedelta
@@ -46,55 +46,55 @@ class UnknownName:
 
     task_name: str
     met_by: tuple[str, ...]
-    """The labels of the workers that met it lately."""
+    """Labels of the workers that met it lately."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
-    """How a queue fares, or one task name within it: now, and over a window of time up to now."""
+    """Counts, rates and durations of a queue, or of one task name in it: now, and over a window of time up to now."""
 
     queue: str
     task_name: str | None = None
-    """None: all tasks of the queue."""
+    """Name of the task; None: all tasks of the queue."""
     ready: int = 0
-    """Due now."""
+    """Number of tasks that are due now."""
     delayed: int = 0
-    """Due later, and not for another attempt."""
+    """Number of tasks that are due later, other than for a retry."""
     retrying: int = 0
-    """Due later, for another attempt."""
+    """Number of tasks that are due later for a retry."""
     running: int = 0
     failed: int = 0
-    """Dead letters, whenever they failed."""
+    """Number of dead letters, whenever they failed."""
     oldest_ready_at: datetime | None = None
-    """When the task that is due for longest became due."""
+    """Time at which the oldest due task became due."""
     oldest_ready_age: timedelta | None = None
     paused: bool = False
-    """Its queue is."""
+    """True if its queue is paused."""
     concurrency: int | None = None
-    """The number of tasks of its queue that may run at once; None: no limit."""
+    """Maximum number of the queue's tasks that run at once; None: no limit."""
     rate: tuple[int, timedelta] | None = None
-    """The number of tasks of its queue that may start in such a time; None: no limit."""
+    """Maximum number of the queue's starts in a time span; None: no limit."""
     live_workers: int = 0
-    """Those that work on the queue; for one task, those that know it too."""
+    """Number of live workers on the queue; for one task name, of those that also know it."""
     unknown: tuple[UnknownName, ...] = ()
     """Names of waiting tasks that live workers met lately and no live worker of the queue knows."""
     window: timedelta = HOUR
     completed: int = 0
-    """In the window, like all that follows."""
+    """Number of tasks completed in the window. All further fields are about the window too."""
     failures: int = 0
-    """Ends as Failed; a dead letter that is redriven and fails again ends twice."""
+    """Number of ends as Failed; a dead letter that is redriven and fails again counts twice."""
     retries: int = 0
-    """Attempts that were followed by another."""
+    """Number of attempts that were followed by another."""
     cancelled: int = 0
-    """Cancelled, expired or discarded."""
+    """Number of tasks that were cancelled, expired or discarded."""
     throughput: float = 0.0
     """Tasks completed or failed, per second."""
     failure_rate: float | None = None
-    """The share of `failures` in them; None: none ended."""
+    """Share of `failures` among the completed and failed, from 0 to 1; None if there are none."""
     emit_to_start: Percentiles | None = None
-    """From the enqueueing, of which a delay is part, to the first start, of those that completed or failed; None: none did."""
+    """Time from the enqueueing, a delay included, to the first start, of completed and failed tasks; None if there are none."""
     emit_to_complete: Percentiles | None = None
-    """From the enqueueing to the end."""
+    """Time from the enqueueing to the end, of the same tasks."""
 
 
 def stats(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self, TypeVar
 
 import tenacity
@@ -17,15 +17,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
 from ..database.dialects import Begin, Dialect, OpenFile, damaged, dialect_for
-from ..database.engine import reserve, taking
-from ..database.privileges import Feature
+from ..database.engine import connection_options, reserve
+from ..database.privileges import Feature, Role, rights
 from ..database.revisions import ensure_fit, no_file
 from ..database.statements import reading, sleeping
 from ..database.target import SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
 from .arguments import queue_names
 from .failure_log import say, sentence
-from .rights import Permitted
+from .rights import Rights, complaint, lacks
 from .undefined import explain_undefined, in_a_transaction_that_goes_on
 
 T = TypeVar("T")
@@ -42,8 +42,8 @@ _PATIENCE = 30.0
 _READS = {Begin.READ, Begin.SNAPSHOT}
 
 
-class Transactions(Permitted):
-    """What every part of the store stands on."""
+class Transactions:
+    """Runs transactions on one database: begins them, runs them again, and sees that the tables and the rights are there."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Transactions(Permitted):
         self._hurried = hurried
         self._current = self._is_readable = False
         self._file: OpenFile | None = None
-        super().__init__(works=works)
+        self.rights = Rights(works=works)
 
     @property
     def bound_engine(self) -> Engine:
@@ -79,7 +79,7 @@ class Transactions(Permitted):
             )
         return self.engine
 
-    @property
+    @cached_property
     def dialect(self) -> Dialect:
         """Raises ConfigurationError while the store has no engine."""
         return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
@@ -92,6 +92,23 @@ class Transactions(Permitted):
         self.ensure_file()
         with self._naming_rights(), self.transaction(Begin.READ) as target:
             self.check_schema(target)
+
+    def ensure_permitted(self, role: Role) -> None:
+        """Raise NotPermitted unless the database role has the rights of such a role."""
+        with self._naming_rights(), self.transaction(Begin.READ) as target:
+            if lacking := lacks(target, rights(role)):
+                raise complaint(lacking, role)
+
+    @contextmanager
+    def _naming_rights(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if self.dialect.is_denied(error):
+                said = self.rights.explained(error, self.transaction, Begin.READ)
+                if said is not error:
+                    raise said from error
+            raise
 
     def ensure_file(self) -> None:
         """Raise SchemaOutOfDate where the database is an SQLite file that is not there, which a connection would make."""
@@ -161,15 +178,17 @@ class Transactions(Permitted):
         began = time.monotonic()
         try:
             with self.transaction(begin) as target:
-                if enqueues not in self._permitted:
-                    self._check_rights(target, enqueues)
+                if enqueues not in self.rights.known:
+                    self.rights.check(target, enqueues)
                 found = work(target)
-            self._permitted.add(enqueues)  # only now: of tables that are not there, no right is lacking
+            self.rights.known.add(enqueues)  # only now: of tables that are not there, no right is lacking
             return found
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
-        if self.dialect.is_denied(failed) and (said := self._denied(failed, begin, enqueues)) is not failed:
-            raise said from failed
+        if self.dialect.is_denied(failed):
+            said = self.rights.explained(failed, self.transaction, begin, enqueues)
+            if said is not failed:
+                raise said from failed
         if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
             raise failed  # SQLite itself has waited that long for its one lock
         for attempt in self.tries(gives_up):
@@ -187,18 +206,18 @@ class Transactions(Permitted):
         target = target_of(using, schema=self.schema)
         if self.engine is not None:
             self.check_database(target)
-        if not self._current or enqueues not in self._permitted:
+        if not self._current or enqueues not in self.rights.known:
             self._check_tables(target, enqueues)
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
         """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless both are known to hold."""
-        if enqueues not in self._permitted:
-            self._check_rights(target, enqueues)
+        if enqueues not in self.rights.known:
+            self.rights.check(target, enqueues)
         if not self._current:
             with in_a_transaction_that_goes_on():
                 self.check_schema(target)
-        self._permitted.add(enqueues)  # only now: of tables that are not there, no right is lacking
+        self.rights.known.add(enqueues)  # only now: of tables that are not there, no right is lacking
 
     @contextmanager
     def transaction(self, begin: Begin) -> Iterator[Target]:
@@ -206,10 +225,10 @@ class Transactions(Permitted):
             self._refuse_to_wait_for_itself()
         engine = self.bound_engine
         with engine.connect() as connection:
-            if options := taking(engine):
+            if options := connection_options(engine):
                 connection.execution_options(**options)
             with connection.begin():
-                target = SqlalchemyTarget(connection, self.schema)
+                target = SqlalchemyTarget(connection, self.schema, self.dialect)
                 target.own = True
                 if not self._is_readable:
                     target.ensure_readable()
@@ -329,6 +348,11 @@ class Transactions(Permitted):
                 f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "
                 "where its business rows are"
             )
+
+    def ensure_schema(self, target: Target) -> None:
+        """Check the schema unless that was done before."""
+        if not self._current:
+            self.check_schema(target)
 
     def check_schema(self, target: Target) -> None:
         """Looks the version table up before reading it: an error would abort the caller's transaction."""

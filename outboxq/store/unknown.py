@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ..database.dialects import Begin
-from ..database.statements import by_hand, reading, registry, unknown
+from ..database.statements import operations, reading, registry, unknown
 from ..database.statements.unknown import HOLDING
 from ..database.target import Target
 from ..model import Claim
@@ -55,13 +55,6 @@ def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object 
     return store.run(work, using=using, begin=Begin.READ)
 
 
-def given_back_as_unknown(
-    store: Transactions, holding: Sequence[tuple[UUID, int]], *, using: object = None
-) -> Collection[UUID]:
-    """Return those of the tasks, given as ids and lease tokens, whose claim of that token ended in a release as unknown."""
-    return store.run(lambda target: releases_as_unknown(target, holding).keys(), using=using, begin=Begin.READ)
-
-
 def make_known_due(
     store: Transactions,
     task_names: Collection[str],
@@ -101,7 +94,7 @@ def make_known_due(
 def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> None:
     values = store.values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
     with target.atomic():
-        moved = target.run(by_hand.make_due, values, [(entry,) for entry in entries])
+        moved = target.run(operations.make_due, values, [(entry,) for entry in entries])
     store.wake(target, freed(moved))
 
 

@@ -15,10 +15,10 @@ from .running import TaskRun
 __all__ = [
     "Clock",
     "EndlessDrain",
-    "Enqueued",  # what Harness.enqueued() returns
+    "Enqueued",  # returned by Harness.enqueued()
     "Harness",
     "OutboxTests",
     "TaskFailed",
-    "TaskRun",  # what Harness.drain() returns
+    "TaskRun",  # returned by Harness.drain()
     "TransactionEnded",
 ]

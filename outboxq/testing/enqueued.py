@@ -33,7 +33,7 @@ class Enqueued:
     priority: int
     partition_key: str | None
     topic: str | None
-    """Of the emitted event that it handles."""
+    """Topic of the emitted event that the task handles."""
     status: TaskStatus
     attempt: int
     created_at: datetime
@@ -44,19 +44,19 @@ class Enqueued:
     @cached_property
     def available_at(self) -> datetime:
         """The moment at which the task was due at first."""
-        told = next((one.event_data.get("available_at") for one in self.history()), None)
-        return self.created_at if told is None else datetime.fromisoformat(told)
+        first = next((one.event_data.get("available_at") for one in self.history()), None)
+        return self.created_at if first is None else datetime.fromisoformat(first)
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
-        said = [f"queue={self.queue!r}", self.status.value]
+        parts = [f"queue={self.queue!r}", self.status.value]
         if self.priority:
-            said.insert(1, f"priority={self.priority}")
+            parts.insert(1, f"priority={self.priority}")
         if self.partition_key is not None:
-            said.insert(1, f"partition_key={self.partition_key!r}")
+            parts.insert(1, f"partition_key={self.partition_key!r}")
         if (delay := self.available_at - self.created_at) > timedelta(0):
-            said.insert(1, f"delay={_seconds(delay)}")
-        return f"{self.task_name}({given})  {', '.join(said)}"
+            parts.insert(1, f"delay={_seconds(delay)}")
+        return f"{self.task_name}({given})  {', '.join(parts)}"
 
 
 class Expected:
@@ -102,7 +102,7 @@ class Expected:
         differ = [self._argument(name, value, found) for name, value in self._args.items()]
         for name, value in self._columns.items():
             actual = getattr(found, name)
-            differ.append(None if value == actual else f"{name} is {_said(actual)}, not {_said(value)}")
+            differ.append(None if value == actual else f"{name} is {_shown(actual)}, not {_shown(value)}")
         if self._delay is not None:
             delay = found.available_at - found.created_at
             differ.append(
@@ -117,13 +117,13 @@ class Expected:
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self._args.items())
-        said = [f"{name}={_said(value)}" for name, value in self._columns.items()]
+        parts = [f"{name}={_shown(value)}" for name, value in self._columns.items()]
         if self._delay is not None:
-            said.append(f"delay={_seconds(self._delay)}")
+            parts.append(f"delay={_seconds(self._delay)}")
         if self._at is not None:
-            said.append(f"at={self._at}")
+            parts.append(f"at={self._at}")
         call = f"{self.name or 'a task'}({given})" if given else self.name or "a task"
-        return f"{call} with {', '.join(said)}" if said else call
+        return f"{call} with {', '.join(parts)}" if parts else call
 
     def _argument(self, name: str, value: object, found: Enqueued) -> str | None:
         if name in found.args:
@@ -139,9 +139,9 @@ class Expected:
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
         if self._signature is None:
             if args or named:
-                said = ", ".join([*map(repr, args), *named])
+                parts = ", ".join([*map(repr, args), *named])
                 raise InvalidCall(
-                    f"{said}: arguments can be matched like this only for a task that this process has declared; describe them by "
+                    f"{parts}: arguments can be matched like this only for a task that this process has declared; describe them by "
                     "kwargs={…}"
                 )
             return kwargs
@@ -214,7 +214,7 @@ def _as_json(value: object) -> object:
 _NOTHING = object()
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return str(value.value) if isinstance(value, TaskStatus) else repr(value)
 
 

@@ -29,7 +29,7 @@ _KEPT = 10_000
 """Number of the newest tasks that a harness reads."""
 _MAX_RUNS = 1000
 
-__unittest = True  # its tracebacks end at the line of the test
+__unittest = True  # tracebacks end at the line of the test
 O = TypeVar("O", bound=Outbox)  # noqa: E741
 
 

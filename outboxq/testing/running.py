@@ -57,9 +57,9 @@ class TaskRun:
     def failure(self) -> BaseException:
         """Return the error, with a note that names the task and the attempt."""
         error = self.error or TaskFailed("the task lost its lease, so its outcome was discarded")
-        told = f"in task {self.task_name}({_call(self.args)}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
-        if told not in getattr(error, "__notes__", ()):
-            error.add_note(told)
+        note = f"in task {self.task_name}({_call(self.args)}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
         return error
 
 
@@ -103,7 +103,7 @@ class InlineRunner:
         kept = self._completer.take()
         lost = self._store.finish(kept)
         self._leases.drop(claim)
-        outcome = kept[0] if kept else self._integration.outcome  # what was not kept is written already
+        outcome = kept[0] if kept else self._integration.outcome  # a transactional task's outcome is written already
         return self._ran(claim, None if lost else outcome, self._integration.error)
 
     def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:

@@ -100,8 +100,7 @@ class HeldStore(ToldStore):
     @contextmanager
     def transaction(self, begin: Begin) -> Iterator[Target]:
         with self._room.transaction(begin) as target:
-            if not self._current:
-                self.check_schema(target)
+            self.ensure_schema(target)
             yield target
 
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002

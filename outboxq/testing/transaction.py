@@ -172,7 +172,7 @@ def transaction_of(using: object, schema: str | None) -> TestTransaction:
     if hasattr(using, "in_atomic_block") and hasattr(using, "alias"):
         return DjangoTransaction(using.alias, schema)
     if isinstance(using, scoped_session):
-        using = using()  # the one of now: a handler has another one
+        using = using()  # the test's session: a handler has another one
     target = target_of(using, schema=schema)
     assert not isinstance(target, DjangoTarget)
     return (SqlalchemyTransaction if isinstance(target, SqlalchemyTarget) else RawTransaction)(using, schema)

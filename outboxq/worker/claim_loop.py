@@ -114,7 +114,7 @@ class ClaimLoop(threading.Thread):
 
     def _claim_until_over(self) -> bool:
         """Claim until the worker stops, or its `max_tasks` or its burst are over. Returns False if the database's file is
-        unusable, which `on_thread_failure` is told.
+        unusable; `on_thread_failure` was called then.
         """
         failures, failing = 0, FailureLog(log)
         while not self._stopping.is_set() and self._tasks_left != 0:
@@ -178,8 +178,8 @@ class ClaimLoop(threading.Thread):
                 self._release_stalled_prefetch()
         if self._stopping.is_set():
             return 0
-        room = pool.size + self._prefetch_limit - pool.in_flight
-        return room if self._tasks_left is None else min(room, self._tasks_left)
+        capacity = pool.size + self._prefetch_limit - pool.in_flight
+        return capacity if self._tasks_left is None else min(capacity, self._tasks_left)
 
     @property
     def _prefetch_limit(self) -> int:

@@ -52,18 +52,18 @@ class EndLog:
             "duration_ms": round(seconds * 1000, 3),
             "event": str(kind),
         }
-        said = f"task {claim.id} ({claim.task_name}): {kind} in {seconds:.3f} s"
+        text = f"task {claim.id} ({claim.task_name}): {kind} in {seconds:.3f} s"
         if level == logging.INFO:
-            log.log(level, "%s", said + _following(outcome), extra=extra)
+            log.log(level, "%s", text + _following(outcome), extra=extra)
             return
         extra["exception"] = {"type": outcome.data.get("exception"), "message": _message(outcome)}
-        said += f", attempt {claim.attempt}{_of(context.max_attempts)}{_following(outcome)}"
-        said += f": {_first_line(outcome.error or '')}"
+        text += f", attempt {claim.attempt}{_of(context.max_attempts)}{_following(outcome)}"
+        text += f": {_first_line(outcome.error or '')}"
         if broken := outcome.data.get("policy_error"):
-            said += f"; its retry policy failed: {_first_line(broken)}"
+            text += f"; its retry policy failed: {_first_line(broken)}"
         if kind is EventType.FAILED:
-            said += f"; see: {self._front_end.typed(('task', 'show', str(claim.id), '--traceback'))}"
-        log.log(level, "%s", said, extra=extra, exc_info=context.error if self._has_traceback(kind) else None)
+            text += f"; see: {self._front_end.typed(('task', 'show', str(claim.id), '--traceback'))}"
+        log.log(level, "%s", text, extra=extra, exc_info=context.error if self._has_traceback(kind) else None)
 
     def _has_traceback(self, kind: EventType) -> bool:
         if self._tracebacks is None:

@@ -120,7 +120,7 @@ class Leases:
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def run_once(self) -> None:
-        """Send one heartbeat for all claims. A lease is lost only if the database says so; while it does not answer, nobody knows."""
+        """Send one heartbeat for all claims. A lease is lost only if the database says so; while it does not answer, that is unknown."""
         held = self._claims_to_beat()
         if not held:
             return

@@ -118,7 +118,7 @@ class ServiceThread(threading.Thread):
         wake: threading.Event | None = None,
         on_stop: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wake`: an event that makes the thread ask the service anew how long to pause. `on_stop` is called in this thread after
+        """`wake`: an event that makes the thread ask the service again how long to pause. `on_stop` is called in this thread after
         a stop, but not after a failure.
         """
         super().__init__(name=f"outboxq-{name}", daemon=True)

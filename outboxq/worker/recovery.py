@@ -153,7 +153,7 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Watch all leases anew: after trouble, living workers may not have been able to send heartbeats."""
+        """Begin to watch all leases again: after trouble, living workers may not have been able to send heartbeats."""
         self._watched.clear()
         self._watch = max(2 * self._every, min(_WATCH_SECONDS, self._every))
         self._looked_at = None

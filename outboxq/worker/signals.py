@@ -1,6 +1,6 @@
 """Signals that tell a process to stop: politely by the first one, at once by the next.
 
-The rule. Each process counts only the signals that it receives itself, and never those that another process of ours has
+The rule. Each process counts only the signals that it receives itself, and never those that another process of outboxq has
 counted. The first signal asks for a polite stop. A further one asks for a stop at once if it comes more than a tenth of a
 second after the first; SIGQUIT always does. A supervisor that receives a signal sends its workers none: it writes what it has
 counted, "stop" or "at once", into the lifeline of each (`cli/lifeline.py`). A worker obeys that order, and does not count it.
@@ -18,12 +18,13 @@ So a worker need not distinguish a person's second signal from an echo of its su
 from __future__ import annotations
 
 import _thread
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from ..model.forks import in_children
 
 _ECHO = 0.1
 """Seconds within which several signals count as one: a wrapper forwards the Ctrl-C that its child has received, too."""
@@ -60,21 +61,37 @@ def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]
 
     `stop` must take no lock, for it may interrupt the thread that has it. Ignored signals stay ignored. In the main thread only.
     """
-    pid, heard = os.getpid(), SignalCounter()
+    heard = SignalCounter()
 
     def hear(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != pid:  # a child that a handler forked: the claims are its parent's, and so is the signal
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
         at_once = heard.is_urgent(number)
         stop()
         if at_once:
             _thread.start_new_thread(abandon, ())  # threading.Thread would take locks
 
     previous = {number: signal.signal(number, hear) for number in unignored_stop_signals()}
+    _handlers.append(hear)
     try:
         yield
     finally:
+        _handlers.remove(hear)
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+_handlers: list[Callable[[int, FrameType | None], None]] = []
+"""The handlers of the blocks of `handle_stop_signals` that this process is in."""
+
+
+def _die_of_stop_signals() -> None:
+    """Set the stop signals back to the default in a forked child: the claims are its parent's, and so is the order to stop.
+
+    No handler in Python can do so. It does not run while the child is in C code. On Python 3.13.0 it never runs in a child
+    that another thread than the main one has forked, and the threads that run tasks are such.
+    """
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) in _handlers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+in_children(_die_of_stop_signals)

@@ -263,7 +263,11 @@ class Worker:
             if self._stopping.is_set():  # it was stopped before it could begin
                 self._ended.put(None)
                 return
-            self._begin(burst=burst)
+            try:
+                self._begin(burst=burst)
+            except BaseException:
+                self._disconnect()
+                raise
 
     def _begin(self, *, burst: bool) -> None:
         self._urgent.check_file()
@@ -315,8 +319,7 @@ class Worker:
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
-        for own in (self._store, self._claiming, self._urgent):
-            own.bound_engine.dispose()
+        self._disconnect()
         log.info("worker %s stopped%s", self.label, f"; gave back {unfinished} unfinished tasks" if unfinished else "")
         return unfinished == 0 and not claim_loop.is_alive()
 
@@ -339,6 +342,11 @@ class Worker:
             service.stop()
         for service in self._services:
             service.join(_GIVE_BACK_TIMEOUT / 4)
+
+    def _disconnect(self) -> None:
+        """Close the worker's own connections."""
+        for own in (self._store, self._claiming, self._urgent):
+            own.bound_engine.dispose()
 
     def _expect_recovered(self) -> None:
         if self._claim_loop is not None:

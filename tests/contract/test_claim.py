@@ -184,6 +184,7 @@ def test_a_due_task_is_found_behind_future_tasks_of_a_higher_priority(database, 
     assert ids(database.claim(3, queues=queues)) == [handle.id]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("limit", [1, 7, 500])
 @pytest.mark.parametrize("queues", [None, ["a"], ["b", "a"], ["a", "b", "c", "none"]])
 def test_queues_are_merged_exactly_by_priority_due_time_and_entry(database, queues, limit):

@@ -10,6 +10,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from outboxq.cli import main
@@ -84,6 +85,7 @@ def test_a_line_for_each_task_and_another_window(database):
     status(database, "--watch", "0", exit_code=2)
 
 
+@pytest.mark.in_turn
 def test_a_terminal_gets_a_table_in_words(database):
     fill(database)
     command = [sys.executable, "-m", "outboxq", "status", "--url", database.url]
@@ -121,6 +123,7 @@ assert looks == [2.0] * 3, looks
 """
 
 
+@pytest.mark.in_turn
 def test_watching_draws_the_table_anew_on_a_terminal(database):
     database.add(database.store, queue="mail")
     command = [sys.executable, "-c", WATCHED, database.url]
@@ -131,6 +134,7 @@ def test_watching_draws_the_table_anew_on_a_terminal(database):
     assert "\x1b[?25h" in printed, "the cursor is not given back"
 
 
+@pytest.mark.in_turn
 def test_watching_goes_on_in_a_pipe_until_it_is_interrupted(database, tmp_path):
     database.add(database.store, queue="mail")
     log = tmp_path / "log"

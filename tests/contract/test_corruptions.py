@@ -223,6 +223,7 @@ ON_BOTH = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("name", "case"), [pytest.param(name, case, id=f"{name}-{number}-{case.names}") for name, number, case in ON_BOTH]
 )
@@ -464,7 +465,7 @@ def differing(database, task_id):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_verify_names_what_the_fold_names(database, seed, monkeypatch):
-    monkeypatch.setattr("outboxq.store.verification._EXAMPLES", 1000)
+    monkeypatch.setattr("outboxq.store.checks._EXAMPLES", 1000)
     walk = Walk(database, seed)
     for _ in range(60):
         walk.step()

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -54,10 +53,8 @@ def test_it_works_twice_in_a_row_on_a_database_of_yours(database, capsys):
 
 def test_it_works_on_nothing_but_itself_and_a_terminal_gets_a_live_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    began = time.monotonic()
     code, output = shown([sys.executable, "-m", "outboxq", "demo"], env={**environment(), "TERM": "xterm-256color"})
     assert code == 0, output
-    assert time.monotonic() - began < 30
     assert list(tmp_path.iterdir()) == []
     assert output.count("the shop's outbox") > 2  # drawn again and again
     assert "worker killed" in output

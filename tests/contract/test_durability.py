@@ -145,6 +145,7 @@ def test_a_transaction_of_our_own_relaxes_what_a_crash_may_take_back(database, d
     assert (durability.left(), durability.connections) == (durability.default, 1), "the pooled connection is back at it"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", DURABLE)
 def test_everything_else_is_as_durable_as_its_connection(database, durability, name):
     durability.of(DURABLE[name](database))

@@ -337,6 +337,7 @@ def test_positions_grow_past_tasks_that_are_gone(database: Database) -> None:
     assert in_order_of_position(database) == [*first, last]
 
 
+@pytest.mark.in_turn
 def test_five_thousand_tasks_are_one_batch(database: Database) -> None:
     new = [task(idempotency_key=str(number) if number % 2 else None) for number in range(5000)]
     handles = database.frozen.enqueue_many(new)

@@ -154,6 +154,7 @@ def subscribe_many(database: Database, count: int) -> None:
     )
 
 
+@pytest.mark.in_turn
 def test_more_subscribers_than_an_event_has_ids_for_are_refused_and_nothing_is_written(database: Database) -> None:
     subscribe_many(database, FAMILY + 1)
     before = helpers.everything(database)

@@ -292,6 +292,7 @@ def test_an_outcome_that_ends_no_claim_is_refused(database, event_type):
     assert helpers.everything(database) == before
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("next_holder", ["another worker", "the same worker"])
 def test_who_lost_the_lease_changes_nothing_and_the_next_holder_is_not_disturbed(database, act, next_holder):
     """A claims, the lease runs out, it is taken back, B claims, A acts, B acts."""

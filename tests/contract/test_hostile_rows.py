@@ -147,6 +147,7 @@ EVENTS = {"no JSON": "event_data = 'gar{bage'", "a list": "event_data = '[1]'"}
 OF_POSTGRESQL_EVENTS = {"never": "created_at = 'infinity'", "before time": "created_at = '-infinity'"}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("place", "change"),
     [
@@ -177,6 +178,7 @@ LEASES = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("place", "table", "change"),
     [

@@ -125,6 +125,7 @@ def test_a_retry_that_would_come_too_late_expires(database):
     assert helpers.types(database, claim.id)[-1] == "task_expired"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("key", [None, "a"])
 @pytest.mark.parametrize(
     ("topics", "expected"),

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from outboxq.database.statements import by_hand
+from outboxq.database.statements import operations
 from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from tests.contract import helpers
@@ -65,7 +65,7 @@ def test_an_older_retry_of_another_time_is_not_taken_for_this_one(database, monk
     at = database.clock.now + timedelta(hours=1)
     database.frozen.schedule_retry(handle.id, at, 2)
     store = helpers.lossy(database, monkeypatch)
-    written = store.dialect.compiled[by_hand.by_hand]
+    written = store.dialect.compiled[operations.by_hand]
     monkeypatch.setattr(written, "run", _failing_once(database, written))
     store.schedule_retry(handle.id, at + timedelta(hours=1), 2)
     assert database.frozen.get(handle.id).retry_at == at + timedelta(hours=1)

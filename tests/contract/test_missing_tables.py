@@ -45,7 +45,7 @@ CLAIM = Claim(
 )
 READS_NO_TABLE = {
     "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "dialect",
-    "ensure_file", "ensure_permitted", "ensure_primary", "forget_sleepers", "is_locked_out", "join", "make_partitions",
+    "ensure_file", "ensure_permitted", "ensure_primary", "ensure_schema", "forget_sleepers", "is_locked_out", "join", "make_partitions",
     "may_pass", "now", "queue_values", "reserve_engine", "reserved", "run", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
 }  # fmt: skip
@@ -80,7 +80,6 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "finish_unlocked": (([Outcome(claim=CLAIM, event_type=EventType.COMPLETED)],), {}),
     "get": ((TASK,), {}),
     "get_ready_for_retry": ((), {}),
-    "given_back_as_unknown": (([(TASK, 1)],), {}),
     "heartbeat": (([CLAIM],), {}),
     "history": ((TASK,), {}),
     "interruptions": ((CLAIM,), {}),

@@ -321,6 +321,7 @@ STATES = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 @pytest.mark.parametrize(("state", "first"), [(state, name) for state, names in STATES.items() for name in names])
 def test_what_meets_an_open_transaction_ends_in_a_named_outcome(database, state, first, end):

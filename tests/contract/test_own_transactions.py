@@ -252,6 +252,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("ending", "with_session"), [*((one, False) for one in ENDINGS), ("COMMIT", True), ("COMMIT and another", True)]
 )

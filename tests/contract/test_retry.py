@@ -152,6 +152,7 @@ def test_an_unknown_id_is_not_found_and_nothing_is_written(database, retry_at):
     assert helpers.everything(database) == before
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("when", "attempt"),
     [

@@ -48,6 +48,7 @@ CALLS = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("ends", ["during", "after"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_callers_open_transaction_over_one_task_changes_no_other(database, outbox, work, call, ends):

@@ -892,6 +892,7 @@ def test_the_handler_runs_once_however_often_its_transaction_must_be_begun(outbo
     assert (len(failures), runs, notes(database)) == (2, [1], ["begun"])
 
 
+@pytest.mark.in_turn
 def test_effects_are_exactly_once_among_random_failures(outbox, run, database, monkeypatch):
     monkeypatch.setattr("outboxq.worker.executor.SHORTEST_SNOOZE", timedelta(0))
     chance = random.Random(20)

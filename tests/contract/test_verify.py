@@ -185,6 +185,7 @@ CORRUPTIONS = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("names", "state", "statements"),
     [pytest.param(*case, id=f"{number}-{case[0]}") for number, case in enumerate(CORRUPTIONS)],
@@ -202,6 +203,7 @@ def test_a_corruption_is_named_and_nothing_else_is(database, names, state, state
 REPAIRABLE = [case for case in CORRUPTIONS if set(case[0].split("+")) <= set(REPAIRS)]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("names", "state", "statements"),
     [pytest.param(*case, id=f"{number}-{case[0]}") for number, case in enumerate(REPAIRABLE)],
@@ -215,6 +217,7 @@ def test_what_can_be_repaired_without_guessing_is(database, names, state, statem
     assert database.frozen.verify(repair=True) == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("names", sorted({case[0] for case in CORRUPTIONS} - {case[0] for case in REPAIRABLE}))
 def test_what_would_have_to_be_guessed_is_left_alone(database, names):
     _, state, statements = next(case for case in CORRUPTIONS if case[0] == names)

@@ -18,8 +18,7 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import explaining, letters, listing, retention, waiting
-from outboxq.database.statements import keyed as partition_keys
+from outboxq.database.statements import dead_letters, explaining, listing, partition_keys, retention, waiting
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store
@@ -178,7 +177,7 @@ def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
         target = target_of(using, schema=None)
         values = store.values(target) | store.scope(target, [queue], None)
         assert bool(target.run(waiting.any_due_given, values)) is can_claim
-        target.run(partition_keys.besides_given, values)
+        target.run(partition_keys.other_queues_given, values)
 
     return call
 
@@ -191,7 +190,7 @@ def _settle(store: Store, _: Big, using: Connection) -> None:
     """Of keys that were won, half are given back and half go to another."""
     target = target_of(using, schema=None)
     changed = [(held(n), UUID(int=n) if n % 2 else None) for n in range(1, LIMIT + 1)]
-    target.run(partition_keys.settle, store.values(target), changed)
+    target.run(partition_keys.release_unused, store.values(target), changed)
 
 
 def _prune(store: Store, _: Big, using: Connection) -> None:
@@ -294,18 +293,18 @@ class Grown:
         self.order: dict[str, list[str]] = {}
         self._connection = connection
         for builder in (
-            partition_keys.win,
-            partition_keys.win_due,
-            partition_keys.win_recent,
-            partition_keys.take_heads,
-            partition_keys.settle,
-            partition_keys.besides,
-            partition_keys.besides_given,
+            partition_keys.acquire,
+            partition_keys.acquire_due,
+            partition_keys.acquire_recent,
+            partition_keys.claim_heads,
+            partition_keys.release_unused,
+            partition_keys.other_queues,
+            partition_keys.other_queues_given,
             waiting.any_due_given,
             waiting.any_recent_given,
             waiting.next_available_at_given,
             retention.prune,
-            letters.newest,
+            dead_letters.newest,
             listing.failed,
             explaining.entry,
             explaining.holder,
@@ -419,12 +418,12 @@ def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_eac
         )
         assert len(found) == len({one.partition_key for one in found}) == limit
 
-    if keyed.database.name == "sqlite":
+    if partition_keys.database.name == "sqlite":
         assert steps(keyed, claim) < 2_000 * limit + 5_000
         return
     by_index = {"ix_task_outbox_key", "ix_task_outbox_key_due", "ix_task_outbox_due", "pk_task_outbox", "Tid Scan"}
     entries, used = 0.0, set()
-    for sql, values in keyed.captured(claim):
+    for sql, values in partition_keys.captured(claim):
         found = explain(keyed, Begin.WRITE, sql, values, ANALYZE)
         entries += found.read("task_outbox")
         used |= {node.get("Index Name", node["Node Type"]) for node in found.on("task_outbox")}
@@ -436,10 +435,10 @@ def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_eac
 @pytest.mark.parametrize("by", ["queue", "task"])
 def test_statistics_read_of_the_log_what_happened_in_their_window(keyed, by):
     """The old events are found to be old by halving."""
-    seen = keyed.captured(lambda store, _, using: store.stats(by=by, using=using))
+    seen = partition_keys.captured(lambda store, _, using: store.stats(by=by, using=using))
     about_events = [(sql, values) for sql, values in seen if "execution_events" in sql]
     assert len(about_events) == 2
-    if keyed.database.name == "sqlite":
+    if partition_keys.database.name == "sqlite":
 
         def run(_store: object, _big: object, using: Connection) -> None:
             for sql, values in about_events:

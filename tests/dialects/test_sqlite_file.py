@@ -285,10 +285,12 @@ def test_an_enqueue_gives_up_once_sqlite_has_waited_half_a_minute(file, outboxes
     def work() -> None: ...
 
     work.using(outbox).enqueue()
-    with plain(file).connect() as other, caplog.at_level("INFO"):
+    engine = plain(file)
+    with engine.connect() as other, caplog.at_level("INFO"):
         other.exec_driver_sql("BEGIN EXCLUSIVE")
         with pytest.raises(OperationalError, match="database is locked"):
             work.using(outbox).enqueue()
+    engine.dispose()
     assert "running it again" not in caplog.text
 
 

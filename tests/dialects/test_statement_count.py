@@ -19,8 +19,7 @@ from outboxq.database.statements import ends
 from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Store
-from outboxq.store.claims import _row
+from outboxq.store.ends import _row
 from tests.conftest import Database
 
 SIZES = [1, 500]
@@ -223,7 +222,7 @@ def test_an_idle_poll_of_sqlite_only_reads(sqlite):
 def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, monkeypatch, n):
     """They would wait for it: 0.03 s for the first that ends."""
     dialect = PostgresDialect(psycopg.dialect(), None)
-    monkeypatch.setattr(Store, "dialect", dialect)
+    monkeypatch.setattr(postgresql.store, "dialect", dialect)
     postgresql.store.compile_ends()
     claims = claimed(postgresql, n)
     monkeypatch.setattr("outboxq.database.dialects.base.Prepared", None)  # from now on nothing can be compiled
@@ -237,6 +236,6 @@ def test_a_worker_has_compiled_how_tasks_end_before_it_claims_any(postgresql, mo
 def claimed(database: Database, n: int) -> list[Claim]:
     """By statements of another dialect object."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "dialect", dialect_for("postgresql"))
+        patch.setattr(database.store, "dialect", dialect_for("postgresql"))
         database.store.enqueue_many([new() for _ in range(n)])
         return database.claim(n, database.store)

@@ -36,11 +36,11 @@ OF_THE_LIBRARY = "every `Outbox()` that is given no database"
 """Who else reads OUTBOXQ_DATABASE_URL, beside the commands."""
 THEIR_PLACE = (
     "Errors of the database pass through as SQLAlchemy raises them. "
-    "Import those with a star from `outboxq.errors`, the others from `outboxq`."
+    "Import exceptions with a star from `outboxq.errors`, and the others from `outboxq`."
 )
 MORE_CODES = {"EXIT_NOT_FOUND": "there is no task with this id"}
 """Of commands that look or change; the others are those of the worker."""
-ONE = "the command refused to do it, or found what it was to look for (`verify`)"
+ONE = "the command refused, or `verify` found something wrong"
 
 
 def page() -> str:
@@ -92,14 +92,14 @@ def default_words(default: object) -> str:
 
 
 def task_options() -> str:
-    introduction = "What `@outbox.task(…)` takes. Where nothing else is said at the [call](#using), it holds for each task that is enqueued."
+    introduction = "`@outbox.task(…)` takes these options. They hold for each task that is enqueued, unless [the call](#using) sets another value."
     return options(Outbox.task, "@outbox.task", introduction)
 
 
 def using_options() -> str:
     introduction = (
-        "What `task.using(…)` takes, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(topic, payload, using=…)` takes "
-        "`delay`, `run_after`, `partition_key`, `expires` and `idempotency_key` too. [Consumers](consumers.md) shows them at work."
+        "`task.using(…)` takes these options, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(topic, payload, using=…)` also "
+        "takes `delay`, `run_after`, `partition_key`, `expires` and `idempotency_key`. [Consumers](consumers.md) has examples."
     )
     return options(Task.using, "using()", introduction)
 
@@ -108,7 +108,7 @@ def context() -> str:
     lines = [
         "## TaskContext",
         "",
-        "A handler whose first parameter is annotated `TaskContext` is given one: `def send_receipt(ctx: TaskContext, order_id: int)`.",
+        "A handler whose first parameter is annotated `TaskContext` gets one: `def send_receipt(ctx: TaskContext, order_id: int)`.",
         "",
         "| | type | |",
         "|---|---|---|",
@@ -200,9 +200,9 @@ def environment() -> str:
     lines = [
         "## Environment variables",
         "",
-        "Each stands for an option of commands, which goes before it.",
+        "Each variable sets an option of commands. An option on the command line wins.",
         "",
-        "| variable | stands for | |",
+        "| variable | sets | |",
         "|---|---|---|",
     ]
     found: dict[str, tuple[dict[str, None], str]] = {}
@@ -237,7 +237,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 def exit_codes() -> str:
     codes = {int(code): said for code, said in re.findall(r"^ +(\d+)  (.+)$", EPILOG, re.MULTILINE)}
     others = {getattr(console, name): said for name, said in MORE_CODES.items()}
-    lines = ["## Exit codes", "", "| code | `outboxq worker` | the other commands |", "|---:|---|---|"]
+    lines = ["## Exit codes", "", "| code | `outboxq worker` | other commands |", "|---:|---|---|"]
     for code in sorted(codes | others):
         mine = {0: "done", 1: ONE}.get(code, others.get(code, "the same"))
         lines.append(f"| {code} | {codes.get(code, '')} | {mine} |")
@@ -247,8 +247,8 @@ def exit_codes() -> str:
 HEAD = """
     # Reference
 
-    The options, attributes, exceptions, variables and exit codes, each in a sentence. This page is written from the code:
-    `python -m tests.docs.reference` writes it anew. For what they are good for, see [the guides](README.md).
+    Each option, attribute, exception, variable and exit code in a sentence. `python -m tests.docs.reference` writes this page from
+    the code. [The guides](README.md) say how to use them.
 """
 PARTS: tuple[Callable[[], Any], ...] = (
     task_options, using_options, context, raised, exceptions, environment, exit_codes,

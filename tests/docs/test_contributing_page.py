@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
 TOOLS = {"pip", "python", "pre-commit", "ruff", "lint-imports", "pytest"}
 """Programs of the environment that the page sets up."""
+THEIRS = {"CliRunner", "docs"}
+"""A class of click's, and a folder."""
 
 of_each_page = pytest.mark.parametrize(
     "page",
@@ -73,3 +75,14 @@ def test_every_generated_part_has_its_command():
         if re.search(r'^if __name__ == "__main__":\n(.*\n)*.*(put_between|write_text)', path.read_text(), re.MULTILINE)
     }
     assert {name for name in programs if name not in PAGE.read_text()} == set()
+
+
+def test_a_name_that_the_page_tells_newcomers_to_look_for_is_defined():
+    """Where the page says what to add, each bare name is a function, class, field or constant of the package or its tests."""
+    _, _, section = PAGE.read_text().partition("\n## Add something\n")
+    names = set(re.findall(r"`(?:\w+\.)*([A-Za-z_]\w+)(?:\(…\)|\(\))?`", section.partition("\n## Documentation\n")[0]))
+    sources = "\n".join(path.read_text() for folder in ("outboxq", "tests") for path in (ROOT / folder).rglob("*.py"))
+    defined = set(re.findall(r"^\s*(?:def|class) (\w+)|^ *(\w+)(?:: [^=\n]+)? =", sources, re.MULTILINE))
+    known = {name for pair in defined for name in pair}
+    assert len(names) > 10
+    assert names - known - THEIRS == set()

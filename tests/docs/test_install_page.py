@@ -21,7 +21,7 @@ EXTRAS = {
     "pydantic": "models as arguments and results",
     "django": "[Django](django.md), and [Django's own tasks](django-tasks.md)",
     "flask": "[Flask](flask.md)",
-    "reload": "`outboxq worker --reload`, which starts anew when your code changes",
+    "reload": "`outboxq worker --reload`, which restarts when your code changes",
 }
 NAMES = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "django": "Django", "flask": "Flask", "rich": "Rich"}
 REQUIREMENT = re.compile(r"(?P<name>[\w-]+)(\[[\w,]+\])?(?P<bounds>[^;]*?)\s*(;\s*(?P<marker>.+))?")

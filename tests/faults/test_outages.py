@@ -25,9 +25,8 @@ TERMINATE = (
     "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
 )
 
-sizes = pytest.mark.parametrize(
-    ("tasks", "blows"), [(SHORT, 1), pytest.param(LONG, 8, marks=pytest.mark.campaign)], ids=["short", "long"]
-)
+in_the_campaign = pytest.mark.campaign
+"""Each test run has it in the short form of test_campaign.py, which restarts the server and fills the disk."""
 
 
 @pytest.fixture
@@ -116,8 +115,15 @@ def load(database, fork, tmp_path):
         one.abandon()
 
 
-@pytest.mark.parametrize("database", ["any_host", "writable_host"], indirect=True)
-@pytest.mark.parametrize("tasks", [SHORT, pytest.param(LONG, marks=pytest.mark.campaign)], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("database", "tasks"),
+    [
+        pytest.param("any_host", SHORT, id="short"),
+        pytest.param("any_host", LONG, id="any_host", marks=pytest.mark.campaign),
+        pytest.param("writable_host", LONG, id="writable_host", marks=pytest.mark.campaign),
+    ],
+    indirect=["database"],
+)
 def test_a_standby_that_is_promoted_late_takes_over(load, database, server, standby, effects, tasks, request):
     """The primary ends politely, so that all it acknowledged has reached the standby."""
     at_work = load(tasks)
@@ -129,7 +135,8 @@ def test_a_standby_that_is_promoted_late_takes_over(load, database, server, stan
 
 
 @pytest.mark.parametrize("database", ["alone"], indirect=True)
-@sizes
+@in_the_campaign
+@pytest.mark.parametrize(("tasks", "blows"), [(LONG, 8)])
 def test_a_restart_of_the_server_is_nobodys_failure(load, database, server, effects, tasks, blows):
     at_work = load(tasks)
     for _ in range(blows + 1):
@@ -140,7 +147,9 @@ def test_a_restart_of_the_server_is_nobodys_failure(load, database, server, effe
 
 
 @pytest.mark.parametrize("database", ["alone"], indirect=True)
-@sizes
+@pytest.mark.parametrize(
+    ("tasks", "blows"), [(SHORT, 1), pytest.param(LONG, 8, marks=pytest.mark.campaign)], ids=["short", "long"]
+)
 def test_connections_that_are_terminated_are_nobodys_failure(load, database, effects, tasks, blows):
     at_work, terminated = load(tasks), 0
     for _ in range(5 * blows):
@@ -152,7 +161,8 @@ def test_connections_that_are_terminated_are_nobodys_failure(load, database, eff
 
 
 @pytest.mark.parametrize("database", ["postgresql_on_a_small_disk", "sqlite_on_a_small_disk"], indirect=True)
-@sizes
+@in_the_campaign
+@pytest.mark.parametrize(("tasks", "blows"), [(LONG, 8)])
 def test_a_full_disk_is_nobodys_failure(load, database, volume, effects, tmp_path, tasks, blows):
     disk = disk_of(database, volume, tmp_path)
     at_work = load(tasks)

@@ -26,7 +26,7 @@ from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
 from outboxq.store import Sleeping, Store
-from outboxq.store.claims import _has_ended
+from outboxq.store.ends import _has_ended
 from outboxq.store.fanout import _emitted
 from outboxq.store.idempotency import enqueued
 from tests.waiting import until

@@ -143,7 +143,7 @@ def test_without_any_one_right_something_fails(stage, role, owner, kind, feature
 def refused(stage, act):
     stage.clear()
     stage.store = Store(stage.engine)
-    stage.store._permitted.update(FEATURES)
+    stage.store.rights.known.update(FEATURES)
     try:
         act(stage)
     except Exception as error:

@@ -67,7 +67,7 @@ def test_a_command_that_is_added_tomorrow_is_there_and_says_the_program_that_it_
     group.add_command(inner)
     alias = click.Option(["--database"], default="default")
     frame = Frame(
-        program="manage.py outboxq",
+        program=lambda: "manage.py outboxq",
         store=Store,
         options=[alias],
         again=lambda database: [] if database == "default" else ["--database", database],

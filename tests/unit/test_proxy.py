@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import select
 import socket
@@ -241,6 +242,19 @@ def test_nothing_is_left_when_it_ends(url: str, paused: bool) -> None:
     until(lambda: states(url) == [])
     gc.collect()  # a socket that was left open would warn
     assert threading.active_count() == before
+
+
+def test_a_client_that_is_accepted_while_it_ends_is_closed_too() -> None:
+    go_on = threading.Event()
+    with Proxy("postgresql://127.0.0.1:1/db") as proxy:
+        proxy._loop.call_soon_threadsafe(go_on.wait, 60)
+        clients = [plain(proxy.url) for _ in range(5)]
+        end = asyncio.run_coroutine_threadsafe(proxy._close(), proxy._loop)
+        go_on.set()
+        end.result(60)
+    for client in clients:
+        client.close()
+    gc.collect()  # a socket that was left open would warn
 
 
 def connect(url: str, *, autocommit: bool = True) -> psycopg.Connection[Any]:

@@ -165,7 +165,7 @@ def test_a_module_that_is_still_being_imported_has_no_connections(monkeypatch):
     ("driver", "advice"),
     [
         ("psycopg2", "create the engine with postgresql+psycopg://"),
-        ("asyncpg", "an engine of its own: create_async_engine('postgresql+psycopg://…')"),
+        ("asyncpg", "a separate engine: create_async_engine('postgresql+psycopg://…')"),
         ("aiosqlite", "a synchronous engine: create_engine('sqlite:///…')"),
     ],
 )

@@ -1,4 +1,4 @@
-"""outboxq in Django's admin: the tasks, what happened to each, and what can be done about it."""
+"""Django's admin of tasks: the list, a page with the history of each task, and actions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .admin_texts import local_time, short_id, whole_id, zone
 from .models import QueueSettings, TaskExecution
 
 _LINE = 60
-"""Characters of an error that the list shows; the others when it is pointed at."""
+"""Number of characters of an error in the list. The tooltip shows more."""
 
 _MOMENTS = ("created", "first_started", "started", "completed", "retry", "expires", "cancel_requested", "updated")
-"""The columns `…_at`, each a method of its own here: Django would show them its own way."""
+"""Columns `…_at`. Each is a method here, since Django would format the times in another way."""
 
 _ROW = (
     (None, {"fields": ("whole_id", "state", "name", "queue", "priority", "tries", "error")}),
@@ -47,7 +47,7 @@ _ROW = (
 
 
 def _moment(name: str) -> Any:
-    """Return the method for the column `…_at` of that name."""
+    """Return the method for one of these columns."""
 
     def moment(_admin: TaskExecutionAdmin, task: Any) -> str:
         return local_time(getattr(task, f"{name}_at"))
@@ -58,21 +58,21 @@ def _moment(name: str) -> Any:
 
 
 class TaskExecutionAdmin(ActingAdmin):
-    """Tasks, for those who may view them; what is done to one needs a permission of its own.
+    """The admin of tasks, for users with the view permission. Each action needs a permission of its own.
 
-    Subclass it, and register that instead, to show more or less: see `alias`, `hidden` and `show_arguments`.
+    To show more or less, register a subclass instead: see `alias`, `hidden` and `show_arguments`.
     """
 
     alias = "default"
-    """Whose outbox is shown: one of DATABASES."""
+    """Alias of the outbox's database in DATABASES."""
     show_arguments = True
-    """False: neither arguments nor results are shown."""
+    """False hides arguments and results."""
     hidden: re.Pattern[str] | None = re.compile(
         r"passw|secret|token|api_?key|credential|cookie|authoriz", re.IGNORECASE
     )
-    """Arguments, and members of them at any depth, whose names match are shown as asterisks; None: nothing is hidden.
+    """Pattern of the names whose values are shown as asterisks, in arguments and their members at any depth; None hides nothing.
 
-    What an exception says is shown as it says it.
+    Messages of exceptions are shown unchanged.
     """
 
     list_display = ("short_id", "state", "name", "queue", "now", "failure", "tries", "due", "created", "completed")
@@ -108,14 +108,14 @@ class TaskExecutionAdmin(ActingAdmin):
         return whole_id(task.pk)
 
     def due(self, task: Any) -> str:
-        """Shown in the list alone, as are the next two."""
+        """Return the due time. Only the list has this column and the next two."""
         return local_time(task.glance.due)
 
     def now(self, task: Any) -> str:
         return str(task.glance.reason)
 
     def failure(self, task: Any) -> Any:
-        """Its first line, until the task has completed."""
+        """Return the first line of the last error, unless the task has completed."""
         text = "" if task.status == TaskStatus.COMPLETED else plain(task.beginning_of_error or "")
         line = text.partition("\n")[0]
         shown = line if len(line) <= _LINE else f"{line[:_LINE]}…"
@@ -130,11 +130,11 @@ class TaskExecutionAdmin(ActingAdmin):
     short_id.short_description, whole_id.short_description = "id", "id"  # type: ignore[attr-defined]
 
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
-        """Of our database, without a router's opinion."""
+        """Return the tasks of the database `alias`, whatever the routers say."""
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
 
     def get_fieldsets(self, request: Any, obj: Any = None) -> Any:
-        """With the name of the time zone, where there are times."""
+        """Return the fieldsets, with the time zone in the title of the times."""
         found = super().get_fieldsets(request, obj)
         return [(f"{name} ({zone()})" if name == "Times" else name, options) for name, options in found]
 
@@ -142,7 +142,7 @@ class TaskExecutionAdmin(ActingAdmin):
         return TaskList
 
     def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
-        """By id, wherever that is; else by the beginning of the name, among the tasks that are looked at."""
+        """Search by id among all tasks, or by the beginning of the name among the tasks of the list."""
         if not search_term:
             return queryset, False
         if (task_id := as_uuid(search_term)) is not None:
@@ -150,14 +150,14 @@ class TaskExecutionAdmin(ActingAdmin):
         return queryset.filter(task_name__startswith=search_term), False
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:  # noqa: ARG002
-        """Only our filters: any other would read the whole table, and find out arguments that are hidden."""
+        """Allow only the filters of this list: any other could read the whole table, or reveal hidden arguments."""
         return lookup in {one.parameter_name for one in self.list_filter}
 
     def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002
         return False
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
-        """Nobody edits a row: see the actions."""
+        """Return False: tasks change by actions only."""
         return False
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
@@ -169,12 +169,12 @@ class TaskExecutionAdmin(ActingAdmin):
         return super().change_view(request, object_id, form_url, {"story": story, **(extra_context or {})})
 
     def render_change_form(self, request: Any, context: Any, *args: Any, obj: Any = None, **options: Any) -> Any:
-        """With what the row does not say as it is stored."""
+        """Add the history, the arguments and the offered actions to the context of the page."""
         if obj is not None:
             story = context.get("story")
             offered = self.offered(request, obj, is_delayed=story is None or story.is_delayed)
             context |= {"offered": offered, "subtitle": plain(str(obj)), "zone": zone()}
-            context |= {"failed_at": local_time(story.letter.failed_at) if story and story.letter else ""}
+            context |= {"failed_at": local_time(story.dead_letter.failed_at) if story and story.dead_letter else ""}
             if self.show_arguments:
                 context |= {"arguments": payload(obj.args, self.hidden), "result": payload(obj.result, self.hidden)}
         return super().render_change_form(request, context, *args, obj=obj, **options)

@@ -1,4 +1,4 @@
-"""What can be done to a task in the admin: each through the store, in one transaction of Django's."""
+"""Actions on tasks in the admin. Each goes through the store, in one transaction of Django."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ from .admin_list import as_uuid
 from .aliases import outboxes
 
 _AT_ONCE = 1_000
-"""To how many tasks one request does something."""
-_TOLD = 10
-"""How many refusals are told one by one."""
+"""Maximum number of tasks that one request changes."""
+_SHOWN = 10
+"""Maximum number of refusals that are shown one by one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskAction:
-    """One of them."""
+    """An action on a task."""
 
     name: str
     label: str
-    """In the list."""
+    """Label in the list."""
     button: str
-    """On the task's page."""
+    """Label of the button on the task's page."""
     permission: str
-    """Its codename, but for the model's name."""
+    """Codename of the permission, without the model's name."""
     statuses: frozenset[TaskStatus]
-    """Where a task's page offers it. What is really allowed, the store says."""
+    """Statuses in which a task's page offers the action. The store decides whether it is allowed."""
     is_for_delayed: bool = False
-    """A task's page offers it only where the task is due later."""
+    """True: the page offers the action only if the task is due later."""
     act: Callable[[Store, UUID, str, object], str]
-    """Given the store, the task, who asks, and `using`: what was done, in words."""
+    """Function that does it. It takes the store, the task's id, the reason and `using`, and returns what it did in words."""
 
 
-def _retry(store: Store, task_id: UUID, _who: str, using: object) -> str:
+def _retry(store: Store, task_id: UUID, _reason: str, using: object) -> str:
     store.redrive(task_id, using=using)
     return "redriven, to run from the first attempt"
 
 
-def _run_now(store: Store, task_id: UUID, _who: str, using: object) -> str:
+def _run_now(store: Store, task_id: UUID, _reason: str, using: object) -> str:
     return "due now" if store.run_now(task_id, using=using) else "due already"
 
 
-def _cancel(store: Store, task_id: UUID, who: str, using: object) -> str:
-    status = store.cancel(task_id, reason=who, using=using)
+def _cancel(store: Store, task_id: UUID, reason: str, using: object) -> str:
+    status = store.cancel(task_id, reason=reason, using=using)
     return "asked to stop, and running until it does" if status is TaskStatus.RUNNING else "cancelled"
 
 
-def _cancel_now(store: Store, task_id: UUID, who: str, using: object) -> str:
-    store.cancel(task_id, reason=who, force=True, using=using)
-    return "cancelled; what a worker still does for it counts for nothing"
+def _cancel_now(store: Store, task_id: UUID, reason: str, using: object) -> str:
+    store.cancel(task_id, reason=reason, force=True, using=using)
+    return "cancelled; the outcome of its worker will be refused"
 
 
-def _discard(store: Store, task_id: UUID, who: str, using: object) -> str:
-    store.discard(task_id, reason=who, using=using)
+def _discard(store: Store, task_id: UUID, reason: str, using: object) -> str:
+    store.discard(task_id, reason=reason, using=using)
     return "discarded"
 
 
@@ -120,7 +120,7 @@ _BY_NAME = {action.name: action for action in ACTIONS}
 
 
 def _ticked(action: TaskAction) -> Callable[..., None]:
-    """The action, for the tasks that are ticked in the list."""
+    """Return the action for the tasks that are ticked in the list."""
 
     def act(model_admin: ActingAdmin, request: Any, queryset: Any) -> None:
         model_admin.act_on(request, action, queryset)
@@ -131,8 +131,9 @@ def _ticked(action: TaskAction) -> Callable[..., None]:
 
 
 class ActingAdmin(admin.ModelAdmin):
-    """Offers the actions in the list and on a task's page to those who have the permission. The user is named in the task's
-    history where something ends by it, and each change is in Django's own log.
+    """An admin that offers the actions, in the list and on a task's page, to users with the permission.
+
+    The task's history names the user if the action ends the task. Each change is also in Django's own log.
     """
 
     alias: str
@@ -152,7 +153,7 @@ class ActingAdmin(admin.ModelAdmin):
         return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))
 
     def offered(self, request: Any, task: Any, *, is_delayed: bool = True) -> list[TaskAction]:
-        """Return the actions that the user may take on a task as it is. `is_delayed` False: it is due, and to have it due now would change nothing."""
+        """Return the actions that the user may take on the task now. `is_delayed` False leaves out "run now"."""
         allowed = [one for one in ACTIONS if task.status in one.statuses and self.may(request, one.permission)]
         return [one for one in allowed if is_delayed or not one.is_for_delayed]
 
@@ -162,7 +163,7 @@ class ActingAdmin(admin.ModelAdmin):
         return [path("<uuid:task_id>/act/<slug:action>/", act, name=name), *super().get_urls()]
 
     def act_view(self, request: Any, task_id: UUID, action: str) -> HttpResponseRedirect:
-        """From a task's page."""
+        """Handle a button on a task's page."""
         chosen = _BY_NAME.get(action)
         if chosen is None:
             raise Http404(f"there is no action {action!r}")
@@ -173,16 +174,20 @@ class ActingAdmin(admin.ModelAdmin):
         return HttpResponseRedirect(reverse(page, args=(task_id,), current_app=self.admin_site.name))
 
     def response_action(self, request: Any, queryset: Any, **where: Any) -> Any:
-        """Those that are ticked are meant, even if by now the list is another one."""
+        """Act on the ticked tasks, even if the list has changed meanwhile."""
         if any(as_uuid(ticked) is None for ticked in request.POST.getlist(ACTION_CHECKBOX_NAME)):
-            self.message_user(request, "What is selected are no tasks. Nothing was changed.", messages.WARNING)
+            self.message_user(
+                request,
+                "The selection contains something other than tasks, so nothing was changed; select tasks in the list.",
+                messages.WARNING,
+            )
             return None
         if "1" not in request.POST.getlist("select_across"):
             queryset = self.get_queryset(request)
         return super().response_action(request, queryset, **where)
 
     def act_on(self, request: Any, action: TaskAction, tasks: Any) -> None:
-        """Do it to each of the tasks (a query), and tell the user what became of them."""
+        """Take the action on each task of a query, and show the user the results."""
         done: Counter[str] = Counter()
         refused: list[str] = []
         chosen = list(tasks.only("id", "task_name")[: _AT_ONCE + 1])
@@ -191,22 +196,26 @@ class ActingAdmin(admin.ModelAdmin):
                 done[self._act(request, action, task)] += 1
             except (DuplicateTask, InvalidTransition, TaskNotFound) as error:
                 refused.append(str(error))
-        for said, count in done.items():
+        for result, count in done.items():
             whom = f"Task {chosen[0].pk}" if len(chosen) == 1 else f"{count} of {len(chosen[:_AT_ONCE])} tasks"
-            self.message_user(request, f"{whom}: {said}.", messages.SUCCESS)
-        for sentence in refused[:_TOLD]:
+            self.message_user(request, f"{whom}: {result}.", messages.SUCCESS)
+        for sentence in refused[:_SHOWN]:
             self.message_user(request, f"{plain(sentence)}.", messages.WARNING)
-        if len(refused) > _TOLD:
-            self.message_user(request, f"{len(refused) - _TOLD} others were refused too.", messages.WARNING)
+        if len(refused) > _SHOWN:
+            self.message_user(request, f"{len(refused) - _SHOWN} others were refused too.", messages.WARNING)
         if len(chosen) > _AT_ONCE:
-            self.message_user(request, f"That were the first {_AT_ONCE}; do it again for the others.", messages.WARNING)
+            self.message_user(
+                request,
+                f"Only the first {_AT_ONCE} tasks were changed; repeat the action for the others.",
+                messages.WARNING,
+            )
         if not chosen:
-            self.message_user(request, "There is no such task any more.", messages.WARNING)
+            self.message_user(request, "The task does not exist any more; it may have been pruned.", messages.WARNING)
 
     def _act(self, request: Any, action: TaskAction, task: Any) -> str:
-        """In the request's transaction, or in one of its own, with the entry of Django's log."""
+        """Take the action and write Django's log, in the request's transaction or in a separate one."""
         outbox = outboxes[self.alias]
         with outbox.integration.transaction() as transaction:
-            said = action.act(outbox.store, task.pk, f"by {request.user.get_username()} in the admin", transaction)
-            self.log_change(request, task, f"{action.name}: {said}")
-        return said
+            result = action.act(outbox.store, task.pk, f"by {request.user.get_username()} in the admin", transaction)
+            self.log_change(request, task, f"{action.name}: {result}")
+        return result

@@ -1,4 +1,4 @@
-"""What the page of one task shows besides its row: why it does not run, its arguments, its dead letter, and its history."""
+"""Parts of a task's page besides its row: the explanation, the arguments, the dead letter, and the history."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .aliases import outboxes
 from .models import DeadLetter, LiveWorker, OutboxEntry
 
 _EVENTS = 200
-"""How many lines of a history are shown at most."""
+"""Maximum number of lines of a history."""
 _READ = 1_000
-"""How many of the newest events are read for them: a task that no worker knows has two each time it is given back."""
+"""Number of newest events that are read for those lines: a task that no worker knows has two for each release."""
 _LONGEST = 20_000
-"""Of a text that is shown."""
+"""Maximum number of characters of a text."""
 HIDDEN = "********"
 
 _NOTES = ("reason", "available_at", "expires_at", "priority", "recovery_attempts", "policy_error")
-"""What an event says that people understand; the rest is for machines."""
+"""Fields of an event's data that the page shows; the others are for programs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,23 +46,23 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Story:
-    """What is known of a task besides its row, as of one moment."""
+    """The state of a task besides its row, at one moment."""
 
     explanation: str
     waits_for: UUID | None
-    """The task that comes first."""
-    letter: Any
-    """Its DeadLetter; None: it has not Failed."""
+    """Id of the task that comes first; None if there is none."""
+    dead_letter: Any
+    """Its DeadLetter; None unless the task is Failed."""
     moments: tuple[Moment, ...]
-    """Oldest first."""
+    """History of the task, oldest first."""
     is_cut: bool
-    """There are older events, which are not shown."""
+    """True if there are older events, which are not shown."""
     is_delayed: bool
-    """It is Ready, and due later: it can be made due now."""
+    """True if the task is Ready and due later, so that it can be made due now."""
 
 
 def story_of(alias: str, task_id: UUID) -> Story | None:
-    """Read through Django's connection. None: there is no such task any more."""
+    """Read the story of a task through Django's connection; None if the task does not exist any more."""
     store = outboxes[alias].store
     with transaction.atomic(using=alias):
         try:
@@ -70,7 +70,7 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
         except TaskNotFound:
             return None
         events = store.recent_history(task_id, _READ + 1, using=alias)
-        letter = DeadLetter.objects.using(alias).filter(pk=task_id).first()
+        dead_letter = DeadLetter.objects.using(alias).filter(pk=task_id).first()
         entries = OutboxEntry.objects.using(alias).filter(task_execution_id=task_id)
         due, now = entries.values_list("available_at", flat=True).first(), store.now(using=alias)
         shown = list(_runs(events[-_READ:]))
@@ -79,7 +79,7 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
     return Story(
         explanation=plain(localized(explained.sentence)),
         waits_for=explained.waits_for,
-        letter=letter,
+        dead_letter=dead_letter,
         moments=tuple(_moment(event, labels, run) for event, run in shown[-_EVENTS:]),
         is_cut=len(events) > _READ or len(shown) > _EVENTS,
         is_delayed=due is not None and due > now,
@@ -87,8 +87,10 @@ def story_of(alias: str, task_id: UUID) -> Story | None:
 
 
 def _runs(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Sequence[ExecutionEvent]]]:
-    """Yield each event with the releases that it stands for: a task that no worker knows is claimed and given back again and
-    again, and that is one line. The others stand for none.
+    """Yield each event, with the releases that it sums up.
+
+    A task that no worker knows is claimed and given back again and again. All these events make one line: the last release,
+    with the others. Any other event sums up none.
     """
     run: list[ExecutionEvent] = []
     for index, event in enumerate(events):
@@ -110,18 +112,18 @@ def _is_unknown(event: ExecutionEvent) -> bool:
 
 
 def payload(text: str | None, hidden: re.Pattern[str] | None) -> str:
-    """Stored JSON for people; the values of names that match `hidden` are not shown."""
+    """Return stored JSON, indented, with asterisks for the values of names that match `hidden`."""
     if text is None:
         return ""
     try:
         found = _without(json.loads(text), hidden)
     except (ValueError, RecursionError) as error:
-        return f"(cannot be read: {type(error).__name__})"  # nor can it be said what in it is secret
+        return f"(cannot be read: {type(error).__name__})"  # and it is not known which part is secret
     return plain(json.dumps(found, indent=2, ensure_ascii=False))
 
 
 def plain(text: str) -> str:
-    """Not too long, and every character that is not to be seen written out, so that none can pretend to be another text."""
+    """Return the text, cut if it is too long, with invisible characters written out so that none can imitate other text."""
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
     return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
 
@@ -138,7 +140,7 @@ def _without(value: Any, hidden: re.Pattern[str] | None) -> Any:
 def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[ExecutionEvent]) -> Moment:
     data = event.event_data
     worker = event.worker_id
-    notes = [(name.replace("_", " "), plain(_said(name, data[name]))) for name in _NOTES if data.get(name) is not None]
+    notes = [(name.replace("_", " "), plain(_text(name, data[name]))) for name in _NOTES if data.get(name) is not None]
     if len(run) > 1:
         notes += [("times", str(len(run))), ("since", local_time(run[0].created_at))]
     return Moment(
@@ -153,10 +155,10 @@ def _moment(event: ExecutionEvent, labels: Mapping[Any, str], run: Sequence[Exec
     )
 
 
-def _said(name: str, value: Any) -> str:
-    """An instant as the rest of the page has it."""
+def _text(name: str, value: Any) -> str:
+    """Return a value as text, a moment in the form of the rest of the page."""
     try:
         moment = datetime.fromisoformat(value) if name.endswith("_at") else None
-    except (TypeError, ValueError):  # of another release, or another's hand
+    except (TypeError, ValueError):  # written by another release or by another program
         moment = None
     return str(value) if moment is None or moment.tzinfo is None else local_time(moment)

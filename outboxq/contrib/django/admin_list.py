@@ -1,7 +1,7 @@
-"""The admin's list of tasks: of tables of any size it looks at so many, the newest first, and from there at older ones.
+"""The admin's list of tasks: a bounded number of the newest tasks, with links to older ones, for tables of any size.
 
-Ids are times, so the primary key is the order. Ready, Running and Failed tasks are found through the small tables that hold
-just those; no query of a page reads more than `LOOK` tasks, but where an outbox entry of a rare queue is looked for.
+An id contains its time, so the primary key is the order. Ready, Running and Failed tasks are found through the small tables that
+contain just those. No query of a page reads more than `LOOK` tasks, except a search for the outbox entries of a rare queue.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .aliases import outboxes
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease
 
 LOOK = 10_000
-"""How many tasks a page is chosen from."""
+"""Number of tasks from which a page is chosen."""
 _KNOWN = 1_000
-"""How many are read to say which queues and task names there are."""
+"""Number of tasks that are read to find the queues and task names in use."""
 _CHOICES = 100
 _ERROR = 300
-"""Characters of an error that the list reads."""
+"""Number of characters of an error that the list reads."""
 
 BEFORE = "before"
-"""The parameter of the id below which is looked."""
+"""Query parameter with the id below which the list begins."""
 
 _KEPT_APART: dict[str | None, Any] = {
     TaskStatus.READY: OutboxEntry,
@@ -43,16 +43,16 @@ _KEPT_APART: dict[str | None, Any] = {
 
 
 class TaskList(ChangeList):
-    """A page of tasks. `older`: the query string of what lies behind those it was chosen from; None: nothing."""
+    """A page of tasks. `older` is the query string of the tasks after those it was chosen from; None: there are none."""
 
     older: str | None = None
     newest: str | None = None
-    """The query string of the list's beginning; None: this is it."""
+    """Query string of the beginning of the list; None: this page is the beginning."""
     look = LOOK
     zone = staticmethod(zone)
 
     def get_filters_params(self, params: Any = None) -> Any:
-        """Without our own parameter, which is no field."""
+        """Return the parameters without BEFORE, which is no field."""
         found = super().get_filters_params(params)
         found.pop(BEFORE, None)
         return found
@@ -79,7 +79,7 @@ class TaskList(ChangeList):
         return found.filter(**_bounds("pk", within))
 
     def get_results(self, request: Any) -> None:
-        """Each task of the page also gets `glance`: when it is due, and why it does not run."""
+        """Read the page, and give each task its `glance`: its due time, and the reason why it does not run."""
         super().get_results(request)
         self.result_list: list[Any] = list(self.result_list)
         seen = glances(self.root_queryset.db, self.result_list)
@@ -87,7 +87,7 @@ class TaskList(ChangeList):
             task.glance = seen[task.pk]
 
     def _where_they_are(self, chosen: dict[str, str | None]) -> tuple[Any, str]:
-        """The rows that say which tasks are meant, and their column with the task's id."""
+        """Return the rows that select the tasks, and the name of their column with the task's id."""
         database = self.root_queryset.db
         small = _KEPT_APART.get(chosen.get(StatusFilter.parameter_name))
         if small is None:
@@ -112,7 +112,7 @@ class StatusFilter(SimpleListFilter):
 
 
 class KnownFilter(SimpleListFilter):
-    """One of the values that are in use now, or any other that the address names."""
+    """A filter by one of the values in use now, or by any other value in the URL."""
 
     position: int
 
@@ -140,7 +140,7 @@ class TaskFilter(KnownFilter):
 
 
 class CreatedFilter(SimpleListFilter):
-    """By the time in the id, which is the order of the list."""
+    """A filter by the time in the id, which is also the order of the list."""
 
     title = "created"
     parameter_name = "created"

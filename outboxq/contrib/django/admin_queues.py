@@ -1,4 +1,4 @@
-"""The admin of queues: pause and resume them, limit them, say whether their keys take turns."""
+"""Django's admin of queues: pauses, limits, and the order of partition keys."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ _LONGEST = timedelta(days=3650).total_seconds()
 
 class QueueForm(forms.ModelForm):
     queue = forms.CharField(max_length=1000, strip=False)
-    paused = forms.BooleanField(required=False, help_text="Nothing of it is started; what runs, runs on.")
+    paused = forms.BooleanField(required=False, help_text="No task of the queue is started. Running tasks go on.")
     concurrency_limit = forms.IntegerField(
-        required=False, min_value=1, max_value=_MOST, help_text="How many run at once, on all machines together."
+        required=False,
+        min_value=1,
+        max_value=_MOST,
+        help_text="Maximum number of tasks that run at once, on all machines together.",
     )
     rate_limit = forms.IntegerField(
-        required=False, min_value=1, max_value=_MOST, help_text="How many start in so many seconds."
+        required=False, min_value=1, max_value=_MOST, help_text="Maximum number of starts within rate_seconds."
     )
     rate_seconds = forms.FloatField(required=False, min_value=0.001, max_value=_LONGEST)
     fair = forms.BooleanField(
-        required=False, initial=True, help_text="Keys take turns; otherwise the one due the longest is next."
+        required=False, initial=True, help_text="Partition keys take turns. Otherwise the task due the longest is next."
     )
 
     class Meta:
-        """What of it stands in the row."""
+        """Fields of the row."""
 
         model = QueueSettings
         fields = ("queue", "concurrency_limit", "rate_limit", "rate_seconds", "fair")
@@ -44,18 +47,18 @@ class QueueForm(forms.ModelForm):
     def clean(self) -> Any:
         cleaned = super().clean()
         if (cleaned.get("rate_limit") is None) is not (cleaned.get("rate_seconds") is None) and not self.errors:
-            raise forms.ValidationError("A rate is a number and its seconds: give both, or neither.")
+            raise forms.ValidationError("A rate needs a number of starts and its seconds; give both, or neither.")
         return cleaned
 
     def validate_unique(self) -> None:
-        """What is said of a queue is said anew."""
+        """Accept a queue that has settings already: they are replaced."""
 
 
 class QueueSettingsAdmin(admin.ModelAdmin):
-    """Queues of which something is said; one that is as the defaults have it is not in the list, and can be added."""
+    """The admin of queues with non-default settings. Add a queue to give it settings."""
 
     alias = "default"
-    """Whose outbox is shown: one of DATABASES."""
+    """Alias of the outbox's database in DATABASES."""
 
     form = QueueForm
     fields = ("queue", "paused", "concurrency_limit", "rate_limit", "rate_seconds", "fair")
@@ -65,7 +68,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     actions = ("pause", "resume")
 
     def paused(self, settings: Any) -> str:
-        """Say it in words: of a tick and a cross nobody knows which one is well."""
+        """Return the state in words: it is not clear whether a tick means paused or open."""
         at = settings.paused_at
         return "open" if at is None else f"paused since {local_time(at, with_zone=True)}"
 
@@ -81,7 +84,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     paused.short_description = "state"  # type: ignore[attr-defined]  # how Django is told, its decorator being untyped
 
     def get_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:
-        """Return the fields of the form, or the same in words for who may only look."""
+        """Return the fields of the form; for users who may only view, the columns of the list."""
         if self.has_change_permission(request, obj):
             return self.fields
         return ("queue", "paused", "concurrency_limit", "rate", "order")
@@ -95,20 +98,20 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         return ("queue",) if self.has_change_permission(request, obj) else self.get_fields(request, obj)
 
     def has_add_permission(self, request: Any) -> bool:
-        """To say the first thing of a queue is to change it."""
+        """Return whether the user may change queues: adding a row is a change of the queue."""
         return bool(self.has_change_permission(request))
 
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
         return False
 
     def save_model(self, request: Any, obj: Any, form: Any, change: bool) -> None:  # noqa: ARG002
-        said = form.cleaned_data
-        rate = None if said["rate_limit"] is None else (said["rate_limit"], said["rate_seconds"])
+        given = form.cleaned_data
+        rate = None if given["rate_limit"] is None else (given["rate_limit"], given["rate_seconds"])
         outbox = outboxes[self.alias]
         with outbox.integration.transaction() as transaction:
-            outbox.store.limit(obj.queue, concurrency=said["concurrency_limit"], rate=rate, using=transaction)
-            outbox.store.order(obj.queue, fair=said["fair"], using=transaction)
-            change_pause = outbox.store.pause if said["paused"] else outbox.store.resume
+            outbox.store.limit(obj.queue, concurrency=given["concurrency_limit"], rate=rate, using=transaction)
+            outbox.store.order(obj.queue, fair=given["fair"], using=transaction)
+            change_pause = outbox.store.pause if given["paused"] else outbox.store.resume
             change_pause(obj.queue, using=transaction)
 
     def pause(self, request: Any, queryset: Any) -> None:
@@ -120,10 +123,10 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     pause.allowed_permissions = resume.allowed_permissions = ("change",)  # type: ignore[attr-defined]  # as above
     pause.short_description, resume.short_description = "Pause", "Resume"  # type: ignore[attr-defined]
 
-    def _each(self, request: Any, queryset: Any, change: Any, said: str) -> None:
+    def _each(self, request: Any, queryset: Any, change: Any, result: str) -> None:
         outbox = outboxes[self.alias]
         for settings in list(queryset):
             with outbox.integration.transaction() as transaction:
                 change(outbox.store, settings.queue, using=transaction)
-                self.log_change(request, settings, said)
-            self.message_user(request, f"Queue {settings.queue}: {said}.", messages.SUCCESS)
+                self.log_change(request, settings, result)
+            self.message_user(request, f"Queue {settings.queue}: {result}.", messages.SUCCESS)

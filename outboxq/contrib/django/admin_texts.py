@@ -1,4 +1,4 @@
-"""Instants, spans and ids as the admin writes them: every instant of a page is in the time zone that is active in Django."""
+"""Times, spans and ids as text for the admin. Every time is in Django's active time zone."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ def zone() -> str:
 
 
 def local_time(moment: datetime | None, *, precisely: bool = False, with_zone: bool = False) -> str:
-    """Return an aware instant in the active time zone; empty for None. `precisely`: to the millisecond."""
+    """Return an aware datetime in the active time zone; empty for None. `precisely`: to the millisecond."""
     if moment is None:
         return ""
     if isinstance(moment, UnreadableInstant):
         return str(moment)
     try:
         here = moment.astimezone(timezone.get_current_timezone())
-    except OverflowError:  # at an end of the calendar
+    except OverflowError:  # at the end of the calendar
         return moment.isoformat()
     text = here.replace(tzinfo=None).isoformat(" ", "milliseconds" if precisely else "seconds")
     return f"{text} {zone_of(here)}" if with_zone else text
 
 
 def zone_of(moment: datetime) -> str:
-    """Return the short name of an instant's zone, such as EST; the full name for a zone that has only an offset."""
+    """Return the short name of a datetime's zone, such as EST; the full name of a zone that has only an offset."""
     short = moment.tzname() or ""
     return short if short.isalpha() else zone()
 
 
 def localized(sentence: str) -> str:
-    """Return a sentence of ours with its instants, which are in UTC, in the active time zone."""
+    """Return a sentence of outboxq with its UTC times in the active time zone."""
 
     def written(found: re.Match[str]) -> str:
         try:
             moment = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
-        except ValueError:  # an error's text, which may speak of a day that no calendar has
+        except ValueError:  # an error's text may contain a day that does not exist
             return found[0]
         return local_time(moment, with_zone=True)
 
@@ -55,7 +55,7 @@ def localized(sentence: str) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """Return a span in its units: 1 h, 1 min 30 s, 0.5 s."""
+    """Return a span with its units: 1 h, 1 min 30 s, 0.5 s."""
     parts = []
     for unit, length in _UNITS:
         count, seconds = divmod(seconds, length)
@@ -67,7 +67,7 @@ def in_words(seconds: float) -> str:
 
 
 def short_id(task_id: UUID) -> Any:
-    """Return the beginning of an id, which is its time, and its end, which is chance; all of it when pointed at."""
+    """Return the beginning of an id (its time) and its end (random digits), with the whole id as tooltip."""
     text = str(task_id)
     return format_html('<span class="outboxq-id" title="{}">{}…{}</span>', text, text[:8], text[-4:])
 

@@ -60,7 +60,9 @@ def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
     from .aliases import outboxes
     from .operations import has_tables
 
-    if not has_tables(using) or "tasksubscription" not in apps.all_models["outboxq"]:  # migrated to zero
+    if (
+        not has_tables(using) or "tasksubscription" not in apps.all_models["outboxq"]
+    ):  # no tables: the app is migrated to zero
         return
     autodiscover_modules("tasks")
     outbox = outboxes[using]

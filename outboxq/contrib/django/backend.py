@@ -65,7 +65,7 @@ class OutboxqBackend(AdaptedBackend):
                 f"{task.module_path} is a generator function, whose body a call does not run; return a list instead"
             )
         validate(task, self.defaults)
-        if self.database in connections:  # `check()` says where it is not
+        if self.database in connections:  # `check()` reports an unknown one
             self._tasks.declare(task.module_path)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

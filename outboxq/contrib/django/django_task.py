@@ -91,24 +91,26 @@ def task(function: Callable[..., Any] | None = None, *, backend: str = "default"
 
 def settings_of(task: Any, defaults: Any) -> TaskOptions:
     """Return the options of the outboxq task for it; `defaults` are the backend's."""
-    lease, timeout, letter = (_said(task, name, defaults) for name in ("lease", "timeout", "on_dead_letter"))
+    lease, timeout, on_dead_letter = (_option(task, name, defaults) for name in ("lease", "timeout", "on_dead_letter"))
     return TaskOptions(
         queue=task.queue_name,
         priority=int(task.priority),
         lease=DEFAULT_LEASE if lease is None else duration(lease, "lease"),
         timeout=None if timeout is None else duration(timeout, "timeout"),
-        on_dead_letter=OnDeadLetter.RELEASE if letter is None else choice(OnDeadLetter, letter, "on_dead_letter"),
+        on_dead_letter=OnDeadLetter.RELEASE
+        if on_dead_letter is None
+        else choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
     )
 
 
 def retry_of(task: Any, defaults: Any) -> RetryPolicy:
     """Return the retry policy. Without one a task has a single attempt, as in Django."""
-    given = _said(task, "retry", defaults)
+    given = _option(task, "retry", defaults)
     return RetryPolicy.never() if given is None else RetryPolicy.of(given)
 
 
 def is_transactional(task: Any, defaults: Any) -> bool:
-    return bool(_said(task, "transactional", defaults))
+    return bool(_option(task, "transactional", defaults))
 
 
 def call_options(task: Any) -> dict[str, Any]:
@@ -181,7 +183,7 @@ def local(moment: datetime | None) -> datetime | None:
     return moment
 
 
-def _said(task: Any, name: str, defaults: Any) -> Any:
+def _option(task: Any, name: str, defaults: Any) -> Any:
     here = getattr(task, name, None)  # a plain Task of Django's has none
     return getattr(defaults, name) if here is None else here
 

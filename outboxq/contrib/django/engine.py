@@ -57,7 +57,7 @@ def _called(settings: Mapping[str, Any]) -> URL:
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:
-        return url  # libpq's own default, its service file, or many servers: no URL says it as Django does
+        return url  # libpq's default, its service file, or several servers: no URL expresses these as Django does
     if host.startswith("/"):
         return url.set(query={"host": host})
     return url.set(host=host, port=int(port) if port.isdigit() else None)
@@ -71,7 +71,7 @@ def _parameters(connection: Any) -> dict[str, Any]:
     if "prepare_threshold" in given or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         parameters["prepare_threshold"] = given.get("prepare_threshold")  # behind a pooler that knows no sessions
     if role := given.get("assume_role"):
-        escaped = "".join(f"\\{letter}" if letter in "\\ " else letter for letter in role)
+        escaped = "".join(f"\\{one}" if one in "\\ " else one for one in role)
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()
     return parameters
 

@@ -85,7 +85,9 @@ class DjangoIntegration(Integration):
         except BaseException:  # SystemExit too: a callback must not end the worker's thread
             if not committed:
                 raise
-            log.exception("an on_commit callback failed after its task was committed; later ones were not called")
+            log.exception(
+                "an on_commit callback failed after its task was committed, so later callbacks were not called; the task is not repeated"
+            )
         if not committed and not is_nested:  # Django reports no error then
             _drop(connection)
             raise InvalidTarget(

@@ -22,7 +22,7 @@ _DRIVERS: dict[str, dict[str, Any]] = {
     "postgresql": {
         "url": "postgresql+psycopg://",
         "use_native_hstore": False,
-    },  # which would be set up on the connection
+    },  # it would be set up on the connection
 }
 
 
@@ -55,7 +55,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
             try:
                 bring_to(revision, schema_editor.connection, command)
             except (SchemaOutOfDate, ConfigurationError) as error:
-                raise CommandError(str(error)) from error  # which manage.py prints as a sentence
+                raise CommandError(str(error)) from error  # manage.py prints it as a sentence
 
     return run
 
@@ -63,7 +63,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
     """Yield a SQLAlchemy connection over Django's, for DDL; it cannot end Django's transaction."""
-    dialect_for(django.vendor)  # raises ConfigurationError where Django uses psycopg2 for want of psycopg 3
+    dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, so that Django uses psycopg2
     django.ensure_connection()
     engine = create_engine(
         creator=lambda: _Borrowed(django.connection),

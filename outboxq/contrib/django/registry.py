@@ -71,10 +71,10 @@ class DjangoRegistry(TaskRegistry):
                 from .task_adapter import adapter_for
 
                 found = adapter_for(name, self._alias)
-            except ImproperlyConfigured:  # no django.tasks here, so no task of it
+            except ImproperlyConfigured:  # django.tasks is not installed
                 return None
             except Exception:
-                log.exception("task %r cannot be imported", name)
+                log.exception("task %r cannot be imported; correct its module and restart the worker", name)
                 return None
             if found is None:
                 return None

@@ -130,7 +130,7 @@ class TaskAdapter(Task[..., Any]):
         """Return the backend class that the settings name for the alias used at enqueueing."""
         try:
             return type(compat.task_backends[backend])
-        except compat.InvalidTaskBackend:  # it is called otherwise by now
+        except compat.InvalidTaskBackend:  # the alias is no longer in TASKS
             return type(self.backend)
 
 
@@ -145,7 +145,7 @@ def adapter_for(path: str, database: str) -> TaskAdapter | None:
     module, _, name = path.rpartition(".")
     if not backends or not any(module == one or module.startswith(f"{one}.") for one in allowed):
         return None
-    if module.endswith(".__main__"):  # a program, which importing would run
+    if module.endswith(".__main__"):  # an import would run the program
         return None
     try:
         declared = getattr(import_module(module), name, None)
@@ -163,7 +163,7 @@ def _backends(database: str) -> Iterator[AdaptedBackend]:
     for alias in compat.task_backends:
         try:
             backend = compat.task_backends[alias]
-        except compat.InvalidTaskBackend:  # the system checks complain of it
+        except compat.InvalidTaskBackend:  # the system checks report it
             continue
         if isinstance(backend, AdaptedBackend) and backend.database == database:
             yield backend

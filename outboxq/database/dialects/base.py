@@ -1,4 +1,4 @@
-"""The seam between the databases: what a dialect has to say, and its statements, each compiled once."""
+"""Define what a dialect provides, and compile its statements once."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from .script import Script
 from .sqlite_file import OpenFile
 
 Plan = OneStatement | Script
-"""A transition, compiled."""
+"""A compiled transition."""
 
 
 class Begin(StrEnum):
-    """What kind of transaction of our own begins."""
+    """The kinds of our own transactions."""
 
     WRITE = "write"
     READ = "read"
     SNAPSHOT = "snapshot"
-    """Reads only, all of it as of one moment."""
+    """Reads only, everything as of one moment."""
     ASYNCHRONOUS = "asynchronous"
-    """Writes what a crash of the server may take back."""
+    """Writes that a crash of the server may undo."""
     SINGLE = "single"
-    """One statement that writes: a transaction by itself, on a connection that has our settings."""
+    """One statement that writes: it is a transaction by itself, on a connection that has our settings."""
     SINGLE_ASYNCHRONOUS = "single asynchronous"
-    """The same of what a crash of the server may take back."""
+    """One statement of which a crash of the server may undo the writes."""
     INSERT = "insert"
-    """One statement that writes new rows only, and needs none of our settings: a transaction by itself."""
+    """One statement that writes new rows only and needs none of our settings: it is a transaction by itself."""
     HANDLER = "handler"
-    """Of a transactional task: the user's statements, under the user's own settings."""
+    """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
-    """Makes and changes our tables, and takes its time."""
+    """Creates and changes our tables, and may take long."""
 
 
 class Compiled(dict[Builder, Prepared | Plan]):
-    """The statements of one dialect by the functions that build them, each compiled when it is first asked for."""
+    """The statements of one dialect by the functions that build them. Each is compiled at its first use."""
 
     def __init__(self, compile_: Callable[[Builder], Prepared | Plan]) -> None:
         super().__init__()
@@ -58,25 +58,27 @@ class Compiled(dict[Builder, Prepared | Plan]):
 
 
 class Dialect(ABC):
-    """What one database does differently. Everything else is shared."""
+    """The differences of one database. Everything else is shared."""
 
     name: ClassVar[str]
     begin: ClassVar[Mapping[Begin, str]]
-    """How a transaction of our own begins."""
+    """The statement that begins each kind of transaction."""
     reads_before_writing: ClassVar[bool]
-    """Look before a claim or a recovery begins to write: where writers queue for one lock, idle workers must not."""
+    """True if a claim or a recovery must read before it begins to write: idle workers must not queue for the one
+    writer's lock.
+    """
     connection_options: ClassVar[Mapping[str, Any]]
-    """How a connection of a host's engine is taken for a transaction that begins with our own words."""
+    """Execution options for connections of an application's engine on which we begin transactions ourselves."""
     one_writer: ClassVar[bool]
-    """A transaction that writes keeps every other from writing until it ends."""
+    """True if a transaction that writes stops all other writers until it ends."""
     one_statement: ClassVar[bool]
-    """A transition is one statement, so it needs no savepoint to be atomic in a caller's transaction."""
+    """True if a transition is one statement, which is atomic in a caller's transaction without a savepoint."""
     notifies: ClassVar[bool]
-    """Sleeping workers are told of new tasks (`statements/sleeping.py`)."""
+    """True if the database notifies sleeping workers of new tasks (`statements/sleeping.py`)."""
     has_roles: ClassVar[bool]
-    """Who may do what depends on the role that a connection has."""
+    """True if the role of a connection decides about its privileges."""
     has_partitions: ClassVar[bool]
-    """The history can be divided by time (`partitioning.py`)."""
+    """True if the history can be divided by time (`partitioning.py`)."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
 
@@ -100,11 +102,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """The parameters of `grammar.rows(name, columns)`."""
+        """Return the parameters of `grammar.rows(name, columns)`."""
 
     @abstractmethod
     def database_name(self, url: URL) -> str | None:
-        """The database a URL leads to, as a connection to it would name it."""
+        """Return the database to which a URL leads, as a connection to it would name it."""
 
     def place(self, url: URL | None, name: Callable[[], str | None]) -> str:
         """Return how a sentence calls the database that a URL leads to, by what no password is in.
@@ -130,11 +132,13 @@ class Dialect(ABC):
 
     @abstractmethod
     def moment(self, clock: datetime | None) -> datetime | None:
-        """The :now to bind: an injected clock's, else what makes the database use its own (or Python's, where it has none)."""
+        """Return the :now to bind: an injected clock's time; else None for the database's clock, or Python's time if it
+        has none.
+        """
 
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:
-        """Whether the same transaction may well succeed when run again from its start."""
+        """Return True if the same transaction may succeed when it runs again from its start."""
 
     def is_of_standby(self, error: BaseException, raw: Any) -> bool:  # noqa: ARG002 - where there are none
         """Return whether the error says that the server behind a driver's connection is a standby, and takes no writes."""
@@ -149,7 +153,7 @@ class Dialect(ABC):
         """Return whether the database takes no writes for want of disk or memory, or because its disk fails."""
 
     def hide_rows(self, error: BaseException) -> None:  # noqa: B027
-        """Take the values that the database shows of a row out of an error's text."""
+        """Remove the values of a row that the database shows in an error's text."""
 
     @abstractmethod
     def comes_from_outside(self, error: BaseException) -> bool:
@@ -183,19 +187,23 @@ class Dialect(ABC):
         """Return whether the database does not know a table, a column or a function that a statement names."""
 
     @abstractmethod
-    def own_url(self, url: URL) -> URL:
-        """The URL for an engine of our own. Raises ConfigurationError for a driver or a place that cannot serve us."""
+    def normalize_url(self, url: URL) -> URL:
+        """Return the URL for an engine of our own. Raises ConfigurationError for a driver or a database that cannot
+        serve us.
+        """
 
     def is_denied(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether the database refuses because the role lacks a right."""
         return False
 
-    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
-        """What begins a transaction of our own on a connection that is in none; `info`: what SQLAlchemy remembers of that."""
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:  # noqa: ARG002
+        """Return the messages that begin our transaction on a connection that has none; `info` is SQLAlchemy's record of the
+        connection.
+        """
         return (self.begin[begin],)
 
-    def say(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
-        """Say such a text on a driver's connection, which `execute` speaks to."""
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+        """Send such a message on a driver's connection, to which `execute` belongs."""
         execute(text)
 
     @abstractmethod
@@ -204,9 +212,9 @@ class Dialect(ABC):
 
     @abstractmethod
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Mark the transaction that HANDLER has just begun, without a round trip; False where that cannot be done.
+        """Mark the transaction that HANDLER has just begun, without a round trip. Returns False if that is not possible.
 
-        The mark ends with the transaction, so that one begun after a COMMIT of the user's is known by not having it.
+        The mark ends with the transaction. So a transaction that begins after the user's COMMIT has no mark.
         """
 
     @abstractmethod
@@ -214,22 +222,22 @@ class Dialect(ABC):
         """Return whether the open transaction is the marked one; may be asked once, before its end."""
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
-        """Make an engine's connections fit for us."""
+        """Configure an engine's connections for us."""
 
     def ensure_readable(self, raw: Any) -> None:  # noqa: B027
-        """Raise UnsupportedDatabase where a driver's connection does not bring text back as it was given. Costs no round trip."""
+        """Raise UnsupportedDatabase if text would not be read back as it was written. Costs no round trip."""
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027
-        """Say in the error of a statement on a driver's connection, or raise in its place, what is to be done about it."""
+        """Add to the error of a statement on a driver's connection what to do about it, or raise a better error."""
 
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
-        """Have the connections of an engine that nobody else uses know what our transactions begin with."""
+        """Give the connections of an engine that only we use the settings with which our transactions begin."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Have the connections of an engine that nobody else uses give up a lock soon, to ask for it anew."""
+        """Make the connections of an engine that only we use stop waiting for a lock soon, and ask for it again."""
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
-        """Have a file that an engine makes be its owner's alone."""
+        """Make an engine create its file for its owner alone."""
 
     def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
         """Return the file that a driver's connection has open; None: the database is no file."""
@@ -240,10 +248,10 @@ class Dialect(ABC):
         return False
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
-        """Have a caller's engine begin real transactions."""
+        """Make a caller's engine begin real transactions."""
 
     def warm(self, *builders: Builder) -> None:
-        """Compile these statements, in all the forms that most batches need, before anything waits for them."""
+        """Compile these statements now, in the forms that most batches need, so that nothing waits for it later."""
         for builder in builders:
             if not isinstance(compiled := self.compiled[builder], Prepared):
                 compiled.compile()
@@ -253,7 +261,7 @@ class Dialect(ABC):
         return self.plan(built) if isinstance(built, Transition) else self.prepare(built)
 
     def prepare(self, statement: Statement) -> Prepared:
-        """Compile a statement that is not kept, since it names what differs from call to call."""
+        """Compile a statement without keeping it, because its text differs from call to call."""
         return Prepared(statement, self.compiler, self.schema)
 
     @abstractmethod

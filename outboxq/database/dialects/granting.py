@@ -68,16 +68,16 @@ def pack(rights: Sequence[Right]) -> dict[str, Any]:
 
 
 def role(_: Grammar) -> Select[Any]:
-    """One row if there is a role :grantee."""
+    """Select one row if the role :grantee exists."""
     return select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
 
 
 def missing(g: Grammar) -> Select[Any]:
-    """Return those of the given rights that :grantee, or the present role, lacks in our schema, and who that is.
+    """Select the given privileges that :grantee, or the present role, lacks in our schema, and the name of that role.
 
-    With them, where our statements find the tables by the search path, those that lie in another schema which comes before: `hidden_by`.
+    If our statements find the tables by the search path, it also selects those that another schema hides: `hidden_by`.
 
-    One row at least, with a NULL `name` where nothing is missing; no error whatever the role may or may not see.
+    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, whatever the role may see.
     """
     lies_in, by_path = _schema_of(g), g.schema is None
     arrays = [bindparam(f"right_{part}", type_=Packed(Text()), required=True) for part in _PARTS]
@@ -113,8 +113,8 @@ def missing(g: Grammar) -> Select[Any]:
 
 
 def _schema_of(g: Grammar) -> ColumnElement[Any]:
-    """Return the oid of our schema: that of its name, or the one in which the search path finds our tables, or would make
-    them.
+    """Return the oid of our schema: the one of that name, or the one in which the search path finds or would create our
+    tables.
     """
     if g.schema is not None:
         return select(_namespace.c.oid).where(_namespace.c.nspname == _word(g.schema)).scalar_subquery()

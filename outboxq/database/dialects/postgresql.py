@@ -1,4 +1,4 @@
-"""PostgreSQL: one statement per transition, rows locked with SKIP LOCKED, the database's own clock."""
+"""Run on PostgreSQL: one statement for each transition, rows locked with SKIP LOCKED, the database's own clock."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class PostgresDialect(PsycopgDriver, Dialect):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    opening = staticmethod(postgresql_session.opening)
-    say = staticmethod(postgresql_session.say)
+    begin_statements = staticmethod(postgresql_session.begin_statements)
+    execute_begin = staticmethod(postgresql_session.execute_begin)
     is_open = staticmethod(postgresql_session.is_open)
     is_spoilt = staticmethod(postgresql_session.is_spoilt)
     set_up = staticmethod(postgresql_session.set_up)

@@ -121,7 +121,7 @@ def keep_settings(engine: Engine) -> None:
     event.listen(engine, "connect", _apply_settings)
 
 
-def opening(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
+def begin_statements(begin: Begin, info: MutableMapping[Any, Any]) -> Iterator[str]:
     """Return the messages that begin a transaction; `info` is SQLAlchemy's record of the connection."""
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
@@ -151,7 +151,7 @@ def is_marked(raw: psycopg.Connection[Any]) -> bool:
     return raw.info.parameter_status(_MARK) == "on"
 
 
-def say(raw: Any, text: str, execute: Callable[[str], object]) -> None:
+def execute_begin(raw: Any, text: str, execute: Callable[[str], object]) -> None:
     # Several commands in one message cannot be prepared, and an application may have asked to prepare everything.
     threshold, raw.prepare_threshold = raw.prepare_threshold, None
     try:

@@ -39,7 +39,7 @@ class PsycopgDriver:
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:
         return read_again(cursor, found)
 
-    def own_url(self, url: URL) -> URL:
+    def normalize_url(self, url: URL) -> URL:
         if "+" not in url.drivername:
             url = url.set(drivername="postgresql+psycopg")
         if url.get_driver_name() != "psycopg":

@@ -1,4 +1,6 @@
-"""SQLite: the steps of a transition one after the other under BEGIN IMMEDIATE, batches as one JSON parameter, our clock."""
+"""Run on SQLite: a transition's steps one after the other under BEGIN IMMEDIATE, batches as one JSON parameter,
+Python's clock.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from .sqlite_grammar import SqliteGrammar
 
 class SqliteDialect(Dialect):
     name = "sqlite"
-    # Deferred transactions that turn into writers fail at once where another has written meanwhile, busy timeout or not.
+    # A deferred transaction that begins to write fails at once if another has written meanwhile, whatever the busy timeout is.
     begin: ClassVar = {
         **dict.fromkeys(Begin, "BEGIN IMMEDIATE"),
         **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
@@ -34,7 +36,7 @@ class SqliteDialect(Dialect):
     connection_options: ClassVar = {
         "sqlite_begin": "DEFERRED",
         "outboxq_begins": True,
-    }  # a BEGIN of the engine's own, to be taken back at once
+    }  # the engine's own BEGIN, which is undone at once
 
     grammar: SqliteGrammar
 
@@ -61,7 +63,7 @@ class SqliteDialect(Dialect):
         return {name: packed(rows, self.encoders(columns))}
 
     def encoders(self, columns: Columns) -> list[Encoder | None]:
-        """What makes Python's values into SQLite's, for each column that needs it."""
+        """Return for each column the function that converts Python's values into SQLite's; None if it needs none."""
         return [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
 
     def database_name(self, url: URL) -> str | None:
@@ -70,20 +72,20 @@ class SqliteDialect(Dialect):
     def called(self, address: str) -> str:
         return f"the SQLite file {address}"
 
-    def own_url(self, url: URL) -> URL:
+    def normalize_url(self, url: URL) -> URL:
         if sqlite_file.is_in_memory(url):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
 
-    def opening(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any]) -> Iterable[str]:
         flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
-        return (*sqlite_engine.settled(info, flushed=flushed), self.begin[begin])
+        return (*sqlite_engine.durability_statements(info, flushed=flushed), self.begin[begin])
 
     def is_open(self, raw: Any) -> bool:
         return bool(raw.in_transaction)
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
-        execute("SAVEPOINT outboxq_task", {})  # which a COMMIT ends too
+        execute("SAVEPOINT outboxq_task", {})  # a COMMIT ends it too
         return True
 
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
@@ -119,14 +121,14 @@ class SqliteDialect(Dialect):
         return sqlite_file.code(error) in _FAILS
 
     def is_spoilt(self, raw: Any) -> bool:  # noqa: ARG002
-        # SQLite takes back the statement alone, and keeps no trace of it. But a disk that is full or fails is no fault of the
-        # handler's, whichever of its files it wrote to.
+        # SQLite undoes the statement alone, and keeps no trace of it. But a full or failing disk is no fault of the handler,
+        # whichever of its files it wrote to.
         return True
 
     def is_bad_value(self, error: BaseException) -> bool:
         cause = error.orig if isinstance(error, DBAPIError) else error
         if isinstance(cause, sqlite3.OperationalError) and str(cause).startswith(sqlite_file.NO_TEXT):
-            return True  # the driver's own, without a code
+            return True  # the driver's own error, without a code
         return sqlite_file.code(error) in {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_ERROR} and any(
             part in str(cause) for part in _OF_OURS
         )
@@ -139,7 +141,7 @@ _OF_OURS = (
     "integer overflow",
     "JSON cannot hold BLOB values",
 )
-"""What a value that cannot be computed with ends as: NULL, or a number that is too large."""
+"""Texts of the errors that a value causes with which SQLite cannot compute: it becomes NULL, or a number that is too large."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}

@@ -37,7 +37,7 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
 
 
 def keep_settings(engine: Engine) -> None:
-    """Record how durably the connections of our own engine commit, so that `settled` may vary it."""
+    """Record how durably the connections of our own engine commit, so that `durability_statements` may vary it."""
     event.listen(engine, "connect", _remember)
 
 
@@ -55,7 +55,7 @@ def hurry(engine: Engine) -> None:
     event.listen(engine, "connect", connected)
 
 
-def settled(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
+def durability_statements(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
     """Return the statements to run before a transaction begins. `flushed`: it commits as durably as the connection was
     configured.
 

@@ -1,4 +1,4 @@
-"""What SQLite spells its own way: a batch is one JSON parameter, instants are texts, and the clock is ours."""
+"""Spell expressions for SQLite: a batch is one JSON parameter, times are texts, and the clock is Python's."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class SqliteGrammar(Grammar):
         return bindparam("now", type_=Instant, required=True)
 
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
-        """Exact to the microsecond in integers: SQLite's own date arithmetic rounds to milliseconds, and a task due now
-        could come out as due in half a millisecond.
+        """Add seconds in integers, exact to the microsecond.
+
+        SQLite's own date arithmetic rounds to milliseconds, so a task due now could become due half a millisecond later.
         """
         micros = _micros(moment) + cast(func.round(seconds * 1_000_000), Integer)
         whole = func.strftime(
@@ -77,7 +78,7 @@ class SqliteGrammar(Grammar):
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
         base = literal_column("'{}'") if text is None else func.coalesce(text, literal_column("'{}'"))
-        return func.json_patch(base, func.json_object(*members), type_=Text)  # a patch drops what is NULL
+        return func.json_patch(base, func.json_object(*members), type_=Text)  # json_patch drops members that are NULL
 
     def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
         return func.json_object(literal_column(f"'{name}'"), value, type_=Text)
@@ -90,14 +91,15 @@ class SqliteGrammar(Grammar):
 
     def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
         valid = func.json_valid(text) == literal_column("1")
-        # Asked only of what is JSON: of anything else it is an error.
+        # json_type fails on text that is not JSON, so it is called only on JSON.
         kind = case((valid, func.json_type(text)), else_=literal_column("''"))
         return kind == literal_column("'object'") if an_object else valid
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
-        """`name` as rows of a JSON array, bound as the parameter `name`: of arrays, or of the values of the only column.
+        """Return the relation `name` as the rows of a JSON array, which is the parameter `name`.
 
-        In which the rows are `constant` is not in it, but a parameter each. `ordinal` counts them.
+        The array holds arrays, or the values of the only column. Each `constant` column is a parameter instead. `ordinal`
+        numbers the rows.
         """
         batch = func.json_each(bindparam(name, type_=Text, required=True)).table_valued(
             "key", "value", name=f"{name}_rows"
@@ -112,11 +114,11 @@ class SqliteGrammar(Grammar):
                 func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
                 for position, (key, kind) in enumerate(several.items())
             ]
-        # Materialized, it is given an automatic index; as a view of json_each() each look-up would parse the whole batch again.
+        # Materialized, it gets an automatic index. As a view of json_each() each look-up would parse the whole batch again.
         return select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 
     def row(self, name: str, columns: Columns) -> FromClause:
-        """`name` as one row, each column a parameter, which is bound as SQLite has it."""
+        """Return the relation `name` as one row. Each column is a parameter, bound in the form in which SQLite stores it."""
         cells = [self._single(name, key, kind) for key, kind in columns.items()]
         return select(literal_column("0", _Only()).label("ordinal"), *cells).cte(name)
 
@@ -129,14 +131,14 @@ class SqliteGrammar(Grammar):
     def each(
         self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
     ) -> tuple[FromClause, Any]:
-        """No LATERAL here: the entries are chosen by their rowids, and joined."""
+        """Join the entries by their rowids, because SQLite has no LATERAL."""
         inner, entry = task_outbox.alias(f"{name}_entry"), task_outbox.alias(name)
         ids = choose(inner).with_only_columns(inner.c.id).limit(limit).correlate(source).scalar_subquery()
         return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
 
     @property
     def crowded(self) -> ColumnElement[bool]:
-        return false()  # a deleted row is gone
+        return false()  # SQLite removes a deleted row at once
 
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:  # noqa: ARG002 - its one writer has every lock
         return true()
@@ -144,7 +146,7 @@ class SqliteGrammar(Grammar):
     def position(self, given: FromClause) -> ColumnElement[int]:
         sequence = table("sqlite_sequence", column("name"), column("seq", Integer))
         last = select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
-        alone = isinstance(given.c.ordinal.type, _Only)  # a window costs as much as all three inserts
+        alone = isinstance(given.c.ordinal.type, _Only)  # a window function costs as much as all three inserts
         number = literal_column("1", Integer) if alone else func.row_number().over(order_by=given.c.ordinal)
         return func.coalesce(last, literal_column("0")) + number
 
@@ -157,7 +159,7 @@ class SqliteGrammar(Grammar):
 
     @property
     def oldest_open(self) -> ColumnElement[int]:
-        return literal_column("0", Integer)  # writers are alone: what is seen has no open transaction beside it
+        return literal_column("0", Integer)  # writers are alone: beside what is visible, no transaction is open
 
     @property
     def next_transaction(self) -> ColumnElement[int]:
@@ -170,7 +172,9 @@ class SqliteGrammar(Grammar):
         return self.take_from(found)
 
     def take_from(self, found: FromClause) -> Statement:
-        """The best of each (queue, priority) pair's best. SQLite has one writer at a time: nothing needs a row lock."""
+        """Take the best entries among the best of each (queue, priority) pair. SQLite has one writer at a time, so rows need no
+        locks.
+        """
         ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
         best = claim.due(self, found, ahead.c.id, entry=ahead).limit(claim.limit).correlate(found)
         picked = (
@@ -199,10 +203,10 @@ class SqliteGrammar(Grammar):
 
 
 class _Only(Integer):
-    """The ordinal of the only row."""
+    """The type of the ordinal of a single row."""
 
 
 def _micros(moment: ColumnElement[Any]) -> ColumnElement[int]:
-    """Since 1970, in integers."""
+    """Return the microseconds since 1970 as an integer."""
     seconds = cast(func.strftime("%s", func.substr(moment, 1, 19)), Integer)
     return seconds * 1_000_000 + cast(func.substr(moment, 21, 6), Integer)

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Select, Text, bindparam, delete, null, select
 
 from ...model import EventType, TaskStatus
 from ..tables import task_executions, task_outbox
-from . import claim, follow
+from . import claim, effects
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 ENTRY: Columns = {"entry_id": BigInteger()}
@@ -39,18 +39,17 @@ def claim_entries(g: Grammar) -> Transition:
         )  # reads the columns that a claim reads
         return delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*claim.taken(g), *read)
 
-    return claim.claim(g, "claim_entries", take, given=ENTRY)
+    return claim.claim(g, take, given=ENTRY)
 
 
 def set_aside(g: Grammar) -> Transition:
     """Delete the entry :entry_id, and fail its task, which no worker can claim, with :error. Returns the task's id."""
     return Transition(
-        name="set_aside",
         steps={
             "gone": lambda _: _gone(),
             "failed": lambda r: _failed(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: follow.letter(g, r["failed"].c, r["failed"], exception=null()),
+            "letter": lambda r: effects.letter(g, r["failed"].c, r["failed"], exception=null()),
         },
         returns="gone",
     )
@@ -75,12 +74,12 @@ def _failed(g: Grammar, r: Relations) -> Statement:
         update(task_executions)
         .where(g.among(execution.id, r["gone"].c.id), execution.status == word(TaskStatus.READY))
         .values(status=word(TaskStatus.FAILED), completed_at=g.now, updated_at=g.now, last_error=_error)
-        .returning(*(execution[name] for name in follow.CARRIED))
+        .returning(*(execution[name] for name in effects.CARRIED))
     )
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
-    return follow.event(
+    return effects.event(
         g,
         r["failed"].c,
         r["failed"],

@@ -69,7 +69,7 @@ def find_again(_: Grammar) -> Select[Any]:
 
 
 def prove(_: Grammar) -> Insert:
-    """Have the trigger notify of :word, which begins with PROOF, by an insert of no rows.
+    """Make the trigger send :word, which begins with PROOF, by an insert of no rows.
 
     The setting is local to the transaction. This statement must be the whole transaction, or its first statement.
     """

@@ -38,7 +38,7 @@ from sqlalchemy import (
 from ...model import SUSPECT, EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases, task_outbox
-from . import follow, limits
+from . import effects, limits
 from .fanout import matches
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
@@ -76,32 +76,31 @@ _CLAIM_COLUMNS = (
 
 def from_one(g: Grammar) -> Transition:
     """Claim from the queue given, which has no limits."""
-    return claim(g, "claim_from_one_queue", lambda _: g.take_from_one(pairs(given_queues(g), limits.closed)))
+    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g), limits.closed)))
 
 
 def from_given(g: Grammar) -> Transition:
     """Claim from those of the queues given that have no limits."""
-    return claim(g, "claim_from_given_queues", lambda _: g.take_from(pairs(given_queues(g), limits.closed)))
+    return claim(g, lambda _: g.take_from(pairs(given_queues(g), limits.closed)))
 
 
 def from_all(g: Grammar) -> Transition:
     """Claim from every queue that has no limits."""
-    return claim(g, "claim_from_all_queues", lambda _: g.take_from(pairs(every_queue(), limits.closed)))
+    return claim(g, lambda _: g.take_from(pairs(every_queue(), limits.closed)))
 
 
 def from_limited(g: Grammar) -> Transition:
     """Claim from the queue given, whatever its limits say."""
-    return claim(g, "claim_from_limited_queue", lambda _: g.take_from_one(pairs(given_queues(g))))
+    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g))))
 
 
-def claim(g: Grammar, name: str, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
+def claim(g: Grammar, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
     """Claim the entries that `take` deletes. It returns `taken()`; each execution that is Ready starts, or expires if it is late.
 
     An expired task is Cancelled, and returned without a lease token. So is a stale entry, whose execution is finished, running
     or pruned: `take` has deleted it, and nothing else happens to it.
     """
     return Transition(
-        name=name,
         given=given or {},
         steps={
             "taken": take,
@@ -251,7 +250,7 @@ def _lease(g: Grammar, r: Relations) -> Statement:
 def _event(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
     late = claimed.lease_token.is_(None)
-    return follow.event(
+    return effects.event(
         g,
         claimed,
         r["claimed"],

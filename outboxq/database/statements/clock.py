@@ -8,7 +8,7 @@ from sqlalchemy.types import Double
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_outbox
-from . import follow
+from . import effects
 from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, word
 
@@ -25,7 +25,6 @@ def due_again(g: Grammar) -> Transition:
     changed.
     """
     return Transition(
-        name="due_again",
         steps={
             "behind": lambda _: _behind(g),
             "gone": lambda r: _gone(g, r),
@@ -68,17 +67,17 @@ def _moved(g: Grammar, r: Relations) -> Statement:
         update(task_executions)
         .where(g.among(execution.id, r["gone"].c.id), execution.status == word(TaskStatus.READY))
         .values(retry_at=null(), updated_at=g.now)
-        .returning(*(execution[name] for name in follow.CARRIED))
+        .returning(*(execution[name] for name in effects.CARRIED))
     )
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
     moved = r["moved"].c
-    return follow.entry(g, moved, r["moved"], ready=moved.status == word(TaskStatus.READY), due=g.now)
+    return effects.entry(g, moved, r["moved"], ready=moved.status == word(TaskStatus.READY), due=g.now)
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
-    return follow.event(
+    return effects.event(
         g,
         r["moved"].c,
         r["moved"],

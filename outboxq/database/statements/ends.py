@@ -29,7 +29,7 @@ from sqlalchemy import (
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases
-from . import follow, limits
+from . import effects, limits
 from .claim import worker_id
 from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
@@ -56,14 +56,13 @@ def end(g: Grammar) -> Transition:
 
     Waits for a transaction that has locked a lease or a task.
     """
-    return _end(g, "end", {"freed": lambda r: _freed(g, r, r["given"].c.id)})
+    return _end(g, {"freed": lambda r: _freed(g, r, r["given"].c.id)})
 
 
 def end_unlocked(g: Grammar) -> Transition:
     """End the claims whose lease and task no other transaction has locked, as `end` does. Leaves the others unchanged."""
     return _end(
         g,
-        "end_unlocked",
         {
             "held": lambda r: _held(g, r, r["given"].c.id),
             "unlocked": lambda r: unlocked(g, r["held"].c.id),
@@ -74,15 +73,12 @@ def end_unlocked(g: Grammar) -> Transition:
 
 def held(g: Grammar) -> Transition:
     """Return the ids of the claims that the worker still holds. Locks nothing."""
-    return Transition(
-        name="held", given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there"
-    )
+    return Transition(given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there")
 
 
-def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
+def _end(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) -> Transition:
     """End the claims whose leases the steps of `freed` delete."""
     return Transition(
-        name=name,
         given=END,
         constant_columns=CONSTANT_COLUMNS,
         steps={
@@ -91,8 +87,8 @@ def _end(g: Grammar, name: str, freed: Mapping[str, Callable[[Relations], Statem
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
             "letter": lambda r: _letter(g, r),
-            "key_held": lambda r: follow.key_held(g, r["ended"].c),
-            "key_freed": lambda r: follow.key_freed(g, r["ended"].c),
+            "key_held": lambda r: effects.key_held(g, r["ended"].c),
+            "key_freed": lambda r: effects.key_freed(g, r["ended"].c),
         },
         conditions={
             "entry": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.READY})),
@@ -132,7 +128,6 @@ def heartbeat(g: Grammar) -> Transition:
         return select(execution.id, execution.cancel_requested_at).where(g.among(execution.id, r["there"].c.id))
 
     return Transition(
-        name="heartbeat",
         given={**HELD, "lease_seconds": Double()},
         steps={
             "there": lambda r: _there(g, r, r["given"].c.id),
@@ -221,7 +216,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
             result=given.result,
         )
         .returning(
-            *(execution[name] for name in follow.CARRIED),
+            *(execution[name] for name in effects.CARRIED),
             execution.attempt,
             limits.any_limited().label("limits"),
         )
@@ -231,7 +226,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
 def _entry(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     rows = r["ended"].join(r["given"], ended.id == given.id)
-    return follow.entry(g, ended, rows, ready=_is_ready(ended), due=_due(g, given))
+    return effects.entry(g, ended, rows, ready=_is_ready(ended), due=_due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
@@ -244,7 +239,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         available_at=case((_is_ready(ended), due)),
         retry_at=case((and_(_is_ready(ended), _is_retry(given)), due)),
     )
-    return follow.event(
+    return effects.event(
         g,
         ended,
         r["ended"].join(r["given"], ended.id == given.id),
@@ -259,7 +254,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
 def _letter(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
     rows = r["ended"].join(r["given"], ended.id == given.id)
-    return follow.letter(g, ended, rows, exception=g.text_in(given.data, "exception"))
+    return effects.letter(g, ended, rows, exception=g.text_in(given.data, "exception"))
 
 
 def _is_ready(row: Any) -> ColumnElement[bool]:

@@ -25,7 +25,7 @@ from sqlalchemy import insert as plain_insert
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_outbox
-from . import follow
+from . import effects
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 NEW_TASK: Columns = {
@@ -55,7 +55,6 @@ CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 def enqueue(g: Grammar) -> Transition:
     """Write new tasks without idempotency keys."""
     return Transition(
-        name="enqueue",
         given=NEW_TASK,
         constant_columns=CONSTANT_COLUMNS,
         steps={
@@ -133,7 +132,7 @@ def execution(g: Grammar, r: Relations) -> Statement:
 def event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
     """Insert the Created events. `asked` holds the members that name an idempotency key, NULL for a task without one."""
     given, entry = r["given"].c, r["entry"].c
-    return follow.event(
+    return effects.event(
         g,
         given,
         r["given"].join(r["entry"], given.id == entry.id),

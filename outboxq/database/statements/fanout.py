@@ -33,7 +33,7 @@ from ...model import EventType, OnDeadLetter, TaskStatus
 from ...model.subscriptions import EVERYTHING
 from ..column_types import Instant
 from ..tables import execution_events, idempotency_keys, task_executions, task_outbox, task_subscriptions
-from . import follow
+from . import effects
 from .enqueue import birth, place
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
@@ -83,7 +83,6 @@ def emit(g: Grammar) -> Transition:
     Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
     """
     return Transition(
-        name="emit",
         steps={
             "subscriber": lambda _: _subscribers(g),
             "entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r)),
@@ -119,7 +118,6 @@ def emit_keyed(g: Grammar) -> Transition:
         )
 
     return Transition(
-        name="emit_keyed",
         steps={
             "subscriber": lambda _: _subscribers(g),
             "key": taken,
@@ -185,7 +183,7 @@ def subscribe(g: Grammar) -> Transition:
         differs = or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
         return query.on_conflict_do_update(index_elements=_KEY, set_=changes, where=differs)  # type: ignore[no-any-return]
 
-    return Transition(name="subscribe", given=SUBSCRIPTION, steps={"written": written})
+    return Transition(given=SUBSCRIPTION, steps={"written": written})
 
 
 def unsubscribe(_: Grammar) -> Transition:
@@ -195,7 +193,7 @@ def unsubscribe(_: Grammar) -> Transition:
         key = tuple_(*(task_subscriptions.c[name] for name in _KEY))
         return delete(task_subscriptions).where(key.in_(select(*(r["given"].c[name] for name in _KEY))))
 
-    return Transition(name="unsubscribe", given={name: Text() for name in _KEY}, steps={"gone": gone})
+    return Transition(given={name: Text() for name in _KEY}, steps={"gone": gone})
 
 
 def _subscribers(g: Grammar) -> Statement:
@@ -272,7 +270,7 @@ def _execution(g: Grammar, r: Relations) -> Statement:
 
 
 def _event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
-    return follow.event(
+    return effects.event(
         g,
         r["subscriber"].c,
         _written(r),

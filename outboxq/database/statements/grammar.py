@@ -48,8 +48,6 @@ class StepCondition:
 class Transition:
     """A chain of statements that happen together or not at all."""
 
-    name: str
-    """The name of its golden file."""
     steps: Mapping[str, Callable[[Relations], Statement]]
     """The statements in order. A step may read the relations of the steps before it, and `given`."""
     given: Columns = field(default_factory=dict)
@@ -76,11 +74,11 @@ class Grammar(ABC):
     """The spellings that differ between the two databases."""
 
     schema: str | None = None
-    """The schema of our tables; None: the connection's own finds them."""
+    """The schema of our tables; None if the connection's search path finds them."""
 
     @cached_property
     def topics(self) -> FromClause:
-        """The topics that a worker takes, as one relation however often a statement asks."""
+        """Return the topics that a worker takes, as one relation for the whole statement."""
         return self.rows("topics", {"topic": Text()})
 
     @property
@@ -90,7 +88,7 @@ class Grammar(ABC):
 
     @abstractmethod
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
-        """The instant that lies so many seconds after another."""
+        """Return the time that is so many seconds after another."""
 
     @abstractmethod
     def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -189,42 +187,42 @@ class Grammar(ABC):
 
     @abstractmethod
     def take_from_one(self, found: FromClause) -> Statement:
-        """Delete up to :limit due entries of the pairs found, which are of one queue, best first."""
+        """Delete up to :limit due entries of these (queue, priority) pairs of one queue, best first."""
 
     @abstractmethod
     def take_from(self, found: FromClause) -> Statement:
-        """Delete up to :limit due entries of the (queue, priority) pairs found, best first."""
+        """Delete up to :limit due entries of these (queue, priority) pairs, best first."""
 
     @abstractmethod
     def find_column(self, table: str, name: str) -> Select[Any]:
         """Select one row if the table exists in our schema and has this column.
 
-        Reading what does not exist would abort a PostgreSQL transaction.
+        A query that reads a missing column would abort a PostgreSQL transaction.
         """
 
     @abstractmethod
     def missing_parts(self) -> Select[Any]:
-        """Select the names of our indexes and triggers that are missing, invalid or switched off; the column `id`."""
+        """Select the names of our indexes and triggers that are missing, invalid or switched off, as the column `id`."""
 
     @abstractmethod
     def set_back(self) -> Select[Any]:
-        """Select one row, `id`, if the counter of positions stands below the largest position of a task."""
+        """Select one row, `id`, if the counter of positions is below the largest position of a task."""
 
     @abstractmethod
     def set_forward(self) -> Transition:
-        """Move the counter of positions behind the largest position, if it stands below."""
+        """Set the counter of positions to the largest position if it is below."""
 
     @abstractmethod
     def is_standby(self) -> Select[Any]:
-        """Select one row if this server is a standby, which takes no writes."""
+        """Select one row if this server is a standby, and takes no writes."""
 
     def oid(self, name: str) -> ColumnElement[Any]:
-        """Return the oid of our table or sequence of this name; NULL if there is none. Only for a database with oids."""
+        """Return the oid of our table or sequence of this name; NULL if there is none. For a database with oids."""
         raise NotImplementedError(f"{type(self).__name__} has no oids")
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
-"""A function that builds one statement. Each dialect compiles it once; the builder itself is the key."""
+"""A function that builds one statement. The statement is compiled once for each dialect, and found by this function."""
 
 
 def word(value: StrEnum) -> ColumnElement[str]:

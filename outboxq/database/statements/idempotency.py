@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from ...model import TERMINAL, EventType, TaskStatus
 from ..tables import dead_letters, idempotency_keys, task_executions, task_outbox
-from . import enqueue, follow
+from . import effects, enqueue
 from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
 
 KEYED: Columns = {
@@ -41,7 +41,7 @@ KEYED: Columns = {
 CONTENDED: Columns = {**KEYED, "holder": Uuid()}
 """A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": Text()}
-"""The same with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
+"""A contended task with the key that a dead letter loses. The dead letter must acquire it again before it is redriven."""
 
 
 def enqueue_keyed(g: Grammar) -> Transition:
@@ -75,7 +75,6 @@ def enqueue_keyed(g: Grammar) -> Transition:
         return enqueue.entry(g, r, enqueue.every(r).where(free))
 
     return Transition(
-        name="enqueue_keyed",
         given=KEYED,
         constant_columns=enqueue.CONSTANT_COLUMNS,
         steps={
@@ -123,7 +122,6 @@ def key_holders(g: Grammar) -> Transition:
         return select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
 
     return Transition(
-        name="key_holders",
         given={"scope": Text(), "key": Text()},
         steps={"found": found, "holder": holder, "task": task},
         returns="holder",
@@ -143,7 +141,7 @@ def lock_keys(g: Grammar) -> Transition:
             .with_for_update()
         )
 
-    return Transition(name="lock_keys", given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
+    return Transition(given={"id": Uuid()}, steps={"locked": locked}, returns="locked")
 
 
 def take_over_keys(g: Grammar) -> Transition:
@@ -195,7 +193,6 @@ def take_over_keys(g: Grammar) -> Transition:
         )
 
     return Transition(
-        name="take_over_keys",
         given=TAKING,
         conditions={"lost": StepCondition(relation="given", column="lost_key")},
         steps={
@@ -217,7 +214,6 @@ def replace(g: Grammar) -> Transition:
     A task is still waiting if its outbox entry can be deleted. A task that was claimed meanwhile is not changed.
     """
     return Transition(
-        name="replace",
         given=CONTENDED,
         steps={
             "waiting": lambda r: _waiting(g, r),
@@ -238,7 +234,7 @@ def written(g: Grammar) -> Transition:
     def found(r: Relations) -> Statement:
         return select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
 
-    return Transition(name="written", given={"id": Uuid()}, steps={"found": found}, returns="found")
+    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
 
 
 def _waiting(g: Grammar, r: Relations) -> Select[Any]:
@@ -281,7 +277,7 @@ def _replaced(g: Grammar, r: Relations) -> Statement:
             expires_at=enqueue.expiry(g, given),
             updated_at=g.now,
         )
-        .returning(*(execution[name] for name in follow.CARRIED), execution.attempt, execution.recovery_attempts)
+        .returning(*(execution[name] for name in effects.CARRIED), execution.attempt, execution.recovery_attempts)
     )
 
 
@@ -302,12 +298,12 @@ _TAKEN_OVER = (
 def _new_entry(g: Grammar, r: Relations) -> Statement:
     replaced, given = r["replaced"].c, r["given"].c
     rows = r["replaced"].join(r["given"], replaced.id == given.holder)
-    return follow.entry(g, replaced, rows, ready=replaced.status == word(TaskStatus.READY), due=enqueue.due(g, given))
+    return effects.entry(g, replaced, rows, ready=replaced.status == word(TaskStatus.READY), due=enqueue.due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     replaced, given = r["replaced"].c, r["given"].c
-    return follow.event(
+    return effects.event(
         g,
         replaced,
         r["replaced"].join(r["given"], replaced.id == given.holder),

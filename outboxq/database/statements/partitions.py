@@ -173,7 +173,7 @@ def _forget(helper: Table, _: Grammar) -> Delete:
 FORGET: Mapping[str, Builder] = {
     helper.name: partial(_forget, helper) for helper in (idempotency_keys, dead_letters, partition_claims)
 }
-"""What a dropped partition's tasks leave in other tables, which goes with them."""
+"""Deletes the rows in other tables that belong to the tasks of a dropped partition."""
 
 
 def bring_executions(source: FromClause) -> Insert:

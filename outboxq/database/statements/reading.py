@@ -21,12 +21,14 @@ def version(_: Grammar) -> Select[Any]:
 
 
 def has_version_table(g: Grammar) -> Select[Any]:
-    """One row if the table of our revision is there. Alembic alone makes it empty, and without the column of our first one."""
+    """Select one row if the table of our revision exists. Alembic alone creates it empty, and without the column of our first
+    one.
+    """
     return g.find_column(VERSION_TABLE, version_table.c.oldest_code.name)
 
 
 def is_standby(g: Grammar) -> Select[Any]:
-    """One row if this server only follows another, and takes no writes."""
+    """Select one row if this server is a standby, and takes no writes."""
     return g.is_standby()
 
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from ...model import LONGEST, EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import task_executions, task_leases
-from . import follow
+from . import effects
 from .claim import limit
 from .ends import unlocked
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
@@ -48,7 +48,6 @@ def recover(g: Grammar) -> Transition:
     """Take back up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
     return _recovery(
         g,
-        "recover",
         lambda _: _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit).with_for_update(skip_locked=True),
     )
 
@@ -58,7 +57,7 @@ def recover_seen(g: Grammar) -> Transition:
 
     The expiry is not tested again: the caller has watched these leases, and may know better than a clock that was set back.
     """
-    return _recovery(g, "recover_seen", lambda r: _seen(g, r), given=SEEN)
+    return _recovery(g, lambda r: _seen(g, r), given=SEEN)
 
 
 def any_expired(g: Grammar) -> Select[Any]:
@@ -86,9 +85,7 @@ def outlasting(g: Grammar) -> Select[Any]:
     )
 
 
-def _recovery(
-    g: Grammar, name: str, expired: Callable[[Relations], Statement], *, given: Columns | None = None
-) -> Transition:
+def _recovery(g: Grammar, expired: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
     The task returns to the outbox, or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
@@ -97,7 +94,6 @@ def _recovery(
     not changed. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay the others.
     """
     return Transition(
-        name=name,
         given=given or {},
         steps={
             "expired": expired,
@@ -106,9 +102,9 @@ def _recovery(
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: follow.letter(g, r["recovered"].c, r["recovered"], exception=null()),
-            "key_held": lambda r: follow.key_held(g, r["recovered"].c),
-            "key_freed": lambda r: follow.key_freed(g, r["recovered"].c),
+            "letter": lambda r: effects.letter(g, r["recovered"].c, r["recovered"], exception=null()),
+            "key_held": lambda r: effects.key_held(g, r["recovered"].c),
+            "key_freed": lambda r: effects.key_freed(g, r["recovered"].c),
         },
         returns="recovered",
     )
@@ -177,7 +173,7 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
             last_error=case((cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error),
         )
         .returning(
-            *(execution[name] for name in follow.CARRIED),
+            *(execution[name] for name in effects.CARRIED),
             execution.recovery_attempts,
             execution.last_error,
         )
@@ -190,7 +186,7 @@ def _entry(g: Grammar, r: Relations) -> Statement:
     """
     recovered = r["recovered"].c
     ready = recovered.status == word(TaskStatus.READY)
-    new: Any = follow.entry(g, recovered, r["recovered"], ready=ready, due=g.now)
+    new: Any = effects.entry(g, recovered, r["recovered"], ready=ready, due=g.now)
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
@@ -198,7 +194,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
     recovered, freed = r["recovered"].c, r["freed"].c
     ready = recovered.status == word(TaskStatus.READY)
     failed = recovered.status == word(TaskStatus.FAILED)
-    return follow.event(
+    return effects.event(
         g,
         recovered,
         r["recovered"].join(r["freed"], recovered.id == freed.id),

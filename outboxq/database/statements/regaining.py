@@ -49,9 +49,7 @@ def lock(g: Grammar) -> Transition:
             .returning(_held.task_execution_id.label("id"))
         )
 
-    return Transition(
-        name="lock_lost_keys", given={"id": Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked"
-    )
+    return Transition(given={"id": Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked")
 
 
 def lost(g: Grammar) -> Transition:
@@ -63,7 +61,7 @@ def lost(g: Grammar) -> Transition:
         )
         return lost.where(g.among(_letter.task_execution_id, r["given"].c.id), _letter.lost_key.is_not(None))
 
-    return Transition(name="lost_keys", given={"id": Uuid()}, steps={"found": found}, returns="found")
+    return Transition(given={"id": Uuid()}, steps={"found": found}, returns="found")
 
 
 def take_back(g: Grammar) -> Transition:
@@ -93,4 +91,4 @@ def take_back(g: Grammar) -> Transition:
             .values(lost_key=given.key)
         )
 
-    return Transition(name="take_back_keys", given=TAKEN_BACK, steps={"letter": letter, "key": key}, returns="key")
+    return Transition(given=TAKEN_BACK, steps={"letter": letter, "key": key}, returns="key")

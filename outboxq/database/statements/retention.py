@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Integer, Select, Uuid, and_, bindparam, de
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
 from ..tables import execution_events, idempotency_keys, partition_claims, task_executions
-from . import follow
+from . import effects
 from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, word
 
@@ -75,7 +75,6 @@ def prune(g: Grammar) -> Transition:
         return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, r["executions"].c.id))
 
     return Transition(
-        name="prune",
         steps={
             "doomed": doomed,
             "keyed": with_key,
@@ -84,7 +83,7 @@ def prune(g: Grammar) -> Transition:
             "executions": executions,
             **{f"{name}_events": events(kind) for name, kind in kinds(_event).items()},
             "keys": keys,
-            "letters": lambda r: follow.letter_gone(g, r["executions"].c),
+            "letters": lambda r: effects.letter_gone(g, r["executions"].c),
             "claims": claims,
         },
         returns="doomed",
@@ -114,7 +113,7 @@ def prune_unrouted(g: Grammar) -> Transition:
             .returning(_event.sequence_num.label("id"))
         )
 
-    return Transition(name="prune_unrouted", steps={"doomed": doomed, "events": events}, returns="events")
+    return Transition(steps={"doomed": doomed, "events": events}, returns="events")
 
 
 def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:

@@ -45,7 +45,7 @@ def announce(g: Grammar) -> Insert:
 
 
 def announce_given(g: Grammar) -> Insert:
-    """Ask to be notified of the queues given."""
+    """Ask to be notified of the given queues."""
     queues = given(g)
     return _announce(g, queues, select(queues[0].c.queue))
 
@@ -75,12 +75,12 @@ def horizon(_: Grammar) -> Select[Any]:
 
 
 def look(g: Grammar) -> Select[Any]:
-    """Look at all queues, as of one snapshot."""
+    """Look at all queues as of one snapshot."""
     return _look(g, *all_queues())
 
 
 def look_given(g: Grammar) -> Select[Any]:
-    """Look at the queues given, as of one snapshot."""
+    """Look at the given queues as of one snapshot."""
     return _look(g, *given(g))
 
 

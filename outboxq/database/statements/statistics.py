@@ -187,4 +187,4 @@ _PARTS = {"waiting": _waiting, "retrying": _retrying, "running": _running, "fail
 BY_QUEUE: Mapping[str, Builder] = {name: partial(part, by_task=False) for name, part in _PARTS.items()}
 """The statements whose rows together are the statistics, a row for each queue; each takes :queues unless :every_queue."""
 BY_TASK: Mapping[str, Builder] = {name: partial(part, by_task=True) for name, part in _PARTS.items()}
-"""The same with a row for each task name of a queue."""
+"""The statements with a row for each task name of a queue."""

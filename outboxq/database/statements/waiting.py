@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, FromClause, Select, func, literal_column, or_, select, union_all
 
 from ..tables import queue_settings, task_outbox
-from . import keyed, limits
+from . import limits, partition_keys
 from .claim import due, every_queue, given_queues, pairs
 from .grammar import Grammar
 
 Queues = tuple[FromClause, FromClause]
-"""The queues asked about: of the tasks without a key, and of those with one."""
+"""The queues of the tasks without a key, and those of the tasks with one."""
 
 
 def any_due(g: Grammar) -> Select[Any]:
@@ -24,7 +24,7 @@ def any_due(g: Grammar) -> Select[Any]:
 
 
 def any_due_given(g: Grammar) -> Select[Any]:
-    """Select one row if something can be claimed from the queues given."""
+    """Select one row if something can be claimed from the given queues."""
     return _one_row(may_claim(g, *given(g)))
 
 
@@ -37,22 +37,22 @@ def any_recent(g: Grammar) -> Select[Any]:
 
 
 def any_recent_given(g: Grammar) -> Select[Any]:
-    """The same of the queues given."""
+    """Select one row, as `any_recent` does, for the given queues."""
     return _one_row(_recent(g, *given(g)))
 
 
 def next_available_at(g: Grammar) -> Select[Any]:
-    """The earliest moment in the future at which something of any queue may start; NULL where none waits."""
+    """Select the earliest future time at which a task of any queue may start; NULL if none waits."""
     return next_moment(g, *all_queues())
 
 
 def next_available_at_given(g: Grammar) -> Select[Any]:
-    """The same of the queues given."""
+    """Select the time, as `next_available_at` does, for the given queues."""
     return next_moment(g, *given(g))
 
 
 def all_queues() -> Queues:
-    return every_queue(), keyed.every_queue()
+    return every_queue(), partition_keys.every_queue()
 
 
 def given(g: Grammar) -> Queues:
@@ -61,13 +61,13 @@ def given(g: Grammar) -> Queues:
 
 
 def may_claim(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
-    return or_(_plain_due(g, plain), keyed.any_due(g, with_keys))
+    return or_(_plain_due(g, plain), partition_keys.any_due(g, with_keys))
 
 
 def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[Any]:
     """Select the earliest future time at which an entry of these queues becomes due or a rate limit allows a start.
 
-    NULL if nothing is waiting.
+    NULL if none waits.
     """
     found = pairs(plain, limits.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")
@@ -93,13 +93,13 @@ def next_moment(g: Grammar, plain: FromClause, with_keys: FromClause) -> Select[
         .where(start > g.now, queue_settings.c.paused_at.is_(None), mine)
     )
     moments = union_all(
-        select(later.label("available_at")).select_from(found), keyed.next_available_at(g, with_keys), rates
+        select(later.label("available_at")).select_from(found), partition_keys.next_available_at(g, with_keys), rates
     ).subquery("moments")
     return select(func.min(moments.c.available_at, type_=task_outbox.c.available_at.type).label("available_at"))
 
 
 def _recent(g: Grammar, plain: FromClause, with_keys: FromClause) -> ColumnElement[bool]:
-    return or_(_plain_due(g, plain), keyed.any_recent(g, with_keys))
+    return or_(_plain_due(g, plain), partition_keys.any_recent(g, with_keys))
 
 
 def _one_row(where: ColumnElement[bool]) -> Select[Any]:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 from ...database.engine_events import listen
 
 CommitListeners: TypeAlias = dict[object, Callable[[], None]]
-"""What is called, by its owner. Entries come and go in any thread and in signal handlers, each in one step."""
+"""Callbacks by their owners. Entries come and go in any thread and in signal handlers, each in one step."""
 
 
 def commit_listeners(engine: Engine) -> CommitListeners:

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from ...database.engine import detached
 from ...store import Store
-from ...store.reading import Look
+from ...store.waiting import Look
 from .base import Health, Wakeup
 from .commits import CommitListeners, commit_listeners
 

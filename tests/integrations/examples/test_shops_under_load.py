@@ -1,4 +1,4 @@
-"""Each shop of `examples/` for a few seconds; `nox -s examples` has half a minute for each."""
+"""A shop of `examples/` for a few seconds; `nox -s examples` has half a minute for each of them on each database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import DATABASES
 from tests.integrations.examples.load import run
-from tests.integrations.examples.shops import of_each_shop
+from tests.integrations.examples.shops import SHOPS
 
 pytestmark = pytest.mark.in_turn
 
@@ -26,7 +26,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         cluster.drop_database(url)
 
 
-@of_each_shop
+@pytest.mark.parametrize("shop", [SHOPS["fastapi_shop"]])
 def test_every_accepted_order_is_booked_once_and_no_refused_one_while_workers_are_killed(shop, empty_url, tmp_path):
     report = run(shop, empty_url, tmp_path, seconds=1.5, rate=50, at_least=20)
     assert report.complaints == []

@@ -9,7 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import pytest
+from click.testing import CliRunner
 from flask import Flask, abort, current_app, has_app_context
+from flask.cli import cli
 from flask_sqlalchemy import SQLAlchemy
 from flask_sqlalchemy.session import Session as FlaskSession
 from sqlalchemy import select
@@ -521,6 +523,31 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert run("task", "show", str(handle.id)) == (3, f"outboxq: there is no task {handle.id}\n")
     code, said = run("grants", "web")
     assert (code, "run: outboxq grants" in said) == (2, True)
+
+
+MODULE = """
+from flask import Flask
+from outboxq.contrib.flask import Outboxq
+
+outbox = Outboxq()
+app = Flask(__name__)
+app.config["OUTBOXQ_DATABASE_URL"] = "sqlite:///{file}"
+outbox.init_app(app)
+"""
+
+
+def test_a_printed_command_names_the_application_that_was_typed(tmp_path, monkeypatch):
+    (tmp_path / "kiosk_app.py").write_text(MODULE.format(file=tmp_path / "kiosk.db"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("FLASK_APP", raising=False)
+    typed, upgrade = ["--app", "kiosk_app:app", "outboxq"], "flask --app kiosk_app:app outboxq upgrade\n"
+    for command in (["status"], ["worker"]):
+        result = CliRunner().invoke(cli, [*typed, *command], prog_name="flask")
+        assert (result.exit_code, f"run: {upgrade}" in result.output) == (4, True), result.output
+    refused = CliRunner().invoke(cli, [*typed, "demo"], prog_name="flask")
+    assert "flask --app kiosk_app:app outboxq has no command 'demo'" in refused.output
+    known = CliRunner().invoke(cli, ["outboxq", "status"], prog_name="flask", env={"FLASK_APP": "kiosk_app:app"})
+    assert "run: flask outboxq upgrade\n" in known.output
 
 
 def test_a_database_without_tables_is_its_own_exit_code(tmp_path):

@@ -18,6 +18,6 @@ CHECKS: Mapping[str, Check] = {
     for kind in (parts, positions, fold, limits, rows, keys, unique, cancels, log)
     for name, check in kind.checks().items()
 }
-"""Every invariant by its name. What is repaired first stands first: a stale row may be in another's place, and what the log
-says of a row comes before what other tables must say of it.
+"""Every invariant by its name, in the order of repair: a stale row may stand in another's place, and differences from the log are
+repaired before differences from other tables.
 """

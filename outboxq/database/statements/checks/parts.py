@@ -129,7 +129,7 @@ def set_forward_in_sqlite() -> Transition:
     def raised(_: Relations) -> Statement:
         return update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
 
-    return Transition(name="repair_positions_set_back", steps={"added": added, "raised": raised}, returns="raised")
+    return Transition(steps={"added": added, "raised": raised}, returns="raised")
 
 
 def set_back_in_postgresql(oid: Oid) -> Select[Any]:
@@ -147,7 +147,7 @@ def set_forward_in_postgresql(oid: Oid) -> Transition:
         number = func.setval(oid(task_position.name), _largest(), type_=BigInteger)
         return select(behind.c.id, number.label("number"))
 
-    return Transition(name="repair_positions_set_back", steps={"raised": raised}, returns="raised")
+    return Transition(steps={"raised": raised}, returns="raised")
 
 
 def _is_set_back() -> ColumnElement[bool]:

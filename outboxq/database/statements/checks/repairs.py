@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, delete, false, func, select, true, update
 from ....model import TaskStatus
 from ...column_types import Instant
 from ...tables import dead_letters, partition_claims, task_executions, task_leases, task_outbox
-from .. import follow
+from .. import effects
 from ..grammar import Grammar, Relations, Statement, Transition, word
 from . import fold, keys, restore, rows
 from .check import ENTRY_OF_TASK, EXECUTION, LEASE_OF_TASK
@@ -28,8 +28,8 @@ def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
         "failed_without_letter": _repair_failed,
         "letter_without_failed": lambda _: _repair_letter(),
         "claimed_key_without_task": lambda _: _repair_claim(),
-        "running_without_key": lambda g: _repair_key(g, "running_without_key", keys.RUNNING, false()),
-        "failed_without_key": lambda g: _repair_key(g, "failed_without_key", keys.HOLDING, true()),
+        "running_without_key": lambda g: _repair_key(g, keys.RUNNING, false()),
+        "failed_without_key": lambda g: _repair_key(g, keys.HOLDING, true()),
     }
 
 
@@ -48,7 +48,7 @@ def _repair_ready(g: Grammar) -> Transition:
         new = g.insert(task_outbox).from_select(columns, rows)
         return new.on_conflict_do_nothing().returning(task_outbox.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    return Transition(name="repair_ready_without_entry", steps={"entry": entry}, returns="entry")
+    return Transition(steps={"entry": entry}, returns="entry")
 
 
 def _repair_entry(_: Grammar) -> Transition:
@@ -56,7 +56,7 @@ def _repair_entry(_: Grammar) -> Transition:
         EXECUTION.id == task_outbox.c.task_execution_id, EXECUTION.status == word(TaskStatus.READY)
     )
     gone = delete(task_outbox).where(~ready.exists()).returning(task_outbox.c.task_execution_id.label("id"))
-    return Transition(name="repair_entry_without_ready", steps={"gone": lambda _: gone}, returns="gone")
+    return Transition(steps={"gone": lambda _: gone}, returns="gone")
 
 
 def _repair_running(g: Grammar) -> Transition:
@@ -77,7 +77,7 @@ def _repair_running(g: Grammar) -> Transition:
             ).returning(task_leases.c.task_execution_id.label("id"))
         )
 
-    return Transition(name="repair_running_without_lease", steps={"lease": lease}, returns="lease")
+    return Transition(steps={"lease": lease}, returns="lease")
 
 
 def _repair_lease(_: Grammar) -> Transition:
@@ -85,13 +85,13 @@ def _repair_lease(_: Grammar) -> Transition:
         EXECUTION.id == task_leases.c.task_execution_id, EXECUTION.status == word(TaskStatus.RUNNING)
     )
     gone = delete(task_leases).where(~running.exists()).returning(task_leases.c.task_execution_id.label("id"))
-    return Transition(name="repair_lease_without_running", steps={"gone": lambda _: gone}, returns="gone")
+    return Transition(steps={"gone": lambda _: gone}, returns="gone")
 
 
 def _repair_entry_differs(g: Grammar) -> Transition:
     """Replace the entry by one with the task's values; its due time stays."""
     entry = task_outbox.c
-    columns = ("id", *follow.KEPT)
+    columns = ("id", *effects.KEPT)
 
     def gone(_: Relations) -> Statement:
         return (
@@ -106,11 +106,9 @@ def _repair_entry_differs(g: Grammar) -> Transition:
     def again(r: Relations) -> Statement:
         task, gone = r["task"].c, r["gone"].c
         both = r["task"].join(r["gone"], task.id == gone.id)
-        return follow.entry(g, task, both, ready=true(), due=gone.available_at)
+        return effects.entry(g, task, both, ready=true(), due=gone.available_at)
 
-    return Transition(
-        name="repair_entry_differs_from_task", steps={"gone": gone, "task": task, "again": again}, returns="gone"
-    )
+    return Transition(steps={"gone": gone, "task": task, "again": again}, returns="gone")
 
 
 def _repair_lease_differs() -> Transition:
@@ -122,7 +120,7 @@ def _repair_lease_differs() -> Transition:
         .values(queue=queue)
         .returning(lease.task_execution_id.label("id"), lease.queue)
     )
-    return Transition(name="repair_lease_differs_from_task", steps={"moved": lambda _: moved}, returns="moved")
+    return Transition(steps={"moved": lambda _: moved}, returns="moved")
 
 
 def _repair_failed(g: Grammar) -> Transition:
@@ -138,13 +136,13 @@ def _repair_failed(g: Grammar) -> Transition:
         new = g.insert(dead_letters).from_select(["task_execution_id", *same[1:], "exception", "failed_at"], failed)
         return new.on_conflict_do_nothing().returning(dead_letters.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    return Transition(name="repair_failed_without_letter", steps={"letter": letter}, returns="letter")
+    return Transition(steps={"letter": letter}, returns="letter")
 
 
 def _repair_letter() -> Transition:
     letter = dead_letters.c
     gone = delete(dead_letters).where(~rows.FAILED_OF_LETTER.exists()).returning(letter.task_execution_id.label("id"))
-    return Transition(name="repair_letter_without_failed", steps={"gone": lambda _: gone}, returns="gone")
+    return Transition(steps={"gone": lambda _: gone}, returns="gone")
 
 
 def _repair_claim() -> Transition:
@@ -154,10 +152,10 @@ def _repair_claim() -> Transition:
         .where(~keys.TASK_OF_CLAIM.exists())
         .returning(claim.task_execution_id.label("id"), claim.queue)
     )
-    return Transition(name="repair_claimed_key_without_task", steps={"gone": lambda _: gone}, returns="gone")
+    return Transition(steps={"gone": lambda _: gone}, returns="gone")
 
 
-def _repair_key(g: Grammar, name: str, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
+def _repair_key(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
     """Give the task its key unless another task has it: which of the two should have it is not known."""
     claim = partition_claims.c
 
@@ -171,8 +169,8 @@ def _repair_key(g: Grammar, name: str, owns: ColumnElement[bool], held: ColumnEl
         new = g.insert(partition_claims).from_select(columns, owners)
         return new.on_conflict_do_nothing().returning(claim.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    return Transition(name=f"repair_{name}", steps={"taken": taken}, returns="taken")
+    return Transition(steps={"taken": taken}, returns="taken")
 
 
 REPAIRS = _repairs()
-"""By the names of their checks. Each returns the ids it put right, and the queue where that made work claimable."""
+"""Return the repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""

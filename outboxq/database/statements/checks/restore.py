@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, delete, exists, select, true, update
 
 from ....model import OnDeadLetter, TaskStatus
 from ...tables import dead_letters, idempotency_keys, queue_settings, task_executions, task_leases, task_outbox
-from .. import follow
+from .. import effects
 from ..grammar import Grammar, Relations, Statement, Transition, word
 from . import cancels, fold, limits, positions, rows, unique
 from .check import ENDED, EXECUTION
@@ -37,10 +37,10 @@ def repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
     }
 
 
-def _written(name: str, where: ColumnElement[bool], **values: Any) -> Transition:
+def _written(where: ColumnElement[bool], **values: Any) -> Transition:
     """Write these columns of the executions for which `where` is true."""
     moved = update(task_executions).where(where).values(**values).returning(EXECUTION.id)
-    return Transition(name=f"repair_{name}", steps={"moved": lambda _: moved}, returns="moved")
+    return Transition(steps={"moved": lambda _: moved}, returns="moved")
 
 
 def _repair_position(g: Grammar) -> Transition:
@@ -49,7 +49,7 @@ def _repair_position(g: Grammar) -> Transition:
 
     def moved(_: Relations) -> Statement:
         differs = (EXECUTION.partition_key.is_not(None), EXECUTION.position != said)
-        columns = (EXECUTION[name] for name in ("id", *follow.KEPT))
+        columns = (EXECUTION[name] for name in ("id", *effects.KEPT))
         return update(task_executions).where(*differs).values(position=said).returning(*columns)
 
     def gone(r: Relations) -> Statement:
@@ -62,10 +62,9 @@ def _repair_position(g: Grammar) -> Transition:
     def again(r: Relations) -> Statement:
         moved, gone = r["moved"].c, r["gone"].c
         both = r["moved"].join(r["gone"], moved.id == gone.id)
-        return follow.entry(g, moved, both, ready=true(), due=gone.available_at)
+        return effects.entry(g, moved, both, ready=true(), due=gone.available_at)
 
     return Transition(
-        name="repair_position_differs_from_events",
         steps={"moved": moved, "gone": gone, "again": again},
         returns="moved",
     )
@@ -76,7 +75,7 @@ def _repair_due(g: Grammar) -> Transition:
     due = fold.last(fold.said_due(g))
 
     def task(_: Relations) -> Statement:
-        columns = (EXECUTION[name] for name in ("id", *follow.KEPT))
+        columns = (EXECUTION[name] for name in ("id", *effects.KEPT))
         return (
             select(*columns, due.label("due"))
             .join_from(task_executions, task_outbox, _entry.task_execution_id == EXECUTION.id)
@@ -94,11 +93,9 @@ def _repair_due(g: Grammar) -> Transition:
     def again(r: Relations) -> Statement:
         task, gone = r["task"].c, r["gone"].c
         both = r["task"].join(r["gone"], task.id == gone.id)
-        return follow.entry(g, task, both, ready=true(), due=task.due)
+        return effects.entry(g, task, both, ready=true(), due=task.due)
 
-    return Transition(
-        name="repair_due_differs_from_events", steps={"task": task, "gone": gone, "again": again}, returns="task"
-    )
+    return Transition(steps={"task": task, "gone": gone, "again": again}, returns="task")
 
 
 def _repair_worker() -> Transition:
@@ -121,31 +118,31 @@ def _repair_worker() -> Transition:
             .values(worker_id=moved.worker_id)
         )
 
-    return Transition(name="repair_worker_differs_from_claim", steps={"moved": moved, "lease": lease}, returns="moved")
+    return Transition(steps={"moved": moved, "lease": lease}, returns="moved")
 
 
 def _repair_end() -> Transition:
     ended = fold.last(fold.MOMENT)
     differs = EXECUTION.completed_at.is_distinct_from(ended)
-    return _written("end_differs_from_events", ENDED & fold.leads_here() & differs, completed_at=ended)
+    return _written(ENDED & fold.leads_here() & differs, completed_at=ended)
 
 
 def _repair_retry(g: Grammar) -> Transition:
     retry = fold.last(fold.said_retry(fold.said_due(g)))
     waits = fold.leads_here() & EXECUTION.retry_at.is_distinct_from(retry)
-    return _written("retry_differs_from_events", waits, retry_at=retry)
+    return _written(waits, retry_at=retry)
 
 
 def _repair_error(g: Grammar) -> Transition:
     error = fold.last_error(g)
     differs = EXECUTION.last_error.is_distinct_from(error)
-    return _written("error_differs_from_events", differs, last_error=error)
+    return _written(differs, last_error=error)
 
 
 def _repair_cancel() -> Transition:
     """Ask the task's worker again to stop; it reads the request at its next heartbeat."""
     asked = cancels.asked_since_claim()
-    return _written("cancel_forgotten", cancels.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
+    return _written(cancels.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
 
 def _repair_lease(g: Grammar) -> Transition:
@@ -156,7 +153,7 @@ def _repair_lease(g: Grammar) -> Transition:
         .values(lease_expires_at=g.later(g.now, limits.lease_length(g)))
         .returning(_lease.task_execution_id.label("id"))
     )
-    return Transition(name="repair_lease_ends_too_late", steps={"moved": lambda _: moved}, returns="moved")
+    return Transition(steps={"moved": lambda _: moved}, returns="moved")
 
 
 def _repair_rate(g: Grammar) -> Transition:
@@ -168,11 +165,11 @@ def _repair_rate(g: Grammar) -> Transition:
         .values(rate_full_at=g.later(g.now, setting.rate_seconds))
         .returning(setting.queue.label("id"), setting.queue)
     )
-    return Transition(name="repair_rate_full_too_late", steps={"moved": lambda _: moved}, returns="moved")
+    return Transition(steps={"moved": lambda _: moved}, returns="moved")
 
 
 def _repair_hold() -> Transition:
-    return _written("hold_without_key", limits.holds_nothing(), on_dead_letter=word(OnDeadLetter.RELEASE))
+    return _written(limits.holds_nothing(), on_dead_letter=word(OnDeadLetter.RELEASE))
 
 
 def _repair_letter(g: Grammar) -> Transition:
@@ -184,13 +181,13 @@ def _repair_letter(g: Grammar) -> Transition:
         for name, value in said.items()
     }
     moved = update(dead_letters).where(differs).values(**values).returning(_letter.task_execution_id.label("id"))
-    return Transition(name="repair_letter_differs_from_task", steps={"moved": lambda _: moved}, returns="moved")
+    return Transition(steps={"moved": lambda _: moved}, returns="moved")
 
 
 def _repair_other_key(g: Grammar) -> Transition:
     """Delete a key with which the task was not enqueued. If it has lost its own, the next repair gives it back."""
     gone = delete(idempotency_keys).where(unique.holds_another(g)).returning(_key.task_execution_id.label("id"))
-    return Transition(name="repair_key_differs_from_birth", steps={"gone": lambda _: gone}, returns="gone")
+    return Transition(steps={"gone": lambda _: gone}, returns="gone")
 
 
 def _repair_lost_key(g: Grammar) -> Transition:
@@ -206,4 +203,4 @@ def _repair_lost_key(g: Grammar) -> Transition:
     again = new.on_conflict_do_update(
         index_elements=[_key.scope, _key.key], set_={name: new.excluded[name] for name in columns[2:]}
     ).returning(_key.task_execution_id.label("id"))
-    return Transition(name="repair_key_lost", steps={"again": lambda _: again}, returns="again")
+    return Transition(steps={"again": lambda _: again}, returns="again")

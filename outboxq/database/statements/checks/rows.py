@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, or_, select
 
 from ....model import STATUS_AFTER, TaskStatus
 from ...tables import dead_letters, task_executions, task_leases, task_outbox
-from .. import follow
+from .. import effects
 from ..grammar import Grammar, word
 from .check import ENTRY_OF_TASK, EVENT, EXECUTION, LEASE_OF_TASK, Check
 
@@ -62,7 +62,7 @@ def entry_differs() -> ColumnElement[bool]:
         .where(
             EXECUTION.id == task_outbox.c.task_execution_id,
             EXECUTION.status == word(TaskStatus.READY),
-            or_(*(EXECUTION[name].is_distinct_from(task_outbox.c[name]) for name in follow.KEPT)),
+            or_(*(EXECUTION[name].is_distinct_from(task_outbox.c[name]) for name in effects.KEPT)),
         )
         .correlate(task_outbox)
         .exists()

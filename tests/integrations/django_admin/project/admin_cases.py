@@ -493,8 +493,10 @@ class Actions(Case):
         assert self.push("run_now", failed) == [f"task {failed} is Failed and cannot be rescheduled."]
         assert self.push("cancel", failed) == [f"task {failed} is Failed and cannot be cancelled."]
         assert self.push("discard", running) == [f"task {running} is Running and cannot be discarded."]
-        assert self.push("retry", uuid4()) == ["There is no such task any more."]
-        assert self.tick("retry", "x") == ["What is selected are no tasks. Nothing was changed."]
+        assert self.push("retry", uuid4()) == ["The task does not exist any more; it may have been pruned."]
+        assert self.tick("retry", "x") == [
+            "The selection contains something other than tasks, so nothing was changed; select tasks in the list."
+        ]
         assert self.tick("delete_selected", running) == ["No action selected."]
         assert not LogEntry.objects.all()
 
@@ -526,7 +528,7 @@ class Actions(Case):
             told = self.tick("retry", *failed)
         assert told == [
             "2 of 2 tasks: redriven, to run from the first attempt.",
-            "That were the first 2; do it again for the others.",
+            "Only the first 2 tasks were changed; repeat the action for the others.",
         ]
         assert sorted(self.status(one) for one in failed) == ["Failed", "Ready", "Ready"]
 

@@ -66,7 +66,7 @@ class Command(BaseCommand):
     def _group(self, alias: str) -> FramedGroup:
         options = _options(alias)
         frame = Frame(
-            program=PROGRAM,
+            program=lambda: PROGRAM,
             store=_store,
             options=options,
             again=_again,

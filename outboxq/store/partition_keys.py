@@ -1,4 +1,4 @@
-"""The claim of tasks with a partition key: win keys, then take their heads (`statements/keyed.py` has the proof)."""
+"""The claim of tasks with a partition key: win keys, then take their heads (`statements/partition_keys.py` has the proof)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..database.dialects import Row
-from ..database.statements import keyed
+from ..database.statements import partition_keys
 from ..database.target import Target
 from .aside import started
 
@@ -107,7 +107,7 @@ class KeyTurns:
         A queue's cursor never passes a key that could have been won and was not asked for. What was asked for is told by
         the numbers that the statement goes by, never by names, which the database may order otherwise than Python does.
         """
-        seen = target.run(keyed.win, values | {"limit": limit, "budget": budget}, segments)
+        seen = target.run(partition_keys.acquire, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
         turns: Counter[int] = Counter()
         for row in seen:
@@ -132,7 +132,7 @@ class KeyTurns:
     ) -> tuple[list[Row], bool]:
         """Win the keys with what is due the longest. A key that can be won has something due, so few entries may be all."""
         budget = min(max(2 * limit, _LEAST), _MOST)
-        seen = target.run(keyed.win_due, values | {"limit": limit, "budget": budget}, _whole(queues))
+        seen = target.run(partition_keys.acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
         entries = Counter[str]()
         for row in seen:
             entries[row["queue"]] += row["entries"]
@@ -142,7 +142,7 @@ class KeyTurns:
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
     ) -> tuple[list[Row], bool]:
         """Win keys in which something happened last: whoever was woken finds what woke it, however many others are blocked."""
-        seen = target.run(keyed.win_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
+        seen = target.run(partition_keys.acquire_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
 
     def _take(self, target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
@@ -150,14 +150,14 @@ class KeyTurns:
         if not won:
             return [], False
         keys = [(row["queue"], row["partition_key"]) for row in won]
-        taken = target.run(keyed.take_heads, values, keys)
+        taken = target.run(partition_keys.claim_heads, values, keys)
         found = started(taken)
         holders = {(row["queue"], row["partition_key"]): row["id"] for row in found}
         changed = [
             (row["id"], holder) for row, key in zip(won, keys, strict=True) if (holder := holders.get(key)) != row["id"]
         ]
         if changed:
-            target.run(keyed.settle, values, changed)
+            target.run(partition_keys.release_unused, values, changed)
         return found, len(taken) > len(found)
 
 

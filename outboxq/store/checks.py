@@ -18,13 +18,13 @@ _EXAMPLES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """An invariant that does not hold."""
+    """An invariant that does not hold, with examples."""
 
     name: str
     meaning: str
     count: int
     examples: Sequence[UUID | str]
-    """Ids of a few of the tasks concerned; or names, where it is no task that is wrong: a queue's, an index's."""
+    """Ids of a few of the tasks; or names, if no task is wrong but a queue or an index."""
     repaired: int = 0
 
 

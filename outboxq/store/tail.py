@@ -22,26 +22,26 @@ from .transactions import Transactions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TailCursor:
-    """How far a reader of the log has come. `str()` of it is to be stored, `TailCursor.parse()` reads that.
+    """The position of a reader in the event log. Store `str(cursor)`; `TailCursor.parse()` reads it.
 
-    Without arguments it stands before the first event. It belongs to one database: neither its numbers nor its
-    transactions mean anything in another one, nor in one that was restored from a dump.
+    Without arguments it is the position before the first event. A cursor is valid in its own database only, and not in one that
+    was restored from a dump: sequence numbers and transaction ids differ there.
     """
 
     sequence_num: int = 0
-    """Of the last event handed out."""
+    """Sequence number of the last event that was returned."""
     settled: int = 0
-    """Up to this number nothing is open any more: what is not there will never be."""
+    """Sequence number up to which no transaction is open: a number missing below it will never appear."""
     mark_xact: int = 0
-    """Once every transaction with a smaller id has ended, `mark_sequence` is settled too; 0: no mark is needed."""
+    """Transaction id: when all smaller ones have ended, `mark_sequence` is settled too. 0: no mark is needed."""
     mark_sequence: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises InvalidArgument for what `str()` of a cursor never is."""
+        """Read a stored cursor. Raises InvalidArgument for any text that is not the `str()` of one."""
         numbers = str(text).split(".")
         if len(numbers) != 4 or not all(number.isascii() and number.isdecimal() for number in numbers):
-            raise InvalidArgument(f"{text!r} is no place in the log; store str(cursor) and give it back as it is")
+            raise InvalidArgument(f"{text!r} is no position in the log; store str(cursor), and pass that unchanged")
         sequence_num, settled, mark_xact, mark_sequence = map(int, numbers)
         return cls(sequence_num=sequence_num, settled=settled, mark_xact=mark_xact, mark_sequence=mark_sequence)
 

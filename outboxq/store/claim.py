@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import claim, keyed, limits, waiting
+from ..database.statements import claim, limits, partition_keys, waiting
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration
@@ -179,7 +179,9 @@ class _Call:
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
         values, keys, cursor = self._values(target), self._cursor.keys, self._cursor
-        rows = target.run(keyed.besides if self._queues is None else keyed.besides_given, values)
+        rows = target.run(
+            partition_keys.other_queues if self._queues is None else partition_keys.other_queues_given, values
+        )
         kinds: list[Callable[[int], list[Row]]] = [
             partial(self._limited, target, values, row["queue"], fair=row["fair"]) for row in rows if row["limited"]
         ]

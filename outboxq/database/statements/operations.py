@@ -27,7 +27,7 @@ from sqlalchemy import (
 from ...model import EventType, TaskStatus
 from ..column_types import BigId, Instant
 from ..tables import task_executions, task_leases, task_outbox
-from . import follow
+from . import effects
 from .grammar import Columns, Grammar, Relations, Statement, Transition, word
 
 BY_HAND: Columns = {
@@ -57,7 +57,6 @@ def by_hand(g: Grammar) -> Transition:
     lease token under which it was running, if it was.
     """
     return Transition(
-        name="by_hand",
         given=BY_HAND,
         steps={
             "gone": lambda r: _gone(g, r),
@@ -65,8 +64,8 @@ def by_hand(g: Grammar) -> Transition:
             "moved": lambda r: _moved(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter_gone": lambda r: follow.letter_gone(g, r["moved"].c),
-            "key_freed": lambda r: follow.key_freed(g, r["moved"].c),
+            "letter_gone": lambda r: effects.letter_gone(g, r["moved"].c),
+            "key_freed": lambda r: effects.key_freed(g, r["moved"].c),
         },
         returns="moved",
         joined_steps=("freed",),
@@ -78,7 +77,7 @@ def reschedule(g: Grammar) -> Transition:
 
     A task that is due already, or has that priority, is not changed.
     """
-    return _rescheduling(g, "reschedule", lambda _: _gone_to_change(g))
+    return _rescheduling(g, lambda _: _gone_to_change(g))
 
 
 def make_due(g: Grammar) -> Transition:
@@ -86,14 +85,11 @@ def make_due(g: Grammar) -> Transition:
 
     An entry that is due already, or was replaced meanwhile, is not changed.
     """
-    return _rescheduling(g, "make_due", lambda r: _gone_to_be_due(g, r), given={"entry_id": BigId})
+    return _rescheduling(g, lambda r: _gone_to_be_due(g, r), given={"entry_id": BigId})
 
 
-def _rescheduling(
-    g: Grammar, name: str, gone: Callable[[Relations], Statement], *, given: Columns | None = None
-) -> Transition:
+def _rescheduling(g: Grammar, gone: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
     return Transition(
-        name=name,
         given=given or {},
         steps={
             "gone": gone,
@@ -130,7 +126,7 @@ def request_cancel(g: Grammar) -> Transition:
 
     def event(r: Relations) -> Statement:
         asked, given = r["asked"].c, r["given"].c
-        return follow.event(
+        return effects.event(
             g,
             asked,
             r["asked"].join(r["given"], asked.id == given.id),
@@ -141,7 +137,6 @@ def request_cancel(g: Grammar) -> Transition:
         )
 
     return Transition(
-        name="request_cancel",
         given={"id": Uuid(), "data": Text()},
         steps={"asked": asked, "event": event},
         returns="asked",
@@ -194,7 +189,7 @@ def _moved(g: Grammar, r: Relations) -> Statement:
             updated_at=g.now,
         )
         .returning(
-            *(execution[name] for name in follow.CARRIED),
+            *(execution[name] for name in effects.CARRIED),
             execution.attempt,
             execution.recovery_attempts,
         )
@@ -204,13 +199,13 @@ def _moved(g: Grammar, r: Relations) -> Statement:
 def _entry(g: Grammar, r: Relations) -> Statement:
     moved, given = r["moved"].c, r["given"].c
     rows = r["moved"].join(r["given"], moved.id == given.id)
-    return follow.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_due(g, given))
+    return effects.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     moved, given, freed = r["moved"].c, r["given"].c, r["freed"].c
     due = _due(g, given)
-    return follow.event(
+    return effects.event(
         g,
         moved,
         r["moved"].join(r["given"], moved.id == given.id).outerjoin(r["freed"], moved.id == freed.id),
@@ -266,19 +261,19 @@ def _rescheduled(g: Grammar, r: Relations) -> Statement:
             retry_at=case((_due_now, null()), else_=execution.retry_at),
             updated_at=g.now,
         )
-        .returning(*(execution[name] for name in follow.CARRIED))
+        .returning(*(execution[name] for name in effects.CARRIED))
     )
 
 
 def _changed_entry(g: Grammar, r: Relations) -> Statement:
     moved, gone = r["moved"].c, r["gone"].c
     rows = r["moved"].join(r["gone"], moved.id == gone.id)
-    return follow.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_changed_due(g, gone))
+    return effects.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_changed_due(g, gone))
 
 
 def _rescheduled_event(g: Grammar, r: Relations) -> Statement:
     moved, gone = r["moved"].c, r["gone"].c
-    return follow.event(
+    return effects.event(
         g,
         moved,
         r["moved"].join(r["gone"], moved.id == gone.id),

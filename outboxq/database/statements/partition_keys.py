@@ -2,18 +2,18 @@
 
 A claim is two statements in one transaction:
 
-1. `win` scans the keys through the index, with one probe for each, from where the last claim ended. It acquires each key
+1. `acquire` scans the keys through the index, with one probe for each, from where the last claim ended. It acquires each key
    whose head is due by inserting a row into `partition_claims`. The primary key of that table gives each key to one worker.
-2. `take_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
+2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
 
-The scan looks at a limited number of keys. Behind many keys that cannot be claimed, `win_due` finds the keys whose entries
-have been due the longest, and `win_recent` those in which something changed last. A later scan finds the keys that both miss.
+The scan looks at a limited number of keys. Behind many keys that cannot be claimed, `acquire_due` finds the keys whose entries
+have been due the longest, and `acquire_recent` those in which something changed last. A later scan finds the keys that both miss.
 
 The head of a key is its first entry by priority, then by position. Only the head is asked if it is due and if this worker
 runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
-transaction that ends the attempt, or stays as held after a failure that blocks the key (`follow.py`).
+transaction that ends the attempt, or stays as held after a failure that blocks the key (`effects.py`).
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from . import limits
 from .claim import claim, given_queues, limit, taken, wanted
 from .grammar import Columns, Grammar, Relations, Statement, Transition
 
-SEGMENT: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
+RANGE: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
 """A range of a queue's keys: greater than `after`, and at most `upto` unless that is NULL."""
 KEY: Columns = {"queue": Text(), "partition_key": Text()}
-WON: Columns = {"id": Uuid(), "holder": Uuid()}
+ACQUIRED: Columns = {"id": Uuid(), "holder": Uuid()}
 _budget = bindparam("budget", type_=Integer, required=True)
 _HORIZON = literal_column("1000", Integer)
 """Number of unclaimable keys after which a waiting worker assumes that a later key might be claimable."""
@@ -56,7 +56,7 @@ _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
 _few = literal_column(str(_FEW), Integer)
 _RECENT = literal_column("64", Integer)
-"""Number of the latest due entries of a queue, and of the latest events, whose keys `win_recent` looks at."""
+"""Number of the latest due entries of a queue, and of the latest events, whose keys `acquire_recent` looks at."""
 
 
 def every_queue() -> CTE:
@@ -73,17 +73,17 @@ def every_queue() -> CTE:
     return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
 
 
-def besides(g: Grammar) -> Select[Any]:
+def other_queues(g: Grammar) -> Select[Any]:
     """Select of all queues those that a plain claim does not serve in full."""
-    return _besides(g, _all_queues())
+    return _other_queues(g, _all_queues())
 
 
-def besides_given(g: Grammar) -> Select[Any]:
+def other_queues_given(g: Grammar) -> Select[Any]:
     """Select of the queues given those that a plain claim does not serve in full."""
-    return _besides(g, given_queues(g))
+    return _other_queues(g, given_queues(g))
 
 
-def _besides(g: Grammar, queues: FromClause) -> Select[Any]:
+def _other_queues(g: Grammar, queues: FromClause) -> Select[Any]:
     """Select the queues that a plain claim does not serve in full: queues with limits, or with due entries that have a key."""
     settings = queue_settings.alias("settings")
     mine = select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
@@ -103,30 +103,30 @@ def _all_queues() -> FromClause:
     return keyed.union(select(queue_settings.c.queue).where(limits.says_limited(queue_settings))).subquery("others")
 
 
-def win(g: Grammar) -> Transition:
+def acquire(g: Grammar) -> Transition:
     """Acquire up to :limit keys of these ranges in rotation. Returns each key that was scanned; `won` is set if it was acquired.
 
     The ranges take turns: the first claimable key of each, then the second of each, in the order of the batch.
     """
-    return _win(g, "win_keys", lambda segments: keys(g, segments, _budget))
+    return _acquire(g, lambda ranges: keys(g, ranges, _budget))
 
 
-def win_due(g: Grammar) -> Transition:
+def acquire_due(g: Grammar) -> Transition:
     """Acquire up to :limit of the keys whose entries have been due the longest, behind any number of keys that are not due."""
-    return _win(g, "win_due_keys", lambda segments: _oldest_keys(g, segments, _budget), "entries")
+    return _acquire(g, lambda ranges: _oldest_keys(g, ranges, _budget), "entries")
 
 
-def win_recent(g: Grammar) -> Transition:
+def acquire_recent(g: Grammar) -> Transition:
     """Acquire up to :limit of the keys in which something changed last, behind any number of keys that cannot be claimed."""
-    return _win(g, "win_recent_keys", lambda segments: _recent_keys(g, segments))
+    return _acquire(g, lambda ranges: _recent_keys(g, ranges))
 
 
-def take_heads(g: Grammar) -> Transition:
+def claim_heads(g: Grammar) -> Transition:
     """Claim the heads of these acquired keys."""
-    return claim(g, "claim_heads", lambda r: _take_heads(g, r["given"]), given=KEY)
+    return claim(g, lambda r: _claim_heads(g, r["given"]), given=KEY)
 
 
-def settle(g: Grammar) -> Transition:
+def release_unused(g: Grammar) -> Transition:
     """Release the keys whose head could not be claimed (`holder` NULL), and record the task that holds each other key."""
     claims = partition_claims.c
 
@@ -141,18 +141,18 @@ def settle(g: Grammar) -> Transition:
         ids = select(given.id).where(given.holder.is_(None)).subquery("unused").c.id
         return delete(partition_claims).where(g.among(claims.task_execution_id, ids))
 
-    return Transition(name="settle_keys", given=WON, steps={"moved": moved, "gone": gone})
+    return Transition(given=ACQUIRED, steps={"moved": moved, "gone": gone})
 
 
-def keys(g: Grammar, segments: FromClause, budget: Any) -> CTE:
+def keys(g: Grammar, ranges: FromClause, budget: Any) -> CTE:
     """Return the keys of each range in order with their heads, up to `budget` of each range.
 
     `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
     """
-    rows, head = _head(g, segments, "head", segments.c.queue, segments.c.after)
-    place = segments.c.ordinal.label("place")
-    columns = [place, segments.c.queue, segments.c.upto, *_of_head(head), literal_column("1", Integer).label("n")]
-    first = select(*columns).select_from(rows).where(_within(head, segments))
+    rows, head = _head(g, ranges, "head", ranges.c.queue, ranges.c.after)
+    place = ranges.c.ordinal.label("place")
+    columns = [place, ranges.c.queue, ranges.c.upto, *_of_head(head), literal_column("1", Integer).label("n")]
+    first = select(*columns).select_from(rows).where(_within(head, ranges))
     found = first.cte("keys", recursive=True)
     rows, head = _head(g, found, "following", found.c.queue, found.c.partition_key)
     following = found.c.n + literal_column("1", Integer)
@@ -171,7 +171,7 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
-    """Return a condition, as `any_due` does, for the keys of `win_due` and `win_recent` alone. It reads few rows."""
+    """Return a condition, as `any_due` does, for the keys of `acquire_due` and `acquire_recent` alone. It reads few rows."""
     oldest = _any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), _few))
     return or_(oldest, _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
@@ -190,7 +190,7 @@ def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
     return select(first.label("available_at")).select_from(queues).where(~limits.paused(queues.c.queue))
 
 
-def _win(g: Grammar, name: str, found: Any, *told: str) -> Transition:
+def _acquire(g: Grammar, found: Any, *told: str) -> Transition:
     """Acquire up to :limit of the keys that `found` returns for the batch. `told` names more of its columns to return."""
 
     def hop(r: Relations) -> Statement:
@@ -227,32 +227,32 @@ def _win(g: Grammar, name: str, found: Any, *told: str) -> Transition:
             new.on_conflict_do_nothing().returning(claims.task_execution_id.label("id"), claims.held.label("won"))
         )
 
-    return Transition(name=name, given=SEGMENT, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
+    return Transition(given=RANGE, steps={"hop": hop, "won": won}, returns="hop", joined_steps=("won",))
 
 
-def _oldest_keys(g: Grammar, segments: FromClause, budget: Any) -> FromClause:
+def _oldest_keys(g: Grammar, ranges: FromClause, budget: Any) -> FromClause:
     """Return the keys of the longest due entries, up to `budget` entries of each queue. All keys share one rotation."""
 
     def due(entry: FromClause) -> Select[Any]:
-        return _due(g, entry, segments).order_by(entry.c.available_at, entry.c.id)
+        return _due(g, entry, ranges).order_by(entry.c.available_at, entry.c.id)
 
-    rows, entry = g.each(segments, "due", due, budget)
+    rows, entry = g.each(ranges, "due", due, budget)
     oldest = (
         select(
-            segments.c.queue,
+            ranges.c.queue,
             entry.partition_key,
             func.min(entry.available_at).label("first"),
             func.count().label("entries"),
         )
         .select_from(rows)
-        .group_by(segments.c.queue, entry.partition_key)
+        .group_by(ranges.c.queue, entry.partition_key)
         .cte("oldest")
     )
     n = func.row_number().over(order_by=(oldest.c.first, oldest.c.partition_key))
     return _heads_of(g, oldest, n, oldest.c.entries)
 
 
-def _recent_keys(g: Grammar, segments: FromClause) -> FromClause:
+def _recent_keys(g: Grammar, ranges: FromClause) -> FromClause:
     """Return the keys of the entries that became due last, and of the tasks with the latest events.
 
     A key becomes claimable in one of two ways: its head becomes due, or one of its tasks has an event, such as the end of the
@@ -260,16 +260,16 @@ def _recent_keys(g: Grammar, segments: FromClause) -> FromClause:
     """
 
     def due(entry: FromClause) -> Select[Any]:
-        return _due(g, entry, segments).order_by(entry.c.available_at.desc(), entry.c.id.desc())
+        return _due(g, entry, ranges).order_by(entry.c.available_at.desc(), entry.c.id.desc())
 
-    rows, entry = g.each(segments, "due", due, _RECENT)
+    rows, entry = g.each(ranges, "due", due, _RECENT)
     event, execution = execution_events.c, task_executions.c
     latest = select(event.task_execution_id).order_by(event.sequence_num.desc()).limit(_RECENT).cte("latest")
     recent = union(
-        select(segments.c.queue, entry.partition_key).select_from(rows),
+        select(ranges.c.queue, entry.partition_key).select_from(rows),
         select(execution.queue, execution.partition_key)
-        .select_from(segments)
-        .join(task_executions, segments.c.queue == execution.queue)
+        .select_from(ranges)
+        .join(task_executions, ranges.c.queue == execution.queue)
         .where(g.among(execution.id, latest.c.task_execution_id), execution.partition_key.is_not(None)),
     ).cte("recent")
     n = func.row_number().over(order_by=(recent.c.partition_key, recent.c.queue))
@@ -306,7 +306,7 @@ def _due(g: Grammar, entry: FromClause, queues: FromClause) -> Select[Any]:
     return select(*entry.c).where(*mine)
 
 
-def _take_heads(g: Grammar, given: FromClause) -> Statement:
+def _claim_heads(g: Grammar, given: FromClause) -> Statement:
     rows, head = g.each(given, "head", lambda entry: _first_of_key(entry, given))
     due = (head.available_at <= g.now, wanted(g, head.topic))
     heads = select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
@@ -340,8 +340,8 @@ def _of_head(head: Any) -> list[Any]:
     return [head.task_execution_id, head.partition_key, head.available_at, head.topic]
 
 
-def _within(head: Any, segment: FromClause) -> ColumnElement[bool]:
-    return or_(segment.c.upto.is_(None), head.partition_key <= segment.c.upto)
+def _within(head: Any, key_range: FromClause) -> ColumnElement[bool]:
+    return or_(key_range.c.upto.is_(None), head.partition_key <= key_range.c.upto)
 
 
 def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:

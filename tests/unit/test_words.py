@@ -1,0 +1,134 @@
+"""The words of identifiers and docstrings: the field's terms, and sentences that name their subject first."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "outboxq"
+
+CLEAN = (
+    "cli",
+    "contrib",
+    "integration",
+    "model",
+    "testing",
+    "context",
+    "errors",
+    "migrations",
+    "orm",
+    "outbox",
+    "retry",
+    "task",
+    "payload",
+    "worker",
+)
+"""Parts of the package that keep these rules."""
+NOT_YET = {"testing/store.py"}
+"""Modules of those parts that do not keep them yet."""
+
+OPENERS = re.compile(r"(Of|By|In|What|Who|Whose|Which|Where|Whether|How|That|As)\b")
+"""First words of a docstring that leave its subject open."""
+
+PHRASES = re.compile(
+    r"\b(crew|lying|whoever|nobody|somebody|anybody|anew|by hand|of ours|said of|told of|(is|are|was|were|be|been) (said|told(?! to\b))"
+    r"|rooms|the house|(?<!dead )letters?)\b",
+    re.IGNORECASE,
+)
+"""Words and phrases that a reader has to decode."""
+
+NAMES = re.compile(
+    r"(^|_)(crew|lying|nowhere|nobody|whoever|by_hand|told|said|room|holder|fold|(?<!dead_)letters?)(_|$)",
+    re.IGNORECASE,
+)
+"""Parts of identifiers that are no terms of the field."""
+
+STATEMENTS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The syntax trees of the clean parts, by path."""
+    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if "migrations/0" not in path.as_posix()]
+    inside = {path.relative_to(PACKAGE): path for path in paths if path.relative_to(PACKAGE).as_posix() not in NOT_YET}
+    return {
+        str(name): ast.parse(path.read_text())
+        for name, path in inside.items()
+        if name.parts[0].removesuffix(".py") in CLEAN
+    }
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Docstrings, and the texts below attributes, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, STATEMENTS):
+            for one in node.body:
+                if (
+                    isinstance(one, ast.Expr)
+                    and isinstance(one.value, ast.Constant)
+                    and isinstance(one.value.value, str)
+                ):
+                    yield one.lineno, one.value.value.strip()
+
+
+def names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Identifiers that the module itself introduces, with their lines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+
+
+def odd_openers(tree: ast.Module) -> list[str]:
+    return [f"{line}: {text[:70]}" for line, text in docstrings(tree) if OPENERS.match(text)]
+
+
+def odd_phrases(tree: ast.Module) -> list[str]:
+    return [f"{line}: {found[0]} in: {text[:70]}" for line, text in docstrings(tree) if (found := PHRASES.search(text))]
+
+
+def odd_names(tree: ast.Module) -> list[str]:
+    return [f"{line}: {name}" for line, name in names(tree) if NAMES.search(name)]
+
+
+RULES = (odd_openers, odd_phrases, odd_names)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_clean_parts_have_no(rule):
+    assert [f"{name}:{line}" for name, tree in modules().items() for line in rule(tree)] == []
+
+
+def test_each_clean_part_is_there():
+    assert {Path(name).parts[0].removesuffix(".py") for name in modules()} == set(CLEAN)
+
+
+BAD = {
+    odd_openers: (
+        '"""Of the task."""',
+        'class A:\n    x = 1\n    """How many."""',
+        'def f():\n    """Whether it is."""',
+    ),
+    odd_phrases: (
+        '"""The crew."""',
+        '"""Letters that Failed."""',
+        '"""Ask whoever wrote it."""',
+        '"""A limit that is said."""',
+    ),
+    odd_names: ("letters = 1", "def by_hand(): ...", "def f(holder): ...", "class TestRoom: ...", "self.told = 1"),
+}
+GOOD = '"""Return the dead letters, in the order of their failures."""\ndead_letters = 1\ndef find_dead_letter(): ...'
+
+
+@pytest.mark.parametrize(("rule", "source"), [(rule, source) for rule in RULES for source in BAD[rule]])
+def test_each_rule_would_notice(rule, source):
+    assert rule(ast.parse(source))
+    assert not rule(ast.parse(GOOD))
