@@ -1,4 +1,4 @@
-"""Read the state of a sqlite3 connection, whoever made it."""
+"""Read the state of a sqlite3 connection, also of one that outboxq did not make."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Target(ABC):
         """Run all statements inside or none, without touching the transaction around them.
 
         A transition of one statement needs no savepoint, and neither does our own transaction. `savepoint` makes one for
-        several statements, which may end in an error of ours.
+        several statements, which may end in an error of outboxq.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
         return nullcontext() if needs_none else self._savepoint()
@@ -113,7 +113,7 @@ def target_of(using: object, *, schema: str | None = None) -> Target:
 
 
 class SqlalchemyTarget(Target):
-    """A SQLAlchemy Connection. For a connection of ours, `check` is known to hold.
+    """A SQLAlchemy Connection. For a connection that outboxq opened, `check` is known to hold.
 
     Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy still gets
     what it must know: errors are its own, a lost connection is noticed, and it begins the transaction. An engine that echoes,

@@ -31,7 +31,7 @@ from .prepared import Execute, Prepared
 FIRST, DEFAULT = "first", "default"
 SEQUENCE = "execution_events_sequence_num_seq"
 PARTITION_NAME = re.compile(rf"({'|'.join(table.name for table in PARTITIONED)})_({FIRST}|{DEFAULT}|p\d{{8}})")
-"""The names of tables that are partitions of ours."""
+"""Pattern of the names of outboxq's partitions."""
 
 _BOUND = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'(.+)')\) TO \('(.+)'\)")
 

@@ -75,7 +75,7 @@ def is_of_standby(error: BaseException) -> bool:
     """Return True if a standby has refused to begin a transaction that writes.
 
     The error's text depends on the server's language, and its SQLSTATE stands for any unsupported feature. So the statement
-    decides: a BEGIN of ours needs no other feature that a server could lack.
+    decides: outboxq's BEGIN needs no other feature that a server could lack.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))

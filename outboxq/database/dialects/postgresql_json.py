@@ -33,5 +33,5 @@ def _matches(text: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
 
 
 def _less(text: ColumnElement[str], letters: str) -> ColumnElement[int]:
-    """Return the length of the text without these letters."""
+    """Return the length of the text without these characters."""
     return func.length(func.translate(text, literal_column(f"'{letters}'"), literal_column("''")), type_=Integer)

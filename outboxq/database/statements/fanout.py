@@ -68,7 +68,7 @@ _delay, _expires_in = (_given(name, Double()) for name in ("delay_seconds", "exp
 def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return a condition: the pattern covers this topic. A pattern is a topic, or the beginning of one and a `*`.
 
-    It compares letter by letter, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. NULL without a topic.
+    It compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. NULL without a topic.
     """
     one = literal_column("1", Integer)
     rest = func.length(pattern) - one

@@ -96,7 +96,7 @@ class Grammar(ABC):
 
     @abstractmethod
     def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
-        """Return a condition: the stored id has the form of ours."""
+        """Return a condition: the stored id has the form of outboxq's ids."""
 
     @abstractmethod
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:

@@ -57,7 +57,7 @@ _kept, _failed = (bindparam(name, type_=ARRAY(Uuid), required=True) for name in 
 
 
 def leaf(parent: Table, name: str, schema: str) -> TableClause:
-    """Return a partition of ours as a table."""
+    """Return one of outboxq's partitions as a table."""
     return table(name, *(column(c.name, c.type) for c in parent.columns), schema=schema)
 
 

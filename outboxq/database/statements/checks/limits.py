@@ -29,7 +29,7 @@ from .check import EVENT, EXECUTION, Check, broken_ones
 
 _lease, _setting = task_leases.c, queue_settings.c
 _GRACE = timedelta(days=1)
-"""The largest error of a clock that is expected after it was set by hand or by a server that took over: a time zone, say."""
+"""The largest error of a clock that is expected after an administrator or a server that took over has set it: a time zone, say."""
 
 
 def checks() -> Mapping[str, Check]:
