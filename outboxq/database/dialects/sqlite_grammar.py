@@ -120,7 +120,7 @@ class SqliteGrammar(Grammar):
     def row(self, name: str, columns: Columns) -> FromClause:
         """Return the relation `name` as one row. Each column is a parameter, bound in the form in which SQLite stores it."""
         cells = [self._single(name, key, kind) for key, kind in columns.items()]
-        return select(literal_column("0", _Only()).label("ordinal"), *cells).cte(name)
+        return select(literal_column("0", _SingleOrdinal()).label("ordinal"), *cells).cte(name)
 
     def _single(self, name: str, key: str, kind: TypeEngine[Any]) -> ColumnElement[Any]:
         return bindparam(f"{name}_{key}", None, type_=kind).label(key)
@@ -146,7 +146,7 @@ class SqliteGrammar(Grammar):
     def position(self, given: FromClause) -> ColumnElement[int]:
         sequence = table("sqlite_sequence", column("name"), column("seq", Integer))
         last = select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
-        alone = isinstance(given.c.ordinal.type, _Only)  # a window function costs as much as all three inserts
+        alone = isinstance(given.c.ordinal.type, _SingleOrdinal)  # a window function costs as much as all three inserts
         number = literal_column("1", Integer) if alone else func.row_number().over(order_by=given.c.ordinal)
         return func.coalesce(last, literal_column("0")) + number
 
@@ -202,7 +202,7 @@ class SqliteGrammar(Grammar):
         return select(literal_column("1").label("found")).where(literal_column("0"))
 
 
-class _Only(Integer):
+class _SingleOrdinal(Integer):
     """The type of the ordinal of a single row."""
 
 
