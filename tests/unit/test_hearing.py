@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from outboxq.cli.worker import _stop_on_signals
+from outboxq.cli.stop_signals import stop_on_signals
 
 
 class Thing:
@@ -20,7 +20,7 @@ def test_a_signal_whose_exit_python_swallows_ends_the_command_all_the_same(monke
     """As one that comes while a weak reference's callback runs: of those there are many while modules are imported."""
     swallowed, thing = [], Thing()
     monkeypatch.setattr(sys, "unraisablehook", lambda told: swallowed.append(told.exc_type))
-    with pytest.raises(SystemExit) as ended, _stop_on_signals(lambda: False) as heed:
+    with pytest.raises(SystemExit) as ended, stop_on_signals(lambda: False) as heed:
         reference = weakref.ref(thing, lambda _: signal.raise_signal(number))
         del thing
         assert reference() is None
@@ -30,5 +30,5 @@ def test_a_signal_whose_exit_python_swallows_ends_the_command_all_the_same(monke
 
 
 def test_without_a_signal_the_command_goes_on():
-    with _stop_on_signals(lambda: False) as heed:
+    with stop_on_signals(lambda: False) as heed:
         heed()
