@@ -769,6 +769,7 @@ refusal, stopped, seconds = in_child(child)
 for _ in range(10):  # amid the parent's work, whose connections are not closed there: that could wait for its threads' locks
     pid.using(outbox).enqueue_many([()] * 100)
     in_child(gc.collect)
+until(lambda: not any(row.ready + row.running for row in outbox.store.stats()))
 handle = pid.using(outbox).enqueue()
 began = time.monotonic()
 task = until(lambda: (t := outbox.store.get(handle.id)).completed_at and t)
