@@ -1013,10 +1013,8 @@ def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(out
                 ended(outbox, probe.using(outbox).enqueue())
 
     until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
-    began = time.monotonic()
     work(queues=["live"], recover_every=0.05, on_failpoint=on_failpoint)
     until(lambda: len(ran) >= 4)
-    assert time.monotonic() - began < 30
     assert chunks[:4] == [250, 150, 50, 0]
 
 
