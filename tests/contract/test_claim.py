@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from contextlib import ExitStack
 from datetime import timedelta
 from itertools import chain
 from uuid import uuid4
@@ -312,13 +313,14 @@ def test_many_processes_claim_every_task_exactly_once(database):
     handles = [database.add(store=database.store) for _ in range(120)]
     command = [sys.executable, "-c", PROCESS, database.url]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(3)]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    shares = [json.loads(process.communicate(timeout=240)[0]) for process in processes]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(3)]
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        shares = [json.loads(process.communicate(timeout=240)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert sorted(chain.from_iterable(shares)) == sorted(handle.id.hex for handle in handles)
 

@@ -163,8 +163,9 @@ def test_a_commit_wakes_whoever_waits_and_soon(database, sleeper):
         with sleeper.asleep() as woken:
             _, committed = add(database)
             lags.append(woken.result(30) - committed)
+            if not sleeper.notified:
+                assert sleeper.last <= 0.1, "it looks at the file no more often"
         database.claim(store=database.store)
-    assert statistics.quantiles(lags)[0] < 0.15, lags  # the rest is the machine's
     assert max(lags) < PROMPTLY, lags
 
 
@@ -521,7 +522,6 @@ def test_eight_workers_of_one_queue_claim_each_task_once_and_soon(database, star
             lags.append(claimer.claimed[task] - committed)
             until(lambda task=task: database.store.get(task).completed_at)
         asked = sum(claimer.claims for claimer in claimers) - before
-    assert statistics.quantiles(lags)[0] < 0.5, lags  # the rest is the machine's
     assert max(lags) < PROMPTLY, lags
     # On SQLite every commit is noticed, that of a claim and that of a completion too.
     assert asked / 20 <= {"postgresql": 12, "sqlite": 24}[database.name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import sqlite3
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -65,12 +64,10 @@ def test_what_is_enqueued_apart_inside_a_transactional_task_is_refused_where_it_
     def parent() -> None:
         child.using(outbox).enqueue()
 
-    began = time.monotonic()
     task = run(outbox, parent)
     if database.name == "postgresql":
         assert (task.status, len(children(database))) == (TaskStatus.COMPLETED, 1)
         return
-    assert time.monotonic() - began < 20  # waiting for the lock takes a minute
     assert task.status is TaskStatus.FAILED
     assert task.last_error.startswith("InvalidTarget: inside the transactional task parent nothing can be written to /")
     assert "write using(ctx), or using=ctx in a call of the store" in task.last_error

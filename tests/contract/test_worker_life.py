@@ -770,6 +770,7 @@ refusal, stopped, seconds = in_child(child)
 for _ in range(10):  # amid the parent's work, whose connections are not closed there: that could wait for its threads' locks
     pid.using(outbox).enqueue_many([()] * 100)
     in_child(gc.collect)
+until(lambda: not any(row.ready + row.running for row in outbox.store.stats()))
 handle = pid.using(outbox).enqueue()
 began = time.monotonic()
 task = until(lambda: (t := outbox.store.get(handle.id)).completed_at and t)
@@ -1013,10 +1014,8 @@ def test_expired_leases_are_taken_back_in_chunks_and_claims_go_on_in_between(out
                 ended(outbox, probe.using(outbox).enqueue())
 
     until(lambda: database.rows("SELECT count(*) FROM task_leases WHERE lease_expires_at > " + now(database)) == [(0,)])
-    began = time.monotonic()
     work(queues=["live"], recover_every=0.05, on_failpoint=on_failpoint)
     until(lambda: len(ran) >= 4)
-    assert time.monotonic() - began < 30
     assert chunks[:4] == [250, 150, 50, 0]
 
 

@@ -473,10 +473,13 @@ def test_a_lone_outcome_is_written_at_once(outbox, work):
 
     task = outbox.task(name="lone")(lambda: None)
     work(concurrency=1, on_failpoint=on_failpoint)
-    for _ in range(10):
+
+    def seconds() -> float:
+        moments.clear()
         ended_at.clear()
         ended(outbox, task.using(outbox).enqueue())
         assert ended_at.wait(60)
-    waits = [after - before for before, after in zip(moments[::2], moments[1::2], strict=True)]
-    assert len(waits) == 10
-    assert min(waits) < 0.01
+        before, after = moments
+        return after - before
+
+    until(lambda: seconds() < 0.01)  # once is enough: the rest is the machine's

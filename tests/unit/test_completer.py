@@ -143,14 +143,14 @@ def block_the_first(store):
 
 
 def test_a_single_outcome_is_written_at_once(completer, store):
-    waits = []
-    for number in range(20):
-        began = time.monotonic()
+    def seconds() -> float:
+        before, began = len(store.batches), time.monotonic()
         completer.put(outcome())
-        until(lambda number=number: len(store.batches) > number, every=0.0002)
-        waits.append(time.monotonic() - began)
-    assert min(waits) < 0.005
-    assert [len(batch) for batch in store.batches] == [1] * 20
+        until(lambda: len(store.batches) > before, every=0.0002)
+        return time.monotonic() - began
+
+    until(lambda: seconds() < 0.005)  # once is enough: the rest is the machine's
+    assert {len(batch) for batch in store.batches} == {1}
 
 
 def test_outcomes_that_come_during_a_write_are_the_next_batch(completer, store):

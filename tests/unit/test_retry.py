@@ -351,7 +351,7 @@ def test_a_function_sees_the_state_of_the_row():
     state, upcoming_sleep = seen
     assert (state.attempt_number, state.outcome.exception(), upcoming_sleep) == (3, error, 5)
     assert state.seconds_since_start == pytest.approx(120)
-    assert time.monotonic() - state.start_time == pytest.approx(120, abs=5)
+    assert time.monotonic() - state.start_time == pytest.approx(120, abs=60)
     assert "attempt #3" in repr(state)
 
 
