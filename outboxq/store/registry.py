@@ -1,4 +1,4 @@
-"""Live workers, as each describes itself for people to read. Nothing relies on it, least of all the recovery."""
+"""Live workers, as each describes itself for people to read. Recovery does not rely on it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import traceback
@@ -14,8 +13,6 @@ from ..errors import ConfigurationError, PayloadError, UnreadableArguments
 from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task
-
-log = logging.getLogger("outboxq.task")
 
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
