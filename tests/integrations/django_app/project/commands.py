@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command, execute_from_comm
 from shop import tasks  # noqa: E402
 
 from outboxq.cli import main  # noqa: E402
-from outboxq.cli.framing import WHERE  # noqa: E402
+from outboxq.cli.groups import DATABASE_PARAMETERS  # noqa: E402
 from outboxq.contrib.django import outbox, outboxes  # noqa: E402
 from outboxq.contrib.django.management.commands.outboxq import ELSEWHERE, Command  # noqa: E402
 
@@ -54,7 +54,7 @@ def names(group, path=()):
 ours, theirs = dict(names(main)), dict(names(Command()._group("default")))
 assert {path[0] for path in ours.keys() - theirs.keys()} == {"demo", "grants", "upgrade"} == set(ELSEWHERE)
 for path, found in theirs.items():
-    assert ours[path] - WHERE == found - {"database", "settings", "pythonpath", "skip_checks"}, path
+    assert ours[path] - DATABASE_PARAMETERS == found - {"database", "settings", "pythonpath", "skip_checks"}, path
     assert "database" in found
 
 # a database without tables
