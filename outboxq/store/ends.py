@@ -41,7 +41,7 @@ class Beat:
 
 
 class Finishes(Protocol):
-    """A store, of which these verbs use `finish`: a subclass that overrides it sees every end."""
+    """A store whose `finish` these verbs call: a subclass that overrides it sees the ends that they write."""
 
     def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]: ...
 

@@ -27,7 +27,7 @@ _OVERDUE = 0.6
 
 
 _PRESENCE_DUE = timedelta(seconds=45)
-"""A living worker has sentence again by then that it is there: it does so every 30 seconds at the latest, and takes a while at times."""
+"""The time within which a living worker reports its presence again: it does so every 30 seconds, and a report may be slow."""
 
 
 class Reason(StrEnum):

@@ -178,7 +178,7 @@ def _keyed(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], Subsc
 
 
 def _task(event: NewEvent, subscriber: Row) -> NewTask:
-    """Return the task that `statements.emit` would have written for this subscriber."""
+    """Return the task that the statement `fanout.emit` would have written for this subscriber."""
     return NewTask(
         id=subscriber["id"],
         pipeline_execution_id=event.id,

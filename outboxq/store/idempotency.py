@@ -127,13 +127,13 @@ def _change(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """The handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
+    """Return the handles of tasks that an earlier try wrote, all of them together; None if it wrote none.
 
     A try that replaced a task left its own id in that task's event.
     """
     values = store.values(target)
     created = _ids(target.run(idempotency.written, values, [(task.id,) for task in tasks]))
-    # A key without a owner was given up since by the task that was found to have it: nobody knows that one's id.
+    # The owner of a key that has none now gave it up meanwhile, so its id is unknown.
     owners = _owners(store, target, [task for task in tasks if task.id not in created])
     replacing = [task for task in tasks if task.on_conflict is OnConflict.REPLACE and task.id not in created]
     ours = {str(task.id) for task in tasks}

@@ -13,7 +13,7 @@ from .transactions import Transactions
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
     """Return how often in a row, before this claim, the task was given back because its transaction was interrupted.
 
-    An end by its handler, and whatever runs it again on demand, restarts the count.
+    An end by its handler restarts the count, and so does an operator who runs the task again.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0

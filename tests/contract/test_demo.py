@@ -165,7 +165,7 @@ def test_a_lost_outbox_row_is_told(sqlite_url, capsys, monkeypatch):
 
 
 def test_a_worker_that_will_not_stop_is_ended_and_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "LAST_WORDS", 0.05)
+    monkeypatch.setattr(demo, "STOP_TIMEOUT", 0.05)
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None

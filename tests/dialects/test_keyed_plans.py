@@ -418,12 +418,12 @@ def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_eac
         )
         assert len(found) == len({one.partition_key for one in found}) == limit
 
-    if partition_keys.database.name == "sqlite":
+    if keyed.database.name == "sqlite":
         assert steps(keyed, claim) < 2_000 * limit + 5_000
         return
     by_index = {"ix_task_outbox_key", "ix_task_outbox_key_due", "ix_task_outbox_due", "pk_task_outbox", "Tid Scan"}
     entries, used = 0.0, set()
-    for sql, values in partition_keys.captured(claim):
+    for sql, values in keyed.captured(claim):
         found = explain(keyed, Begin.WRITE, sql, values, ANALYZE)
         entries += found.read("task_outbox")
         used |= {node.get("Index Name", node["Node Type"]) for node in found.on("task_outbox")}
@@ -435,10 +435,10 @@ def test_a_fair_claim_from_200_keys_of_1000_tasks_each_looks_at_two_keys_for_eac
 @pytest.mark.parametrize("by", ["queue", "task"])
 def test_statistics_read_of_the_log_what_happened_in_their_window(keyed, by):
     """The old events are found to be old by halving."""
-    seen = partition_keys.captured(lambda store, _, using: store.stats(by=by, using=using))
+    seen = keyed.captured(lambda store, _, using: store.stats(by=by, using=using))
     about_events = [(sql, values) for sql, values in seen if "execution_events" in sql]
     assert len(about_events) == 2
-    if partition_keys.database.name == "sqlite":
+    if keyed.database.name == "sqlite":
 
         def run(_store: object, _big: object, using: Connection) -> None:
             for sql, values in about_events:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq import migrations
 from outboxq.database.privileges import Role
+from outboxq.database.statements import sleeping as statements
 from outboxq.database.target import target_of
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
@@ -353,7 +354,7 @@ class Protocol:
 
     def write(self):
         values = {"worker_id": self.worker, "longest_seconds": 60.0}
-        self._sleeping._ask(target_of(self._connection), "announce", None, values)
+        self._sleeping._ask(target_of(self._connection), (statements.announce, statements.announce_given), None, values)
 
     def commit(self):
         self._connection.commit()

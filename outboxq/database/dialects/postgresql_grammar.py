@@ -46,7 +46,7 @@ class PostgresGrammar(Grammar):
     """
 
     def __init__(self, schema: str | None) -> None:
-        self.schema = schema
+        super().__init__(schema)
         injected = bindparam("now", None, type_=Instant)
         moment = select(func.coalesce(injected, func.clock_timestamp(), type_=Instant).label("now"))
         self.clock = moment.cte("clock").prefix_with("MATERIALIZED")

@@ -97,8 +97,8 @@ def from_limited(g: Grammar) -> Transition:
 def claim(g: Grammar, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
     """Claim the entries that `take` deletes. It returns `taken()`; each execution that is Ready starts, or expires if it is late.
 
-    An expired task is Cancelled, and returned without a lease token. So is a stale entry, whose execution is finished, running
-    or pruned: `take` has deleted it, and nothing else happens to it.
+    An expired task is Cancelled, and returned without a lease token. A stale entry, whose execution is finished, running or
+    pruned, is returned without a lease token too: `take` has deleted it, and nothing else changes.
     """
     return Transition(
         given=given or {},

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, Table, Text, Update, literal_column
@@ -73,13 +72,12 @@ class Transition:
 class Grammar(ABC):
     """The spellings that differ between the two databases."""
 
-    schema: str | None = None
-    """The schema of our tables; None if the connection's search path finds them."""
-
-    @cached_property
-    def topics(self) -> FromClause:
-        """Return the topics that a worker takes, as one relation for the whole statement."""
-        return self.rows("topics", {"topic": Text()})
+    def __init__(self, schema: str | None = None) -> None:
+        """`schema` is that of our tables; None if the connection's search path finds them."""
+        self.schema = schema
+        # Made here and not at its first use: two threads could make two, and a statement with both cannot be compiled.
+        self.topics: FromClause = self.rows("topics", {"topic": Text()})
+        """The topics that a worker takes, as one relation for the whole statement."""
 
     @property
     @abstractmethod
