@@ -47,7 +47,7 @@ BUILDERS = all_builders()
 
 
 def of_database(database: str) -> Mapping[str, Builder]:
-    """Those that a database runs."""
+    """Return the cases that a database runs."""
     return {
         name: one for name, one in BUILDERS.items() if database == "postgresql" or not name.startswith(ONLY_POSTGRESQL)
     }

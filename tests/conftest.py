@@ -288,7 +288,7 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 
 def _checked(database: Database, reused: Reused | None = None) -> Iterator[Database]:
-    """By the test's own clock: on the database's, years of what the test has lived through would still lie ahead."""
+    """Check by the test's own clock: on the database's clock, years that the test has passed would still lie ahead."""
     yield database
     try:
         if not database.corrupted and not (reused and reused.is_sound(database.url, database.clock())):

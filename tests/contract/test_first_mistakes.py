@@ -42,12 +42,12 @@ TRANSACTION = "write using(session) with the session or connection whose transac
 
 
 class User:
-    """Of an application's own, and no JSON."""
+    """A class of the application that is no JSON."""
 
 
 @pytest.fixture
 def outbox(tmp_path: Path) -> Outbox:
-    """Of a file that is never made: what is wrong is said before a database is asked."""
+    """A URL of a file that is never made: mistakes are reported before a database is asked."""
     return Outbox(f"sqlite:///{tmp_path}/shop.db")
 
 

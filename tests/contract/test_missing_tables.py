@@ -129,7 +129,7 @@ def bare_postgresql(cluster) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest, tmp_path) -> Iterator[Engine]:
-    """Of a database that has no table at all."""
+    """A database without any table."""
     url = f"sqlite:///{tmp_path}/bare.db" if request.param == "sqlite" else request.getfixturevalue("bare_postgresql")
     engine = make_engine(url)
     engine.connect().close()  # the file is there

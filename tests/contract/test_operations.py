@@ -184,7 +184,7 @@ def test_an_event_that_is_refused_undoes_it(database, operation, event_type):
 
 
 def rescheduled(database, task_id):
-    """What its last event says, and the entry, the row and the replay agree on."""
+    """Return the status on which the last event, the entry, the row and the replay agree."""
     (entry,) = database.rows(
         f"SELECT priority, position FROM task_outbox WHERE task_execution_id = '{as_stored(database, task_id)}'"
     )

@@ -512,7 +512,7 @@ def test_committing_the_connection_is_refused_and_fails_the_task(outbox, run, da
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_engine_with_options_of_its_own_is_watched_as_well(engine, database, times):
-    """By the units of its transactions: a commit is refused, and a savepoint rolled back is noticed."""
+    """Test the units of transactions: a commit is refused, and a savepoint that was rolled back is noticed."""
     for _ in range(times):
         engine = engine.execution_options(mark="theirs")
     outbox = Outbox(engine)

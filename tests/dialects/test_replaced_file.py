@@ -89,7 +89,7 @@ def put_a_copy_in_place(file):
 
 
 def is_intact(file, copy):
-    """Whether nobody has written to it, and SQLite finds nothing wrong once the old log is gone."""
+    """Return True if nothing has been written to the file and SQLite finds nothing wrong without the old log."""
     assert file.read_bytes() == copy
     for part in ("-wal", "-shm"):
         file.with_name(f"{file.name}{part}").unlink(missing_ok=True)
