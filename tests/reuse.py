@@ -145,7 +145,7 @@ def _checks() -> list[Any]:
 
 @cache
 def _all_checks() -> bytes:
-    """Whether any check finds a row. `%(now)s` becomes `%(now_of_3)s` in the third: each has constants of its own."""
+    """Return a query that is true if any check finds a row. `%(now)s` becomes `%(now_of_3)s` in the third: each has constants of its own."""
     found = (re.sub(r"(?<=%\()\w+(?=\)s)", rf"\g<0>_of_{number}", check.sql) for number, check in enumerate(_checks()))
     return f"SELECT {' OR '.join(f'EXISTS ({query})' for query in found)}".encode()
 

@@ -78,7 +78,7 @@ def test_every_generated_part_has_its_command():
 
 
 def test_a_name_that_the_page_tells_newcomers_to_look_for_is_defined():
-    """Where the page says what to add, each bare name is a function, class, field or constant of the package or its tests."""
+    """Each bare name in the part about adding something is a function, class, field or constant of the package or its tests."""
     _, _, section = PAGE.read_text().partition("\n## Add something\n")
     names = set(re.findall(r"`(?:\w+\.)*([A-Za-z_]\w+)(?:\(…\)|\(\))?`", section.partition("\n## Documentation\n")[0]))
     sources = "\n".join(path.read_text() for folder in ("outboxq", "tests") for path in (ROOT / folder).rglob("*.py"))

@@ -115,7 +115,7 @@ def test_what_comes_and_goes_is_two_lines_a_minute(failing, clock, caplog):
 
 
 def test_no_failure_is_counted_twice(failing, clock, caplog):
-    """What the line about the end has counted, the next one leaves out."""
+    """The next line leaves out what the line about the end has counted."""
     for _ in range(6):
         failing.failed("claiming failed", lost())
     failing.worked("claiming works again")

@@ -79,7 +79,7 @@ def test_a_program_may_say_how_its_commands_are_typed():
     ],
 )
 def test_a_worker_names_its_own_application_unless_the_environment_does(tmp_path, monkeypatch, environment, options):
-    """Of the database that the environment names, the hint at a task would be answered: there is no such task."""
+    """The hint names the database: the one of the environment would answer that there is no such task."""
     outbox = Outbox(f"sqlite:///{tmp_path / 'own.db'}")
     monkeypatch.setattr("outboxq.cli.worker.load", lambda _app: outbox)
     for name, value in {"OUTBOXQ_DATABASE_URL": f"sqlite:///{tmp_path / 'other.db'}", **environment}.items():

@@ -219,7 +219,7 @@ with override_settings(OUTBOXQ={"SCHEMA": "apart"}):
 
 
 def named(**changes):
-    """How an engine of ours is called with these changes in the settings."""
+    """Return the arguments that make our engine with these changes in the settings."""
     with mock.patch.dict(connection.settings_dict, {"NAME": "shop", "PASSWORD": "hush"} | changes):
         url = engine_of("default", poolclass=NullPool).url
     return dialect_for("postgresql", schema=None).place(url, lambda: None)
