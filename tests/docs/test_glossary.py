@@ -59,7 +59,7 @@ def named(column: int) -> list[str]:
 
 
 def is_there(name: str) -> bool:
-    """Find a name of `outboxq`, of its `model`, of its store, or a module below it; its parts are attributes, fields or modules."""
+    """Return True for a name of `outboxq`, of its `model`, of its store, or a module below it; its parts are attributes, fields or modules."""
     first, *rest = name.split(".")
     found: object = next((vars(place)[first] for place in (model, outboxq.store) if first in vars(place)), None)
     found = found or getattr(outboxq, first, None) or module(first)
@@ -80,7 +80,7 @@ def module(name: str) -> object:
 
 
 def source(found: object) -> str:
-    """Find an attribute of the class; those that `__init__` sets are found there only."""
+    """Return the source of the class, where attributes that `__init__` sets are found."""
     return inspect.getsource(found) if inspect.isclass(found) else ""
 
 

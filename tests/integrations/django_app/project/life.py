@@ -219,7 +219,7 @@ with override_settings(OUTBOXQ={"SCHEMA": "apart"}):
 
 
 def named(**changes):
-    """Return the arguments that make our engine with these changes in the settings."""
+    """Return the name that messages give to our engine's database, with these changes in the settings."""
     with mock.patch.dict(connection.settings_dict, {"NAME": "shop", "PASSWORD": "hush"} | changes):
         url = engine_of("default", poolclass=NullPool).url
     return dialect_for("postgresql", schema=None).place(url, lambda: None)
