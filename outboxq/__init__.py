@@ -9,108 +9,67 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .context import TaskContext
-    from .database.engine import configure_sqlite
+if TYPE_CHECKING:  # `as` tells type checkers that a name is public
+    from .context import TaskContext as TaskContext
+    from .database.engine import configure_sqlite as configure_sqlite
     from .errors import (
-        ConfigurationError,
-        DuplicateTask,
-        FileUnusable,
-        InvalidArgument,
-        InvalidCall,
-        InvalidTarget,
-        InvalidTransition,
-        LeaseLost,
-        OutboxqError,
-        PayloadError,
-        ReadOnly,
-        SchemaOutOfDate,
-        TaskNotFound,
-        UnknownTask,
-        UnsupportedDatabase,
+        ConfigurationError as ConfigurationError,
+        DuplicateTask as DuplicateTask,
+        FileUnusable as FileUnusable,
+        InvalidArgument as InvalidArgument,
+        InvalidCall as InvalidCall,
+        InvalidTarget as InvalidTarget,
+        InvalidTransition as InvalidTransition,
+        LeaseLost as LeaseLost,
+        OutboxqError as OutboxqError,
+        PayloadError as PayloadError,
+        ReadOnly as ReadOnly,
+        SchemaOutOfDate as SchemaOutOfDate,
+        TaskNotFound as TaskNotFound,
+        UnknownTask as UnknownTask,
+        UnsupportedDatabase as UnsupportedDatabase,
     )
     from .model import (
-        Cancel,
-        EventType,
-        ExecutionEvent,
-        Handle,
-        OnConflict,
-        OnDeadLetter,
-        Retry,
-        Snooze,
-        TaskExecution,
-        TaskStatus,
+        Cancel as Cancel,
+        EventType as EventType,
+        ExecutionEvent as ExecutionEvent,
+        Handle as Handle,
+        OnConflict as OnConflict,  # for on_conflict=, if a string is not enough
+        OnDeadLetter as OnDeadLetter,  # for on_dead_letter=, likewise
+        Retry as Retry,
+        Snooze as Snooze,
+        TaskExecution as TaskExecution,
+        TaskStatus as TaskStatus,
     )
-    from .model.replay import TaskState
-    from .model.subscriptions import Emitted, Subscription
-    from .outbox import Outbox
-    from .retry import RetryPolicy
+    from .model.replay import (
+        TaskState as TaskState,  # returned by Store.log.state_at()
+    )
+    from .model.subscriptions import (
+        Emitted as Emitted,  # returned by Outbox.emit()
+        Subscription as Subscription,  # argument of Store.subscriptions.replace(), for a consumer without a declared task
+    )
+    from .outbox import Outbox as Outbox
+    from .retry import RetryPolicy as RetryPolicy
     from .store import (
-        Attempt,
-        DeadLetter,
-        Explanation,
-        LiveWorker,
-        QueueSettings,
-        Reason,
-        Statistics,
-        Store,
-        TailCursor,
-        Violation,
+        Attempt as Attempt,  # returned by Store.attempts()
+        DeadLetter as DeadLetter,  # returned by Store.dead_letters.list()
+        Explanation as Explanation,  # returned by Store.explain()
+        LiveWorker as LiveWorker,  # returned by Store.workers.list()
+        QueueSettings as QueueSettings,  # returned by Store.queues.pause(), limit() and settings()
+        Reason as Reason,  # to compare with Explanation.reason
+        Statistics as Statistics,  # returned by Store.stats()
+        Store as Store,  # outbox.store, for annotations
+        TailCursor as TailCursor,  # TailCursor.parse() reads a stored position in the log
+        Violation as Violation,  # returned by Store.verify()
     )
-    from .task import Task
-    from .worker.distributor import PostgresDistributor, SqliteDistributor, WorkDistributor, create_work_distributor
-    from .worker.worker import Worker
-
-__all__ = [
-    "Attempt",  # returned by Store.attempts()
-    "Cancel",
-    "ConfigurationError",
-    "DeadLetter",  # returned by Store.dead_letters()
-    "DuplicateTask",
-    "Emitted",  # returned by Outbox.emit()
-    "EventType",
-    "ExecutionEvent",
-    "Explanation",  # returned by Store.explain()
-    "FileUnusable",
-    "Handle",
-    "InvalidArgument",
-    "InvalidCall",
-    "InvalidTarget",
-    "InvalidTransition",
-    "LeaseLost",
-    "LiveWorker",  # returned by Store.workers()
-    "OnConflict",  # for on_conflict=, if a string is not enough
-    "OnDeadLetter",  # for on_dead_letter=, likewise
-    "Outbox",
-    "OutboxqError",
-    "PayloadError",
-    "PostgresDistributor",
-    "QueueSettings",  # returned by Store.pause(), limit() and queue_settings()
-    "ReadOnly",
-    "Reason",  # to compare with Explanation.reason
-    "Retry",
-    "RetryPolicy",
-    "SchemaOutOfDate",
-    "Snooze",
-    "SqliteDistributor",
-    "Statistics",  # returned by Store.stats()
-    "Store",  # outbox.store, for annotations
-    "Subscription",  # argument of Store.subscribe(), for a consumer without a declared task
-    "TailCursor",  # TailCursor.parse() reads a stored position in the log
-    "Task",
-    "TaskContext",
-    "TaskExecution",
-    "TaskNotFound",
-    "TaskState",  # returned by Store.state_at()
-    "TaskStatus",
-    "UnknownTask",
-    "UnsupportedDatabase",
-    "Violation",  # returned by Store.verify()
-    "WorkDistributor",
-    "Worker",
-    "configure_sqlite",
-    "create_work_distributor",
-]
+    from .task import Task as Task
+    from .worker.distributor import (
+        PostgresDistributor as PostgresDistributor,
+        SqliteDistributor as SqliteDistributor,
+        WorkDistributor as WorkDistributor,
+        create_work_distributor as create_work_distributor,
+    )
+    from .worker.worker import Worker as Worker
 
 _NAMES = {
     "context": "TaskContext",
@@ -134,6 +93,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 """The module of each name."""
 
 if not TYPE_CHECKING:  # a type checker would accept any name
+    __all__ = list(_HOMES)
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:

@@ -6,7 +6,7 @@ import threading
 import time
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 from uuid import UUID
 
 from .errors import InvalidTarget
@@ -51,70 +51,47 @@ class TaskContext:
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
     ) -> None:
-        self._claim = claim
-        self._stopping = stopping
-        self._lost = self._cancel = False
-        self._began: float | None = None
-        self._unit: UnitOfWork | None = None
-        self._ended = False
-        self.deadline = float("inf")
-        """End of the lease by `time.monotonic()`. The worker moves it on with each heartbeat."""
-        self.outbox = outbox
-        """The outbox that the task was declared on."""
-        self.error: BaseException | None = None
-        """The exception that the handler raised, or the reason why its result cannot be stored."""
+        self.task_id: Final[UUID] = claim.id
+        """The id of the task, the same in each attempt: an idempotency key for services outside the database."""
+        self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
+        """The id shared by the tasks of one `emit` or one `enqueue_many`."""
+        self.task_name: Final[str] = claim.task_name
+        """The name under which the task is declared."""
+        self.queue: Final[str] = claim.queue
+        """The queue in which the task waited."""
+        self.topic: Final[str | None] = claim.topic
+        """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
+        self.partition_key: Final[str | None] = claim.partition_key
+        """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
+        self.attempt: Final[int] = claim.attempt
+        """The number of this attempt, from 1; only retries raise it."""
         self.max_attempts = max_attempts
         """The number of the last attempt: a failure after it is final. None: the policy's `stop` decides alone."""
-
-    @property
-    def task_id(self) -> UUID:
-        """The id of the task, the same in each attempt: an idempotency key for services outside the database."""
-        return self._claim.id
-
-    @property
-    def claim(self) -> Claim:
-        """The claim that the handler runs under: its worker, its token, its times."""
-        return self._claim
-
-    @property
-    def pipeline_execution_id(self) -> UUID:
-        """The id shared by the tasks of one `emit` or one `enqueue_many`."""
-        return self._claim.pipeline_execution_id
-
-    @property
-    def task_name(self) -> str:
-        """The name under which the task is declared."""
-        return self._claim.task_name
-
-    @property
-    def queue(self) -> str:
-        """The queue in which the task waited."""
-        return self._claim.queue
-
-    @property
-    def topic(self) -> str | None:
-        """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
-        return self._claim.topic
-
-    @property
-    def partition_key(self) -> str | None:
-        """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
-        return self._claim.partition_key
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt, from 1; only retries raise it."""
-        return self._claim.attempt
-
-    @property
-    def recovery_attempts(self) -> int:
+        self.recovery_attempts: Final[int] = claim.recovery_attempts
         """The number of workers that died while they ran this task, since its last attempt that ended."""
-        return self._claim.recovery_attempts
-
-    @property
-    def created_at(self) -> datetime:
+        self.created_at: Final[datetime] = claim.created_at
         """The moment at which the task was enqueued, in UTC."""
-        return self._claim.created_at
+        self.cancel_requested: bool = False
+        """True if a user asked this task to stop; `raise Cancel()` to agree."""
+
+        # For the worker and for the integrations with frameworks.
+        self.claim: Final = claim
+        """The claim that the handler runs under: its worker, its token, its times."""
+        self.outbox = outbox
+        """The outbox that the task was declared on."""
+        self.deadline = float("inf")
+        """End of the lease by `time.monotonic()`. The worker moves it on with each heartbeat."""
+        self.was_lost = False
+        """True if the database has said that the lease is over."""
+        self.began: float | None = None
+        """When the handler began (`time.monotonic()`)."""
+        self.has_ended = False
+        """True once the handler has ended. A copy of its `contextvars` in another thread still names this context."""
+        self.unit: UnitOfWork | None = None
+        """The transaction of a transactional task, from its begin on."""
+        self.error: BaseException | None = None
+        """The exception that the handler raised, or the reason why its result cannot be stored."""
+        self._stopping = stopping
 
     @property
     def lost(self) -> bool:
@@ -123,23 +100,13 @@ class TaskContext:
         While the database cannot be reached, the worker's own clock decides. A later heartbeat makes it False again, unless
         another worker has taken the task meanwhile.
         """
-        return self._lost or time.monotonic() > self.deadline
-
-    @property
-    def was_lost(self) -> bool:
-        """Return whether the database has said that the lease is over."""
-        return self._lost
-
-    @property
-    def cancel_requested(self) -> bool:
-        """Return whether a user asked this task to stop; `raise Cancel()` to agree."""
-        return self._cancel
+        return self.was_lost or time.monotonic() > self.deadline
 
     @property
     def timed_out(self) -> bool:
         """Return whether the handler has run for longer than the task's `timeout`. It is not interrupted: it has to look and to end."""
-        limit = self._claim.timeout_seconds
-        return limit is not None and self._began is not None and time.monotonic() > self._began + limit
+        limit = self.claim.timeout_seconds
+        return limit is not None and self.began is not None and time.monotonic() > self.began + limit
 
     @property
     def should_stop(self) -> bool:
@@ -155,7 +122,7 @@ class TaskContext:
         Snooze if the worker stops or the lease is lost: the task then runs again at once elsewhere, and no attempt is used.
         """
         if self.timed_out:
-            raise TimeoutError(f"the handler ran for longer than its timeout of {self._claim.timeout_seconds:g} s")
+            raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
         if self.cancel_requested:
             raise Cancel("as asked")
         if self.should_stop:
@@ -164,12 +131,12 @@ class TaskContext:
     @property
     def is_transactional(self) -> bool:
         """Return whether the handler runs inside a transaction that also commits its completion."""
-        return self._unit is not None
+        return self.unit is not None
 
     @property
     def inside(self) -> UnitOfWork | None:
         """The transaction in which the handler runs; None if it has none of its own, or has ended."""
-        return None if self._ended else self._unit
+        return None if self.has_ended else self.unit
 
     @property
     def connection(self) -> Connection:
@@ -200,36 +167,12 @@ class TaskContext:
         """End this attempt and run again after `delay`, at least one second; no attempt is used."""
         raise Snooze(delay)
 
-    def begin(self) -> None:
-        """Note that the handler begins; called by the worker."""
-        self._began = time.monotonic()
-
-    def end(self) -> None:
-        """Note that the handler has ended; called by the worker.
-
-        A copy of its `contextvars` in another thread still names this context.
-        """
-        self._ended = True
-
-    def enter_unit_of_work(self, unit: UnitOfWork) -> None:
-        """Note that the handler runs inside this transaction; called by the worker."""
-        self._unit = unit
-
-    def lose(self) -> bool:
-        """Mark the lease as lost; called by the worker. Returns False if it was marked already."""
-        was_lost, self._lost = self._lost, True
-        return not was_lost
-
-    def request_cancel(self) -> None:
-        """Mark the task as asked to stop; called by the worker."""
-        self._cancel = True
-
     def _joined(self) -> UnitOfWork:
-        if self._unit is None:
+        if self.unit is None:
             raise InvalidTarget(
                 f"task {self.task_name} has no transaction of its own; declare it with transactional=True, or pass a session to using()"
             )
-        return self._unit
+        return self.unit
 
 
 class Leave(Snooze):

@@ -1,27 +1,5 @@
 """The exceptions that outboxq raises on purpose.
 
-::
-
-    OutboxqError
-    ├── ConfigurationError        wrong set-up, raised before any row is written
-    │   ├── UnsupportedDatabase   a dialect or a version outboxq does not run on
-    │   ├── SchemaOutOfDate       outboxq's tables are missing, too old for this code, or admit only newer code
-    │   ├── NotPermitted          the database role lacks a right
-    │   └── InvalidTarget         ``using()`` was given something without a usable transaction (also a TypeError)
-    ├── InvalidArgument           a value out of its range (also a ValueError)
-    ├── InvalidCall               arguments that do not fit the task's signature (also a TypeError)
-    ├── PayloadError              arguments or a result that are not strict JSON (also a ValueError)
-    │   └── UnreadableArguments   stored arguments that are no JSON object, which no code can read
-    ├── UnknownTask               a name no task of this process is registered under (also a LookupError)
-    ├── TaskNotFound              no task execution with this id (also a LookupError)
-    ├── AmbiguousTask             several task executions have ids that begin so (also a LookupError)
-    ├── DuplicateTask             the idempotency key has a task already
-    ├── InvalidTransition         the task execution is in a status that does not allow this
-    ├── ReadOnly                  a program tried to write a row of ``outboxq.orm``
-    ├── OutcomesRefused           the database refuses to record how tasks end; the worker stops
-    ├── FileUnusable              the SQLite file was replaced, deleted or damaged; the worker stops
-    └── LeaseLost                 another worker may hold the task execution now
-
 Errors of the database pass through as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction: the
 transaction would be aborted without its owner's knowledge.
 """
@@ -33,7 +11,7 @@ from uuid import UUID
 
 
 class OutboxqError(Exception):
-    """The base class: ``except OutboxqError`` catches every exception listed here and no other."""
+    """The base class: ``except OutboxqError`` catches every exception of ``outboxq.errors`` and no other."""
 
 
 class ConfigurationError(OutboxqError):

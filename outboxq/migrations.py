@@ -25,7 +25,7 @@ from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
-from .database.statements import reading
+from .database.statements import schema, tasks
 from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, UnsupportedDatabase
@@ -135,7 +135,7 @@ def partition(
         if found is None:
             raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
         ensure_fit(found, oldest_code, partial(_place, connection, schema))
-        now = dialect.compiled[reading.now].run(execute, {})[0]["now"]
+        now = dialect.compiled[tasks.now].run(execute, {})[0]["now"]
         return Partitioning(dialect).bring_up_to_date(execute, periods(Every(every), now, ahead), now, dry_run=dry_run)
 
 
@@ -193,9 +193,9 @@ def _migrating(
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
     """Return the revision of the tables and the oldest code that they admit; twice None if there are no tables."""
     execute = _execute(connection)
-    if not dialect.compiled[reading.has_version_table].run(execute, {}):
+    if not dialect.compiled[schema.has_version_table].run(execute, {}):
         return None, None
-    found = dialect.compiled[reading.version].run(execute, {})
+    found = dialect.compiled[schema.version].run(execute, {})
     return (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
 
 

@@ -18,7 +18,6 @@ from uuid import UUID
 
 from sqlalchemy import (
     BinaryExpression,
-    Column,
     ColumnElement,
     FromClause,
     MetaData,
@@ -43,7 +42,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from .database import tables
 from .database.dialects import check_schema_name
-from .database.statements.grammar import word
+from .database.statements.grammar import sql_literal
 from .errors import InvalidArgument, ReadOnly
 from .model import EventType, TaskStatus
 
@@ -61,7 +60,9 @@ class _Row:
         return f"<{type(self).__name__} {identity[0]}>"
 
 
-class _TaskExecution(_Row):
+class TaskExecution(_Row):
+    """A row of `task_executions`."""
+
     id: Mapped[UUID]
     pipeline_execution_id: Mapped[UUID]
     task_name: Mapped[str]
@@ -93,6 +94,12 @@ class _TaskExecution(_Row):
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
     """End of the lease of a Running task. It is loaded at its first use, or with `undefer`."""
+    events: Mapped[list[ExecutionEvent]]
+    """The transitions of the task, oldest first."""
+    outbox_entry: Mapped[OutboxEntry | None]
+    """The entry that makes a Ready task claimable; None in any other status."""
+    pipeline: Mapped[list[TaskExecution]]
+    """The tasks of the same emit or enqueue_many, itself included; empty for a task that was enqueued alone."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -110,18 +117,9 @@ class _TaskExecution(_Row):
         return _Argument(cast("Any", cls.args), name)
 
 
-class TaskExecution(_TaskExecution):
-    """A row of `task_executions`."""
+class ExecutionEvent(_Row):
+    """A row of `execution_events`."""
 
-    events: Mapped[list[ExecutionEvent]]
-    """The transitions of the task, oldest first."""
-    outbox_entry: Mapped[OutboxEntry | None]
-    """The entry that makes a Ready task claimable; None in any other status."""
-    pipeline: Mapped[list[TaskExecution]]
-    """The tasks of the same emit or enqueue_many, itself included; empty for a task that was enqueued alone."""
-
-
-class _ExecutionEvent(_Row):
     sequence_num: Mapped[int]
     pipeline_execution_id: Mapped[UUID]
     task_execution_id: Mapped[UUID | None]
@@ -131,6 +129,8 @@ class _ExecutionEvent(_Row):
     worker_id: Mapped[UUID | None]
     lease_token: Mapped[int | None]
     created_at: Mapped[datetime]
+    task_execution: Mapped[TaskExecution | None]
+    """The task; None for an emit without a subscriber, or if the task was pruned."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -138,14 +138,9 @@ class _ExecutionEvent(_Row):
         return cast("dict[str, Any]", json.loads(self.event_data or "{}"))
 
 
-class ExecutionEvent(_ExecutionEvent):
-    """A row of `execution_events`."""
+class OutboxEntry(_Row):
+    """A row of `task_outbox`."""
 
-    task_execution: Mapped[TaskExecution | None]
-    """The task; None for an emit without a subscriber, or if the task was pruned."""
-
-
-class _OutboxEntry(_Row):
     id: Mapped[int]
     task_execution_id: Mapped[UUID]
     queue: Mapped[str]
@@ -156,11 +151,6 @@ class _OutboxEntry(_Row):
     available_at: Mapped[datetime]
     expires_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
-
-
-class OutboxEntry(_OutboxEntry):
-    """A row of `task_outbox`."""
-
     task_execution: Mapped[TaskExecution]
 
 
@@ -190,21 +180,11 @@ _ONE_AT_A_TIME = threading.Lock()
 @cache
 def _mapped_in(schema: str) -> Classes:
     """Make classes for one schema: SQLAlchemy maps a class onto one table."""
-    kinds = ((TaskExecution, _TaskExecution), (ExecutionEvent, _ExecutionEvent), (OutboxEntry, _OutboxEntry))
-    namespace = {"__module__": __name__, "__doc__": f"As in the schema {schema}."}
-    execution, happened, entry = (type(kind.__name__, (base,), dict(namespace)) for kind, base in kinds)
+    doc = {"__doc__": f"As in the schema {schema}."}
+    made: dict[str, Any] = {name: type(name, (_Row,), body | doc) for name, body in _UNMAPPED.items()}
+    classes = Classes(**made)
     metadata = MetaData()
-
-    def copy(table: Table) -> Table:
-        columns = (Column(column.name, column.type, primary_key=column.primary_key) for column in table.columns)
-        return Table(table.name, metadata, *columns, schema=schema)
-
-    classes = Classes(
-        TaskExecution=cast("type[TaskExecution]", execution),
-        ExecutionEvent=cast("type[ExecutionEvent]", happened),
-        OutboxEntry=cast("type[OutboxEntry]", entry),
-    )
-    _map(classes, copy)
+    _map(classes, lambda table: table.to_metadata(metadata, schema=schema))
     return classes
 
 
@@ -214,6 +194,10 @@ def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
         table(one) for one in (tables.task_executions, tables.execution_events, tables.task_outbox)
     )
     lease = table(tables.task_leases).c
+
+    def owner(rows: Table) -> Any:
+        return _seen(classes.TaskExecution, primaryjoin=foreign(rows.c.task_execution_id) == execution.c.id)
+
     mapped = registry()
     until = select(lease.lease_expires_at).where(lease.task_execution_id == execution.c.id).scalar_subquery()
     mapped.map_imperatively(
@@ -222,14 +206,10 @@ def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
         properties={
             "lease_expires_at": column_property(until, deferred=True),
             "events": _seen(
-                classes.ExecutionEvent,
-                primaryjoin=_events_of(execution, happened),
-                order_by=happened.c.sequence_num,
+                classes.ExecutionEvent, primaryjoin=_events_of(execution, happened), order_by=happened.c.sequence_num
             ),
             "outbox_entry": _seen(
-                classes.OutboxEntry,
-                primaryjoin=execution.c.id == foreign(entry.c.task_execution_id),
-                uselist=False,
+                classes.OutboxEntry, primaryjoin=execution.c.id == foreign(entry.c.task_execution_id), uselist=False
             ),
             "pipeline": _seen(
                 classes.TaskExecution,
@@ -245,11 +225,9 @@ def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
         classes.ExecutionEvent,
         happened,
         exclude_properties=["xact_id"],
-        properties={"task_execution": _owner(classes, execution, happened)},
+        properties={"task_execution": owner(happened)},
     )
-    mapped.map_imperatively(
-        classes.OutboxEntry, entry, properties={"task_execution": _owner(classes, execution, entry)}
-    )
+    mapped.map_imperatively(classes.OutboxEntry, entry, properties={"task_execution": owner(entry)})
     mapped.configure()
     for kind in (classes.TaskExecution, classes.ExecutionEvent, classes.OutboxEntry):
         _close(kind)
@@ -261,7 +239,7 @@ def _seen(kind: type[Any], **options: Any) -> Any:
 
 
 def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
-    """Return the join of a task and its events: one part for each of three disjoint indexes, as in `statements.reading.history`.
+    """Return the join of a task and its events: one part for each of three disjoint indexes, as in `statements.tasks.history`.
 
     The parts name the task in two equivalent ways. Otherwise PostgreSQL would factor the common condition out, and then hash the
     whole history for a few tasks.
@@ -270,14 +248,9 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
     also_mine: ColumnElement[bool] = BinaryExpression(
         execution.c.id, foreign(happened.c.task_execution_id), operators.eq
     )  # == would swap the sides
-    is_claim = happened.c.event_type == word(EventType.CLAIMED)
+    is_claim = happened.c.event_type == sql_literal(EventType.CLAIMED)
     has_token = happened.c.lease_token.is_not(None)
     return or_(and_(mine, is_claim), and_(also_mine, ~is_claim, has_token), and_(mine, ~has_token))
-
-
-def _owner(classes: Classes, execution: FromClause, rows: FromClause) -> Any:
-    join = foreign(rows.c.task_execution_id) == execution.c.id
-    return _seen(classes.TaskExecution, primaryjoin=join)
 
 
 def _close(kind: type[Any]) -> None:
@@ -344,4 +317,9 @@ def _argument_of_text(element: _Argument, compiler: SQLCompiler, **how: Any) -> 
 
 
 _DEFAULT = Classes(TaskExecution=TaskExecution, ExecutionEvent=ExecutionEvent, OutboxEntry=OutboxEntry)
+_UNMAPPED = {
+    kind.__name__: {name: value for name, value in vars(kind).items() if name not in {"__dict__", "__weakref__"}}
+    for kind in (TaskExecution, ExecutionEvent, OutboxEntry)
+}
+"""The bodies of the three classes, for those of other schemas."""
 _map(_DEFAULT, lambda table: table)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
 
 import tenacity
@@ -76,7 +74,7 @@ class Outbox:
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         database = database or self._database_of_the_environment()
-        if database is not None:
+        if database:
             self.bind(database)
 
     def bind(self, database: str | URL | Engine) -> None:
@@ -106,11 +104,7 @@ class Outbox:
         return self._bound.setdefault("store", Store(engine, schema=self.schema))
 
     @overload
-    def task(
-        self,
-        function: Callable[Concatenate[TaskContext, P], R],
-        /,
-    ) -> ContextTask[P, R]: ...
+    def task(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
@@ -129,7 +123,23 @@ class Outbox:
         check_types: bool = True,
     ) -> TaskDecorator: ...
 
-    def task(self, *functions: Callable[..., Any], **options: Any) -> Any:
+    @naming_options("@outbox.task()", OF_A_TASK)  # type: ignore[misc]
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        retry: RetryPolicy | tenacity.BaseRetrying | None = None,
+        lease: timedelta | float = DEFAULT_LEASE,
+        timeout: timedelta | float | None = None,
+        transactional: bool = False,
+        subscribe: str | Sequence[str] | None = None,
+        on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
+        check_types: bool = True,
+    ) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
 
         The function may take the TaskContext: annotate its first parameter with it.
@@ -155,52 +165,39 @@ class Outbox:
         Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that is
         taken; InvalidArgument for an option out of its range.
         """
-        return self._declare(*functions, **options) if functions else partial(self._declare, **options)
 
-    @naming_options("@outbox.task()", OF_A_TASK)
-    def _declare(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        retry: RetryPolicy | tenacity.BaseRetrying | None = None,
-        lease: timedelta | float = DEFAULT_LEASE,
-        timeout: timedelta | float | None = None,
-        transactional: bool = False,
-        subscribe: str | Sequence[str] | None = None,
-        on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
-        check_types: bool = True,
-    ) -> Task[..., Any]:
-        if not callable(function):
-            raise ConfigurationError("@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')")
-        options = TaskOptions(
-            queue=queue,
-            priority=priority,
-            lease=duration(lease, "lease"),
-            timeout=None if timeout is None else duration(timeout, "timeout"),
-            on_dead_letter=choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
-        )
-        name = name or name_of(function)
-        # An option out of range raises here, and not in the first request that enqueues the task.
-        if not is_name(name):
-            raise bad_name("task_name", f"task {name!r}")
-        check_options(options, f"task {name!r}")
-        kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
-        policy = RetryPolicy.of(retry)
-        task = kind(
-            function,
-            name=name,
-            options=options,
-            retry=policy,
-            outbox=self,
-            transactional=transactional,
-            subscribe=subscribe,
-            check_types=check_types,
-        )
-        self.tasks.add(task)
-        return task
+        def declare(function: Callable[..., Any]) -> Task[..., Any]:
+            if not callable(function):
+                raise ConfigurationError(
+                    "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')"
+                )
+            options = TaskOptions(
+                queue=queue,
+                priority=priority,
+                lease=duration(lease, "lease"),
+                timeout=None if timeout is None else duration(timeout, "timeout"),
+                on_dead_letter=choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
+            )
+            task_name = name or name_of(function)
+            # An option out of range raises here, and not in the first request that enqueues the task.
+            if not is_name(task_name):
+                raise bad_name("task_name", f"task {task_name!r}")
+            check_options(options, f"task {task_name!r}")
+            kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
+            task = kind(
+                function,
+                name=task_name,
+                options=options,
+                retry=RetryPolicy.of(retry),
+                outbox=self,
+                transactional=transactional,
+                subscribe=subscribe,
+                check_types=check_types,
+            )
+            self.tasks.add(task)
+            return task
+
+        return declare if function is None else declare(function)
 
     @naming_options("emit()", OF_AN_EMIT)
     def emit(
@@ -248,11 +245,11 @@ class Outbox:
         Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts, and
         `outboxq upgrade APP` calls it for events that are emitted before the first worker of a release has started.
         """
-        self.store.subscribe(self.subscriptions, tasks=[task.name for task in self.tasks])
+        self.store.subscriptions.replace(self.subscriptions, tasks=[task.name for task in self.tasks])
 
     def upgrade(self) -> None:
         """Create or upgrade the tables. Raises ConfigurationError while the outbox is unbound."""
-        migrations.upgrade(self._engine(), schema=self.schema)
+        migrations.upgrade(self.store.bound_engine, schema=self.schema)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Make a worker for this outbox's tasks; see `Worker` for the options."""
@@ -261,23 +258,7 @@ class Outbox:
         return Worker(self.store, self.tasks, integration=self.integration, **options)
 
     def _database_of_the_environment(self) -> str | None:
-        return os.environ.get("OUTBOXQ_DATABASE_URL") or None
-
-    def _engine(self) -> Engine:
-        if self.store.engine is None:
-            raise ConfigurationError("this outbox is not bound to a database; call bind() or set OUTBOXQ_DATABASE_URL")
-        return self.store.engine
-
-
-def _signature_of_task() -> inspect.Signature:
-    """Return the signature of `Outbox.task`: a function or None, and the options, which only `_declare` lists."""
-    declared = inspect.signature(Outbox._declare)  # noqa: SLF001
-    given = [one.replace(default=None) if one.name == "function" else one for one in declared.parameters.values()]
-    return declared.replace(parameters=given, return_annotation=inspect.Signature.empty)
-
-
-# For help() and editors, in place of `*functions, **options`.
-Outbox.task.__signature__ = _signature_of_task()  # type: ignore[attr-defined]
+        return os.environ.get("OUTBOXQ_DATABASE_URL")
 
 
 class TaskDecorator(Protocol):

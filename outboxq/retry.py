@@ -22,9 +22,8 @@ from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
 
-_FULL_JITTER = tenacity.wait_random_exponential(
-    multiplier=2, max=3600
-)  # tasks that failed together must not be retried together
+# Tasks that failed together must not be retried together.
+_FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)

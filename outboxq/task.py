@@ -167,9 +167,7 @@ class BoundTask(Generic[P]):
             return self._task.outbox.store.enqueue(task, using=target)
 
     def enqueue_many(
-        self,
-        calls: Iterable[Sequence[Any] | Mapping[str, Any]],
-        idempotency_keys: Sequence[str | None] | None = None,
+        self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], idempotency_keys: Sequence[str | None] | None = None
     ) -> list[Handle]:
         """Enqueue one task for each call, in one statement and under one `pipeline_execution_id`.
 
@@ -182,7 +180,9 @@ class BoundTask(Generic[P]):
                 "an idempotency_key names one task, and enqueue_many() writes many; give it idempotency_keys=, one for each call"
             )
         given = [_call(call) for call in calls]
-        keys = _keys(idempotency_keys, len(given))
+        keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
+        if isinstance(keys, str) or len(keys) != len(given):
+            raise InvalidArgument(f"idempotency_keys has one key, or None, for each call; give a list of {len(given)}")
         dump, options = self._task.parameters.dump, {**self._options, "pipeline_execution_id": uuid7()}
         tasks = [
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
@@ -262,26 +262,11 @@ def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) 
         raise ConfigurationError(
             f"{task.name}: a task that subscribes gets the event's payload as its only argument; {lack}"
         )
-    found = tuple(
-        Subscription(
-            topic=pattern,
-            task_name=task.name,
-            parameter=parameters[0].name,
-            **vars(task.options),
-        )
-        for pattern in patterns
-    )
+    fields = {"task_name": task.name, "parameter": parameters[0].name, **vars(task.options)}
+    found = tuple(Subscription(topic=pattern, **fields) for pattern in patterns)
     for one in found:
         check_subscription(one)
     return found
-
-
-def _keys(given: Sequence[str | None] | None, calls: int) -> Sequence[str | None]:
-    if given is None:
-        return [None] * calls
-    if isinstance(given, str) or len(given) != calls:
-        raise InvalidArgument(f"idempotency_keys has one key, or None, for each call; give a list of {calls}")
-    return given
 
 
 def _call(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

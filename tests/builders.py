@@ -10,14 +10,14 @@ from typing import Any
 
 from outboxq.database import statements
 from outboxq.database.dialects import granting
-from outboxq.database.statements import partitions, statistics
+from outboxq.database.statements import statistics, time_partitions
 from outboxq.database.statements.checks import CHECKS, REPAIRS
 from outboxq.database.statements.grammar import Builder
 
 MODULES = {
     name: import_module(f"{statements.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(statements.__path__)
 }
-ONLY_POSTGRESQL = ("channel.", "granting.", "partitions.", "sleeping.")
+ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "time_partitions.")
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
 
 
@@ -36,7 +36,7 @@ def all_builders() -> Mapping[str, Builder]:
     groups: Mapping[str, Mapping[str, Builder]] = {
         "statistics.by_queue": statistics.BY_QUEUE,
         "statistics.by_task": statistics.BY_TASK,
-        "partitions.forget": partitions.FORGET,
+        "time_partitions.forget": time_partitions.FORGET,
         "checks": {name: check.broken for name, check in CHECKS.items()},
         "repairs": REPAIRS,
     }

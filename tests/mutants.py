@@ -34,13 +34,13 @@ MUTANTS = (
     Mutant(
         "a command that looks makes the SQLite file",
         "outboxq/store/transactions.py",
-        (("        self.ensure_file()\n        with self._naming_rights()", "        with self._naming_rights()"),),
+        (("        self.ensure_file()\n        with self.rights.naming()", "        with self.rights.naming()"),),
         ("tests/contract/test_cli_database.py",),
     ),
     Mutant(
         "the list of commands imports all of them",
         "outboxq/cli/groups.py",
-        (("        return self.places[name].sentence\n", "        return sentence_of(self.commands[name])\n"),),
+        (("(name, self._places[name].sentence)", "(name, sentence_of(self.commands[name]))"),),
         ("tests/unit/test_startup.py",),
     ),
     Mutant(
@@ -53,8 +53,8 @@ MUTANTS = (
         "the fence does not check the token",
         "outboxq/database/statements/ends.py",
         (
-            ("            lease.lease_token == given.lease_token,\n", ""),
-            ("            execution.lease_token == given.lease_token,\n", ""),
+            (" lease.lease_token == given.lease_token,", ""),
+            ("        execution.lease_token == claim.lease_token,\n", ""),
         ),
         ("tests/contract/test_finish.py",),
     ),
@@ -62,32 +62,38 @@ MUTANTS = (
         "the fence does not check the worker",
         "outboxq/database/statements/ends.py",
         (
-            ("            lease.worker_id == worker_id,\n", ""),
-            ("            execution.worker_id == worker_id,\n", ""),
+            (
+                "lease.lease_token == given.lease_token, lease.worker_id == worker_id\n",
+                "lease.lease_token == given.lease_token\n",
+            ),
+            ("        execution.worker_id == worker,\n", ""),
         ),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
         "a claim that fails at one row fails for all",
         "outboxq/store/claim.py",
-        ((" or not set_aside(self, cursor.search, worker_id)", ""), ("not perhaps_the_row(self, error)", "True")),
+        (
+            (" or not set_aside(self, cursor.search, worker_id)", ""),
+            ("using is None and perhaps_the_row(self, error)", "False"),
+        ),
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
         "a listener that raises has every due task failed",
-        "outboxq/store/aside.py",
+        "outboxq/store/broken_entries.py",
         (("failed if claimable else [", "failed if claimable or failed else ["),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an entry that was passed over proves that another is broken",
-        "outboxq/store/aside.py",
+        "outboxq/store/broken_entries.py",
         (('return any(row["lease_token"] is not None for row in taken)', "return taken is not None"),),
         ("tests/contract/test_set_aside.py",),
     ),
     Mutant(
         "an entry is deleted because the disk is full",
-        "outboxq/store/aside.py",
+        "outboxq/store/broken_entries.py",
         (("if not perhaps_the_row(store, refused):", "if refused is None:"),),
         ("tests/contract/test_set_aside.py",),
     ),
@@ -207,12 +213,12 @@ MUTANTS = (
         "outboxq/database/statements/operations.py",
         (
             (
-                'and_(execution.status == word(TaskStatus.READY), g.among(execution.id, r["gone"].c.id)),',
-                "execution.status == word(TaskStatus.READY),",
+                'and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),',
+                "_execution.status == SqlStatus.READY,",
             ),
             (
-                'and_(execution.status == word(TaskStatus.RUNNING), g.among(execution.id, r["freed"].c.id)),',
-                "execution.status == word(TaskStatus.RUNNING),",
+                'and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),',
+                "_execution.status == SqlStatus.RUNNING,",
             ),
         ),
         ("tests/contract/test_retry.py", "tests/contract/test_operations.py", "tests/contract/test_verify.py"),
@@ -220,7 +226,7 @@ MUTANTS = (
     Mutant(
         "a claim runs stale entries too",
         "outboxq/database/statements/claim.py",
-        ((", execution.status == word(TaskStatus.READY))", ")"),),
+        ((", execution.status == SqlStatus.READY)", ")"),),
         ("tests/contract/test_claim.py",),
     ),
     Mutant(
@@ -247,7 +253,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper's horizon is the latest id completed, plus one",
-        "outboxq/database/statements/sleeping.py",
+        "outboxq/database/statements/sleeping_workers.py",
         (("func.pg_current_xact_id()", "func.pg_snapshot_xmax(func.pg_current_snapshot())"),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -271,7 +277,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sleeper does not look for what is due once it has announced itself",
-        "outboxq/database/statements/sleeping.py",
+        "outboxq/database/statements/sleeping_workers.py",
         (('may_claim(g, plain, with_keys).label("due")', 'literal_column("false").label("due")'),),
         ("tests/dialects/test_sleeping.py",),
     ),
@@ -321,7 +327,7 @@ MUTANTS = (
     ),
     Mutant(
         "what could not be granted is taken for granted",
-        "outboxq/store/permissions.py",
+        "outboxq/store/rights.py",
         (("if lacking := lacks(target, wanted, grantee=name):", "if lacking := lacks(target, ()):"),),
         ("tests/roles/test_grants_command.py",),
     ),
@@ -345,7 +351,7 @@ MUTANTS = (
     ),
     Mutant(
         "what frees work notifies another channel than the trigger",
-        "outboxq/database/statements/sleeping.py",
+        "outboxq/database/statements/sleeping_workers.py",
         (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
         ("tests/dialects/test_channel.py",),
     ),
@@ -456,7 +462,7 @@ MUTANTS = (
     ),
     Mutant(
         "two dead letters of one idempotency key run beside each other",
-        "outboxq/store/regaining.py",
+        "outboxq/store/idempotency.py",
         (("(owner.is_free and owner.id not in task_ids)", "owner.is_free"),),
         ("tests/contract/test_regained_keys.py",),
     ),
@@ -473,14 +479,14 @@ MUTANTS = (
     ),
     Mutant(
         "verify repairs the task's worker and forgets its lease's",
-        "outboxq/database/statements/checks/restore.py",
+        "outboxq/database/statements/checks/repairs.py",
         (('steps={"moved": moved, "lease": lease}', 'steps={"moved": moved}'),),
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(
         "suspects run beside each other",
         "outboxq/worker/claim_loop.py",
-        (("        if self._suspect is None or not self._leases.holds(self._suspect):\n", "        if True:\n"),),
+        (("        if self._suspect is None or not self.leases.holds(self._suspect):\n", "        if True:\n"),),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
     ),
     Mutant(
@@ -489,7 +495,7 @@ MUTANTS = (
         (
             (
                 '            self._give_back([active], "another task like it runs in this process", delay=delay)\n',
-                "            self._pool.submit(active)\n",
+                "            self.pool.submit(active)\n",
             ),
         ),
         ("tests/contract/test_recovery.py", "tests/faults/test_poison.py"),
@@ -511,7 +517,7 @@ MUTANTS = (
         "outboxq/database/statements/ends.py",
         (
             (
-                "(given.event_type == word(EventType.RELEASED), execution.recovery_attempts)",
+                "(given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts)",
                 "(given.event_type.is_not(None), execution.recovery_attempts)",
             ),
         ),
@@ -520,7 +526,7 @@ MUTANTS = (
     Mutant(
         "a worker takes back what it holds itself",
         "outboxq/worker/recovery.py",
-        ((" if not self._leases.has(lease)]", "]"),),
+        ((" if not self.leases.holds(lease)]", "]"),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
@@ -532,7 +538,7 @@ MUTANTS = (
     Mutant(
         "nobody makes sure that heartbeats can be written before leases are taken back",
         "outboxq/worker/recovery.py",
-        (("        if new:\n            self._prove_writable()\n", ""),),
+        (("        if new:\n            self.prove_writable()\n", ""),),
         ("tests/unit/test_recovery.py",),
     ),
     Mutant(
@@ -544,7 +550,7 @@ MUTANTS = (
     Mutant(
         "a set clock extends no lease",
         "outboxq/worker/recovery.py",
-        (("            self._leases.beat_at_once()\n", ""),),
+        (("            self.leases.beat_at_once()\n", ""),),
         ("tests/unit/test_recovery.py", "tests/contract/test_recovery.py"),
     ),
     Mutant(
@@ -568,25 +574,25 @@ MUTANTS = (
     Mutant(
         "an outcome is thrown away while the database is away",
         "outboxq/worker/completer.py",
-        (("        if self._store.may_pass(error):\n", "        if False:\n"),),
+        (("        if self.store.may_pass(error):\n", "        if False:\n"),),
         ("tests/unit/test_completer.py",),
     ),
     Mutant(
         "an outcome is thrown away when the disk is full",
         "outboxq/worker/completer.py",
-        (("        elif self._store.cannot_write_now(error):\n", "        elif False:\n"),),
+        (("        elif self.store.cannot_write_now(error):\n", "        elif False:\n"),),
         ("tests/unit/test_completer.py",),
     ),
     Mutant(
         "a worker claims on although no end can be written",
         "outboxq/worker/claim_loop.py",
-        (("        while not self._completer.can_write.is_set() and", "        while False and"),),
+        (("        while not self.completer.can_write.is_set() and", "        while False and"),),
         ("tests/contract/test_stuck_rows.py",),
     ),
     Mutant(
         "a transactional task is completed in a second transaction",
         "outboxq/worker/task_runner.py",
-        (("self._store.finish([outcome], using=unit.target)", "self._store.finish([outcome])"),),
+        (("self.store.finish([outcome], using=unit.target)", "self.store.finish([outcome])"),),
         (
             (
                 "tests/faults/test_failpoints.py::test_whoever_dies_there_leaves_nothing_that_another_does_not_finish"
@@ -639,7 +645,7 @@ MUTANTS = (
     Mutant(
         "a worker goes on with an SQLite file that another has replaced",
         "outboxq/worker/recovery.py",
-        (("        self._store.check_file()\n", ""),),
+        (("        self.store.check_file()\n", ""),),
         ("tests/dialects/test_sqlite_file.py",),
     ),
     Mutant(
@@ -670,8 +676,8 @@ MUTANTS = (
         "outboxq/worker/worker.py",
         (
             (
-                "        self._stop_claiming(claim_loop, limit.total_seconds())\n",
-                "        self._stop_services()\n        self._stop_claiming(claim_loop, limit.total_seconds())\n",
+                "        self._stop_claiming(limit.total_seconds())\n",
+                "        self._stop_services()\n        self._stop_claiming(limit.total_seconds())\n",
             ),
         ),
         ("tests/faults/test_processes.py::test_a_worker_that_drains_longer_than_a_lease_keeps_its_task",),
@@ -685,8 +691,8 @@ MUTANTS = (
                 "        self._pool.wake()\n",
             ),
             (
-                "        claim_loop.join(seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
-                "        claim_loop.join(seconds)\n",
+                "        _join(self._claim_loop, seconds)\n        self._completer.give_back(self._pool.cancel_queued(), STOPPED)\n",
+                "        _join(self._claim_loop, seconds)\n",
             ),
         ),
         ("tests/faults/test_poison.py::test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal",),
@@ -756,8 +762,8 @@ MUTANTS = (
     ),
     Mutant(
         "interruptions are given back without a limit",
-        "outboxq/worker/interruptions.py",
-        (("        if before >= MAX_INTERRUPTIONS:\n", "        if before < 0:\n"),),
+        "outboxq/worker/task_runner.py",
+        (("    if before >= MAX_INTERRUPTIONS:\n", "    if before < 0:\n"),),
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
@@ -791,7 +797,7 @@ MUTANTS = (
     ),
     Mutant(
         "missing tables are told in the words of the database",
-        "outboxq/store/undefined.py",
+        "outboxq/store/schema.py",
         (("    if not target.dialect.is_undefined(error):\n", "    if True:\n"),),
         ("tests/contract/test_missing_tables.py",),
     ),
@@ -820,26 +826,26 @@ MUTANTS = (
     ),
     Mutant(
         "the record of a last failure goes without its exception",
-        "outboxq/worker/end_log.py",
+        "outboxq/worker/log_lines.py",
         (("            return kind is EventType.FAILED or ", "            return "),),
         ("tests/contract/test_worker_log.py",),
     ),
     Mutant(
         "the beginning of several ids is taken for the first of them",
-        "outboxq/store/finding.py",
+        "outboxq/store/tasks.py",
         (("    if len(rows) > 1:\n", "    if len(rows) > _NAMED + 1:\n"),),
         ("tests/contract/test_task_ids.py",),
     ),
     Mutant(
         "a worker that met an unknown task counts as live after its end",
-        "outboxq/database/statements/registry.py",
+        "outboxq/database/statements/workers.py",
         (('    seen_at = g.later(g.now, bindparam("long_ago", -3600.0, type_=Double))\n', "    seen_at = g.now\n"),),
         ("tests/contract/test_registry.py",),
     ),
     Mutant(
         "a list says of a task that its key's first one is free, though it waits for that",
         "outboxq/store/outlook.py",
-        (("        return Reason.KEY_WAITING if row", "        return None if row"),),
+        (("    return Reason.KEY_WAITING if row", "    return None if row"),),
         ("tests/contract/test_explain.py",),
     ),
     Mutant(
@@ -850,13 +856,13 @@ MUTANTS = (
     ),
     Mutant(
         "a command inside a group is not there in a framework",
-        "outboxq/cli/framing.py",
+        "outboxq/cli/framework.py",
         (("        if not isinstance(found, click.Group):\n", "        if True:\n"),),
         ("tests/unit/test_framing.py",),
     ),
     Mutant(
         "a command that is printed leaves out the address that was typed",
-        "outboxq/cli/typed.py",
+        "outboxq/cli/database.py",
         ((' if typed.get("url") else []', " if False else []"),),
         ("tests/unit/test_typed.py",),
     ),
@@ -874,7 +880,7 @@ MUTANTS = (
     ),
     Mutant(
         "the newest events of a task are its oldest",
-        "outboxq/database/statements/reading.py",
+        "outboxq/database/statements/tasks.py",
         (("ends.order_by(event.lease_token.desc())", "ends.order_by(event.lease_token)"),),
         ("tests/contract/test_events.py",),
     ),
@@ -889,8 +895,8 @@ MUTANTS = (
         "outboxq/worker/options.py",
         (
             (
-                "    drain_timeout: timedelta = timedelta(seconds=25)\n",
-                "    drain_timeout: timedelta = timedelta(seconds=35)\n",
+                '    drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})\n',
+                '    drain_timeout: timedelta = field(default=timedelta(seconds=35), metadata={"check": duration})\n',
             ),
         ),
         ("tests/docs/test_deploying_page.py",),
@@ -956,12 +962,12 @@ MUTANTS = (
     Mutant(
         "a cure forgets the URL that was typed",
         "outboxq/integration/front_end.py",
-        (('return f" {self.options}" if self.options else ""', 'return ""'),),
+        (("[self.options] if self.options else []", "[]"),),
         ("tests/contract/test_cli_operators.py",),
     ),
     Mutant(
         "a cure starts a worker of APP where the environment names one",
-        "outboxq/cli/typed.py",
+        "outboxq/cli/database.py",
         (('worker=f"{program} worker" if finds_app and', 'worker=f"{program} worker" if False and'),),
         ("tests/contract/test_cli_operators.py",),
     ),

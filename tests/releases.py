@@ -129,11 +129,11 @@ print(json.dumps(told))
 _LOOK = """
 import json, sys
 from app import outbox
-read, cursor = outbox.store.tail(limit=10_000)
+read, cursor = outbox.store.log.tail(limit=10_000)
 by_task = {str(event.task_execution_id) for event in read}
 tasks = outbox.store.tasks(limit=10_000)
 histories = [outbox.store.history(task.id) for task in tasks]
-outbox.store.state_at(tasks[0].id, outbox.store.now())
+outbox.store.log.state_at(tasks[0].id, outbox.store.now())
 print(json.dumps({
     "statuses": {str(task.id): task.status for task in tasks},
     "events": [str(event.event_type) for event in read],

@@ -13,12 +13,15 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
 from outboxq.database.dialects import dialect_for
+from outboxq.database.engine import make_engine
 from outboxq.database.statements.checks import CHECKS
 from outboxq.database.tables import metadata
 from tests import postgres
+from tests.warm import NOBODYS, Warm
 
 _SHAPE = """
 SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
@@ -40,7 +43,7 @@ SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
 """
 
 
-OTHERS = "datname = current_database() AND pid <> pg_backend_pid() AND application_name <> 'outboxq-tests-reuse'"
+OTHERS = f"datname = current_database() AND pid <> pg_backend_pid() AND application_name <> '{NOBODYS}'"
 """Whom a test finds in pg_stat_activity, when it counts the connections of its database: nobody of ours."""
 
 
@@ -54,6 +57,10 @@ class Reused:
         self._shape: object = None
         self._tables: set[str] = set()
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self.ours = Warm(make_engine)
+        """For the first connection of a test's engine."""
+        self.hosts = Warm(create_engine)
+        """For the first connection of an application's."""
 
     def take(self) -> str:
         if self._url is None:
@@ -67,7 +74,7 @@ class Reused:
 
         All checks are one statement here: 2 ms, where `verify` takes 11 ms on the same connection.
         """
-        if url != self._url or self._is_large():
+        if url != self._url:
             return False
         values = {"now": dialect_for("postgresql").moment(now)}
         parameters = {
@@ -76,7 +83,10 @@ class Reused:
             for name, value in check.bind(values).items()
         }
         try:
-            return self._connected().execute(_all_checks(), parameters, prepare=True).fetchone() == (False,)
+            connection = self._connected()
+            if _is_large(connection):
+                return False
+            return connection.execute(_all_checks(), parameters, prepare=True).fetchone() == (False,)
         except psycopg.Error:
             return False
 
@@ -86,31 +96,27 @@ class Reused:
             return
         try:
             connection = self._connected()
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            if _shape(connection) != self._shape:
-                _drop_tables(connection, besides=self._tables)
-                connection.execute(
-                    sql.SQL("ALTER DATABASE {} RESET ALL").format(sql.Identifier(connection.info.dbname))
-                )
-            if _shape(connection) == self._shape and not self._is_large():
+            connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OTHERS}".encode())
+            if not _is_large(connection) and self._has_its_shape(connection):
                 _empty(connection)
                 return
         except psycopg.Error:
             pass  # a test that took the database apart that far gets no second use of it
         self.drop()
 
-    def _is_large(self) -> bool:
-        """Return whether rows, or what dead ones have left, fill pages: the plans were made for a few rows.
-
-        Beside five thousand tasks the checks took 18 s, and 0.4 s in every later test.
-        """
-        size = "SELECT pg_relation_size('execution_events') + pg_relation_size('task_executions') > 400000"
-        return self._connected().execute(size.encode()).fetchone() == (True,)
+    def _has_its_shape(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+        """Return whether all but rows is as it was, after what a test often adds is taken away."""
+        if _shape(connection) == self._shape:
+            return True
+        _drop_tables(connection, besides=self._tables)
+        for warm in (self.ours, self.hosts):
+            warm.forget_statements()
+        connection.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(sql.Identifier(connection.info.dbname)))
+        return _shape(connection) == self._shape
 
     def drop(self) -> None:
+        for warm in (self.ours, self.hosts):
+            warm.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -132,7 +138,7 @@ class Reused:
         self._connection = psycopg.connect(
             url,
             autocommit=True,
-            application_name="outboxq-tests-reuse",
+            application_name=NOBODYS,
             options="-c lock_timeout=5s -c enable_seqscan=off -c jit=off",
         )
         return self._connection
@@ -148,6 +154,15 @@ def _all_checks() -> bytes:
     """Return a query that is true if any check finds a row. `%(now)s` becomes `%(now_of_3)s` in the third: each has constants of its own."""
     found = (re.sub(r"(?<=%\()\w+(?=\)s)", rf"\g<0>_of_{number}", check.sql) for number, check in enumerate(_checks()))
     return f"SELECT {' OR '.join(f'EXISTS ({query})' for query in found)}".encode()
+
+
+def _is_large(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+    """Return whether rows, or what dead ones have left, fill pages: the plans were made for a few rows.
+
+    Beside five thousand tasks the checks took 18 s, and 0.4 s in every later test.
+    """
+    size = "SELECT pg_relation_size('execution_events') + pg_relation_size('task_executions') > 400000"
+    return connection.execute(size.encode()).fetchone() == (True,)
 
 
 def _shape(connection: psycopg.Connection[tuple[object, ...]]) -> object:

@@ -387,13 +387,13 @@ def _helpers() -> None:
 def _trigger() -> None:
     """One notification per queue and statement, its payload the queue's name; never data, and only where somebody sleeps.
 
-    NOTIFY takes a lock at commit that all notifying commits share, so a busy system must not notify (`store/sleeping.py` has
+    NOTIFY takes a lock at commit that all notifying commits share, so a busy system must not notify (`store/sleeping_workers.py` has
     the proof that no wake-up is lost). A snapshot older than the statement may not see who fell asleep: above READ COMMITTED
     every enqueue notifies. `outboxq.notify` may be set, for a transaction, a role or a database: `always`; or `off`, for a
     transaction that has notified cannot be prepared (two-phase commit). The function is VOLATILE, so that its look at the
     sleepers is newer than the insert; the proof rests on that.
     """
-    # The channel is named after the schema that the table is in now, which `statements/sleeping.py` looks up for its part.
+    # The channel is named after the schema that the table is in now, which `statements/sleeping_workers.py` looks up for its part.
     # The body names every schema, operators too, for the caller's search_path is not to be trusted; to SET one for the
     # function would cost each enqueue more than a look at the sleepers. Where the tables are no longer in the schema that they
     # were made in, the sleepers are looked for anew each time, and notified of every queue.

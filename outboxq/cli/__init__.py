@@ -1,7 +1,33 @@
-"""The command line of outboxq."""
+"""The command line of outboxq. Each command is imported when it is used: importing all of them takes half a second."""
 
 from __future__ import annotations
 
-from .main import main
+from collections.abc import Mapping
+from typing import Final
 
-__all__ = ["main"]
+import click
+
+from .groups import LateGroup, Place
+
+_PRUNE = Place(".maintenance:cleanup_events", "Delete finished tasks and their events by age.")
+
+COMMANDS: Final[Mapping[str, Place]] = {
+    "demo": Place(".demo:demo", "Run a small shop, kill a worker, check that nothing is lost."),
+    "upgrade": Place(".upgrade:upgrade", "Create or upgrade outboxq's tables and subscriptions."),
+    "worker": Place(".worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
+    "status": Place(".status:status", "Show counts, rates and durations of each queue."),
+    "task": Place(".tasks:task", "Inspect tasks, or change one."),
+    "failed": Place(".failed:failed", "List, redrive or discard dead letters."),
+    "queue": Place(".queues:queue", "Pause or limit a queue, or set the order of its keys."),
+    "partition": Place(".maintenance:partition", "Partition the task history by time (PostgreSQL)."),
+    "cleanup-events": _PRUNE,
+    "prune": _PRUNE,
+    "grants": Place(".grants:grants", "Print the GRANTs that a PostgreSQL role needs."),
+    "verify": Place(".maintenance:verify", "Check that outboxq's tables are consistent."),
+}
+
+
+@click.group(cls=LateGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="outboxq")
+def main() -> None:
+    """Run and inspect tasks of a transactional outbox in your own database."""

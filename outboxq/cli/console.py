@@ -1,34 +1,27 @@
-"""The console: options of the commands that use a database, messages with their exit codes, and tables."""
+"""The console: messages with their exit codes, tables, and spans of time."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
-from datetime import timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NoReturn
+from uuid import UUID
 
 import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ..database.dialects import damaged, dialect_for, is_damaged
 from ..errors import AmbiguousTask, NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
-from ..store import Store
-from .groups import DATABASE_PARAMETERS, Group
+from ..model import LONGEST
+from .groups import Group
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-LONGEST = timedelta(days=36500)
-"""Longest span of time: a date minus it is still a date."""
 
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
@@ -37,56 +30,11 @@ EXIT_FILE = 66
 """Exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
 EXIT_UNREACHABLE = 69
 EXIT_PERMISSION = 77
+_EXIT_CODES = {NotPermitted: EXIT_PERMISSION, TaskNotFound: EXIT_NOT_FOUND, AmbiguousTask: EXIT_USAGE}
 
-
-take_key_back = click.option(
-    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
-)
-
-
-def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add `--url`, `--schema`, `--app`, and APP as the last argument. The command gets the Store as `store`."""
-    from .database import app_argument
-
-    return database_options_after_ids(app_argument(command))
-
-
-def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the same without the argument APP, for a command that takes any number of arguments."""
-    from . import database
-
-    @database.url_option
-    @database.schema_option
-    @database.app_option
-    @wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        values = {name: kwargs.pop(name, None) for name in DATABASE_PARAMETERS}
-        found = database.given(click.get_current_context(), values)
-        with speaking_plainly(upgrade=found.upgrade):
-            store = kwargs["store"] = database.open_store(found)
-            try:
-                store.ensure_current()
-                return command(*args, **kwargs)
-            finally:
-                store.bound_engine.dispose()
-
-    return wrapped
-
-
-def on_store(command: click.Command, store: Callable[[], Store]) -> click.Command:
-    """Return a command of `database_options` for a known database, without the parameters that choose one."""
-    run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
-
-    def callback(**kwargs: Any) -> Any:
-        with speaking_plainly():
-            known = store()
-            known.ensure_current()
-            return run(store=known, **kwargs)
-
-    known = copy(command)
-    known.callback = callback
-    known.params = [one for one in command.params if one.name not in DATABASE_PARAMETERS]
-    return known
+_LEAST = 12
+"""Minimum width of a column of text, in characters. Longer text wraps if the terminal is too narrow."""
+_GAP = 2
 
 
 @contextmanager
@@ -101,22 +49,14 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     except SchemaOutOfDate as error:
         command = upgrade or _upgrade_of_the_group()
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA)
-    except NotPermitted as error:
-        fail(str(error), EXIT_PERMISSION)
-    except TaskNotFound as error:
-        fail(str(error), EXIT_NOT_FOUND)
-    except AmbiguousTask as error:
-        fail(str(error), EXIT_USAGE)
     except OutboxqError as error:
-        fail(str(error), 1)
+        fail(str(error), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
     except DBAPIError as error:
         if is_damaged(error):
             fail(damaged(error), EXIT_UNREACHABLE)
         if dialect_for("postgresql").is_denied(error):
-            fail(
-                f"the database does not permit it: {error.orig}; outboxq grants prints what a role needs",
-                EXIT_PERMISSION,
-            )
+            refusal = f"the database does not permit it: {error.orig}; outboxq grants prints what a role needs"
+            fail(refusal, EXIT_PERMISSION)
         connecting = error.statement is None
         if not (connecting or error.connection_invalidated or isinstance(error, OperationalError)):
             raise
@@ -135,25 +75,18 @@ def _upgrade_of_the_group() -> str | None:
 
 def fail(sentence: str, code: int) -> NoReturn:
     """Print the sentence on stderr, and exit with the code."""
-    click.echo(f"outboxq: {_plain(' '.join(sentence.split()))}", err=True)
+    click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     sys.exit(code)
 
 
-def say(sentence: str) -> None:
-    """Print one line on stdout."""
-    click.echo(_plain(sentence))
-
-
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> None:
-    """Print a table: aligned on a terminal, tab-separated in a pipe.
-
-    `spare` names the columns that a narrow terminal leaves out, the first one first.
-    """
+    """Print a table: on a terminal as `drawn`, in a pipe separated by tabs."""
     if sys.stdout.isatty():
-        screen().print(drawn(head, rows, spare=spare), crop=False)
+        console = screen()
+        console.print(drawn(head, rows, width=console.width, spare=spare), crop=False)
         return
     for row in (head, *rows):
-        click.echo("\t".join(_plain(cell) for cell in row))
+        click.echo("\t".join(plain(cell) for cell in row))
 
 
 def screen() -> Console:
@@ -163,11 +96,26 @@ def screen() -> Console:
     return Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False)
 
 
-def drawn(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> Table:
-    """Return a table for `screen`, as `table` prints it."""
-    from .tables import fitted
+def drawn(head: Sequence[str], rows: Sequence[Sequence[object]], *, width: int, spare: Sequence[str] = ()) -> Table:
+    """Return a table for a terminal of this width.
 
-    return fitted(head, rows, width=screen().width, spare=spare, plain=_plain)
+    Times are in UTC, to the second; the column's head says UTC. `spare` names the columns that a narrow terminal leaves out, the
+    first one first. An id is never cut or wrapped, so that it can be copied.
+    """
+    from rich.table import Table
+
+    columns = [_Column(name, [row[place] for row in rows]) for place, name in enumerate(head)]
+    for name in spare:
+        if sum(column.least + _GAP for column in columns) - _GAP <= width:
+            break
+        columns = [column for column in columns if column.name != name]
+    lines = Table(box=None, pad_edge=False)
+    for column in columns:
+        least = column.least if column.is_whole else None
+        lines.add_column(column.head, no_wrap=column.is_whole, min_width=least, overflow="fold")
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        lines.add_row(*cells)
+    return lines
 
 
 def span(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
@@ -177,17 +125,34 @@ def span(_context: click.Context, _parameter: click.Parameter, value: str | None
     parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", value)
     if not value or parts is None:
         raise click.BadParameter("write it as 90d, 7d12h, 30m, 45s or 500ms")
-    days, hours, minutes, seconds, milliseconds = (int(part or 0) for part in parts.groups())
+    units = ("days", "hours", "minutes", "seconds", "milliseconds")
     try:
-        given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
-    except OverflowError:
+        given = timedelta(**{unit: int(part or 0) for unit, part in zip(units, parts.groups(), strict=True)})
+    except (OverflowError, ValueError):  # int() takes no number of more than 4300 digits
         given = timedelta.max
     if given > LONGEST:
         raise click.BadParameter(f"that is longer than {LONGEST.days}d")
     return given
 
 
-def _plain(cell: Any) -> str:
-    """Return the text with control characters written out, so that data cannot control the terminal."""
+class _Column:
+    def __init__(self, name: str, values: Collection[object]) -> None:
+        kinds = {type(value) for value in values if value is not None}
+        is_time = any(issubclass(kind, datetime) for kind in kinds)
+        self.name = name
+        self.head = f"{name} UTC" if is_time else name
+        self.cells = [plain(short(value) if isinstance(value, datetime) else value) for value in values]
+        self.is_whole = is_time or any(issubclass(kind, UUID) for kind in kinds)
+        longest = max(len(text) for text in (self.head, *self.cells))
+        self.least = longest if self.is_whole else min(longest, _LEAST)
+
+
+def short(moment: datetime) -> str:
+    """Return the time in UTC, to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def plain(cell: object, *, kept: str = "") -> str:
+    """Return the text with invisible characters, except those to be kept, written out: none may control the terminal."""
     text = "" if cell is None else str(cell)
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)

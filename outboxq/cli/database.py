@@ -1,30 +1,38 @@
-"""The database of a command, named by its URL or by the application that uses it."""
+"""The database of a command, named by its URL or by the application that uses it; and how other commands on it are typed."""
 
 from __future__ import annotations
 
+import importlib
 import shlex
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
-from sqlalchemy import Engine
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, Engine
 
-from ..database.dialects import dialect_for
+from ..database.drivers import ensure_psycopg
 from ..database.engine import make_engine, parse_url
 from ..errors import ConfigurationError
+from ..integration.front_end import FrontEnd
 from ..outbox import Outbox
 from ..store import Store
-from .console import EXIT_USAGE, fail
-from .loading import load
+from .console import EXIT_USAGE, fail, speaking_plainly
+from .groups import DATABASE_PARAMETERS
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 DATABASE_URL = "OUTBOXQ_DATABASE_URL"
-SCHEMA = "OUTBOXQ_SCHEMA"
 APP = "OUTBOXQ_APP"
+
+FRONT_END = "outboxq.front_end"
+"""The key in `Context.meta` under which a program whose command line click does not see, such as manage.py, puts its FrontEnd."""
 
 url_option = click.option(
     "--url",
@@ -33,7 +41,10 @@ url_option = click.option(
     help="URL of the database. Use the variable for a URL with a password: other users can read a command line.",
 )
 schema_option = click.option(
-    "--schema", envvar=SCHEMA, show_envvar=True, help="PostgreSQL schema of outboxq's tables. APP knows its own."
+    "--schema",
+    envvar="OUTBOXQ_SCHEMA",
+    show_envvar=True,
+    help="PostgreSQL schema of outboxq's tables. APP knows its own.",
 )
 app_option = click.option(
     "-A",
@@ -46,11 +57,35 @@ app_option = click.option(
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
-def where_options(command: F) -> F:
-    """Add `--url`, `--schema`, `--app`, and APP as the last argument: the parameters that `given` reads."""
-    for option in (app_argument, app_option, schema_option, url_option):
-        command = option(command)
-    return command
+def database_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Add `--url`, `--schema`, `--app`, and APP as the last argument. The command gets the Store as `store`."""
+    return database_options_after_ids(app_argument(command))
+
+
+def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
+    """Add the same without the argument APP, for a command that takes any number of arguments."""
+
+    @url_option
+    @schema_option
+    @app_option
+    @wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        values = {name: kwargs.pop(name, None) for name in DATABASE_PARAMETERS}
+        with opened(given(click.get_current_context(), values)) as store:
+            store.ensure_current()
+            kwargs["store"] = store
+            return command(*args, **kwargs)
+
+    return wrapped
+
+
+def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
+    """Run a command of `database_options` on a known database, with the values of its other parameters."""
+    run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
+    with speaking_plainly():
+        known = store()
+        known.ensure_current()
+        run(store=known, **options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,13 +131,13 @@ def shown(url: str | URL) -> str:
 
 
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
-    """Return the database that `values`, the parameters of `where_options`, name. The command line beats the environment.
+    """Return the database that `values`, the parameters of `database_options`, name. The command line beats the environment.
 
     `app` is APP if another argument holds it. Exits if no database is named, or two applications are.
     """
     typed = {name: is_typed(context, name) for name in ("url", "schema", "app")}
     argument = app if app is not None else values.get("app_argument")
-    url, chosen = values["url"], _one_of(context, argument, values["app"])
+    url, chosen = values["url"], one_app(context, argument, values["app"])
     app_typed = argument is not None or typed["app"]
     if app_typed and not typed["url"]:
         url = None
@@ -123,19 +158,32 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
     )
 
 
-def application(context: click.Context, argument: str | None, option: str | None) -> str:
-    """Return the APP of a command, given as its argument or as `app_option`. Exits if there is none."""
-    chosen = _one_of(context, argument, option)
-    if chosen is None:
-        fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
-    return chosen
+def one_app(context: click.Context, argument: str | None, option: str | None) -> str | None:
+    """Return the APP of a command, given as its argument or as `app_option`. Exits if they differ."""
+    if argument is not None and option not in (None, argument) and is_typed(context, "app"):
+        fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
+    return option if argument is None else argument
 
 
-def open_store(found: Given) -> Store:
-    """Return the Store of this database. Raises ConfigurationError for a URL that outboxq cannot use."""
-    if found.app is None:
-        return Store(make_engine(found.url or ""), schema=found.schema)
-    return open_outbox(found).store
+@contextmanager
+def opened(found: Given) -> Iterator[Store]:
+    """Open the Store of this database for the block, whose errors are printed as by `speaking_plainly`."""
+    with speaking_plainly(upgrade=found.upgrade):
+        if found.app is None:
+            store = Store(make_engine(found.url or ""), schema=found.schema)
+        else:
+            store = open_outbox(found).store
+        with disposing(store.bound_engine):
+            yield store
+
+
+@contextmanager
+def disposing(engine: Engine) -> Iterator[Engine]:
+    """Close the connections of the engine after the block."""
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def open_outbox(found: Given) -> Outbox:
@@ -148,7 +196,7 @@ def open_outbox(found: Given) -> Outbox:
         engine = outbox.store.bound_engine
     except ConfigurationError as error:
         fail(f"{found.app} has no database: {error}", EXIT_USAGE)
-    if found.url is not None and not leads_to(engine.url, parse_url(found.url)):
+    if found.url is not None and address(engine.url) != address(parse_url(found.url)):
         fail(
             f"{found.app} and {DATABASE_URL if found.from_environment else '--url'} name two databases; give one of them",
             EXIT_USAGE,
@@ -158,28 +206,67 @@ def open_outbox(found: Given) -> Outbox:
     return outbox
 
 
-def place_of(engine: Engine, schema: str | None) -> str:
-    """Return the name of this engine's database for a message."""
-    return dialect_for(engine.dialect.name, schema=schema).place(engine.url, lambda: None)
-
-
-def leads_to(one: URL, other: URL) -> bool:
-    """Return whether both URLs name the same database and role."""
-    return address(one) == address(other)
-
-
 def address(url: URL) -> tuple[object, ...]:
     """Return the parts of a URL that identify its database and role."""
     asked = frozenset((name, value) for name, value in url.query.items() if name in {"host", "port", "service"})
     return url.get_backend_name(), url.host, url.port, url.database, url.username, asked
 
 
-def _one_of(context: click.Context, argument: str | None, option: str | None) -> str | None:
-    if argument is not None and option not in (None, argument) and is_typed(context, "app"):
-        fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
-    return option if argument is None else argument
-
-
 def is_typed(context: click.Context, name: str) -> bool:
     """Return whether this option comes from the command line, and not from the environment."""
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def load(app: str) -> Outbox:
+    """Return the Outbox that `module:name` names. The working directory is importable, as for `python -m`.
+
+    Exits if APP is wrong. Raises ConfigurationError if the module needs psycopg, which is not installed.
+    """
+    module_name, _, name = app.partition(":")
+    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
+    if "://" in app:  # it may hold a password
+        fail(f"APP is the address of a database; give that with --url; {written}", EXIT_USAGE)
+    if not names_module(module_name):
+        fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name == "psycopg":
+            ensure_psycopg()  # the application's create_engine() needs it; the error says what to install
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module exists, and fails to import another one
+        fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
+    found = getattr(module, name or "outbox", None)
+    if not isinstance(found, Outbox):
+        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
+    return found
+
+
+def names_module(text: str) -> bool:
+    """Return whether the text could be an APP. A URL never is; messages must not repeat it, since it may hold a password."""
+    return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))
+
+
+def front_end(own: str) -> FrontEnd:
+    """Return how the commands beside this one are typed; `own` is its name, with its group's: ``task explain``.
+
+    They are given the same APP, URL and schema if those were typed; a URL with a password is not repeated. A worker is not
+    given an APP that it finds in the environment as this command did.
+    """
+    ctx = click.get_current_context()
+    if isinstance(known := ctx.meta.get(FRONT_END), FrontEnd):
+        return known
+    program = ctx.command_path.removesuffix(own).strip() or "outboxq"
+    typed = {name: value for name, value in ctx.params.items() if is_typed(ctx, name)}
+    options = [f"--url {shown(typed['url'])}"] if typed.get("url") else []
+    if typed.get("schema"):
+        options.append(f"--schema {shlex.quote(typed['schema'])}")
+    finds_app = "url" not in typed and ctx.get_parameter_source("app") is ParameterSource.ENVIRONMENT
+    return FrontEnd(
+        program=program,
+        worker=f"{program} worker" if finds_app and "app_argument" not in typed else None,
+        app=typed.get("app") or typed.get("app_argument"),
+        options=" ".join(options),
+    )

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +26,8 @@ from ..errors import TaskNotFound
 from ..model import EventType, TaskStatus
 from ..model.forks import CAN_FORK
 from ..store import Statistics
-from . import shop
-from .console import EXIT_USAGE, fail, speaking_plainly
+from . import demo_shop as shop
+from .console import EXIT_USAGE, fail, screen, speaking_plainly
 from .database import Given, is_typed
 
 TIME_LIMIT = 28.0
@@ -94,13 +94,13 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
         show = cleanup.enter_context(_screen())
         running = [_start_worker(database, cleanup) for _ in range(workers)]
         for _ in _place_orders(orders, day):
-            show(_counts(), day)
+            show(_cells(day))
             _kill_the_packer(running, day)
         while _unfinished() and time.monotonic() - began < TIME_LIMIT:
-            show(_counts(), day)
+            show(_cells(day))
             _kill_the_packer(running, day)
             time.sleep(0.1)
-        show(_counts(), day)
+        show(_cells(day))
         day.seconds = time.monotonic() - began
         for worker in running:
             worker.terminate()
@@ -138,13 +138,10 @@ def _kill_the_packer(running: Sequence[subprocess.Popen[bytes]], day: Day) -> No
 
 
 def _start_worker(database: str, cleanup: ExitStack) -> subprocess.Popen[bytes]:
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the stack
-    cleanup.callback(log.close)
-    command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.shop:outbox", "-q", shop.QUEUE, "-c", "4"]
+    command = [sys.executable, "-m", "outboxq", "worker", "outboxq.cli.demo_shop:outbox", "-q", shop.QUEUE, "-c", "4"]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database}
-    worker = subprocess.Popen(  # noqa: S603 - this very program
-        command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-    )
+    silent: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    worker = subprocess.Popen(command, env=environment, **silent)  # noqa: S603 - this very program
     cleanup.callback(worker.kill)
     return worker
 
@@ -173,53 +170,45 @@ def _unfinished() -> bool:
     return counts.ready + counts.delayed + counts.retrying + counts.running > 0
 
 
-Show = Callable[[Statistics, Day], None]
-
-
 @contextmanager
-def _screen() -> Iterator[Show]:
+def _screen() -> Iterator[Callable[[Mapping[str, object]], None]]:
     """Yield a function that shows the counts: in a live table on a terminal, else in a line each second."""
     if not sys.stdout.isatty():
-        yield _lines()
+        printed_at = 0.0
+
+        def show(cells: Mapping[str, object]) -> None:
+            nonlocal printed_at
+            if time.monotonic() - printed_at >= 1:
+                printed_at = time.monotonic()
+                click.echo(" · ".join(f"{name} {value}" for name, value in cells.items()))
+
+        yield show
         return
-    from rich.console import Console
     from rich.live import Live
-
-    with Live(console=Console(no_color="NO_COLOR" in os.environ), refresh_per_second=8) as live:
-        yield lambda counts, day: live.update(_drawn(counts, day))
-
-
-def _lines() -> Show:
-    last = [0.0]
-
-    def show(counts: Statistics, day: Day) -> None:
-        if time.monotonic() - last[0] >= 1:
-            last[0] = time.monotonic()
-            click.echo(" · ".join(f"{name} {value}" for name, value in _cells(counts, day)))
-
-    return show
-
-
-def _drawn(counts: Statistics, day: Day) -> Any:
     from rich.table import Table
 
-    cells = _cells(counts, day)
-    table = Table(*(name for name, _ in cells), title="the shop's outbox")
-    table.add_row(*(str(value) for _, value in cells))
-    return table
+    def draw(cells: Mapping[str, object]) -> None:
+        table = Table(*cells, title="the shop's outbox")
+        table.add_row(*map(str, cells.values()))
+        live.update(table)
+
+    with Live(console=screen(), refresh_per_second=8) as live:
+        yield draw
 
 
-def _cells(counts: Statistics, day: Day) -> list[tuple[str, object]]:
-    return [
-        ("orders", len(day.placed)),
-        ("rolled back", len(day.rolled_back)),
-        ("ready", counts.ready),
-        ("waiting", counts.delayed + counts.retrying),
-        ("running", counts.running),
-        ("completed", counts.completed),
-        ("failed", counts.failed),
-        ("worker killed", day.killed or "not yet"),
-    ]
+def _cells(day: Day) -> dict[str, object]:
+    """Return the counts of the orders and of their tasks."""
+    counts = _counts()
+    return {
+        "orders": len(day.placed),
+        "rolled back": len(day.rolled_back),
+        "ready": counts.ready,
+        "waiting": counts.delayed + counts.retrying,
+        "running": counts.running,
+        "completed": counts.completed,
+        "failed": counts.failed,
+        "worker killed": day.killed or "not yet",
+    }
 
 
 def _report(day: Day) -> int:

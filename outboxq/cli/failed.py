@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from ..store import Store
-from .console import database_options, database_options_after_ids, span, table, take_key_back
+from .console import span, table
+from .database import database_options, database_options_after_ids
 from .groups import Group
-from .task_ids import TASK_ID
+from .tasks import TASK_ID, take_key_back
 
 _FILTERS = (
     click.option("-q", "--queue", help="Only dead letters of this queue."),
@@ -30,12 +31,15 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(*, store: Store, **options: Any) -> None:
-        names = {"queue": "queue", "task": "task", "topic": "topic", "key": "partition_key"}
-        wanted = {to: options.pop(name) for name, to in names.items()} | {"exception": options.pop("exception")}
-        spans: dict[str, timedelta | None] = {"since": options.pop("since"), "until": options.pop("until")}
+        given = {name: options.pop(name) for name in ("queue", "task", "topic", "exception", "since", "until")}
+        given["partition_key"] = options.pop("key")
         now = store.now()
-        wanted |= {name: None if ago is None else now - ago for name, ago in spans.items()}
-        command(store=store, wanted={name: one for name, one in wanted.items() if one is not None}, **options)
+        wanted = {
+            name: now - value if isinstance(value, timedelta) else value
+            for name, value in given.items()
+            if value is not None
+        }
+        command(store=store, wanted=wanted, **options)
 
     for option in reversed(_FILTERS):
         wrapped = option(wrapped)
@@ -62,15 +66,11 @@ def list_(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     The last column marks those that hold their partition key: later tasks of the key wait until they are redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
-    dead_letters = store.dead_letters(limit=limit, **wanted)
-    table(
-        head,
-        [
-            (d.failed_at, d.id, d.task_name, d.queue, d.partition_key, d.attempt, d.last_error, _yes(d.holds_key))
-            for d in dead_letters
-        ],
-        spare=("attempt", "queue", "key", "holds its key", "failed"),
-    )
+    rows = []
+    for one in store.dead_letters.list(limit=limit, **wanted):
+        identity = (one.failed_at, one.id, one.task_name, one.queue, one.partition_key)
+        rows.append((*identity, one.attempt, one.last_error, "yes" if one.holds_key else ""))
+    table(head, rows, spare=("attempt", "queue", "key", "holds its key", "failed"))
 
 
 @failed.command()
@@ -98,7 +98,7 @@ def redrive(
         raise click.UsageError("--take-key-back is for the ids of tasks, each of which was looked at")
     for task_id in [store.find(one) for one in task_ids]:
         store.redrive(task_id, take_key_back=take_key_back)
-    count = len(task_ids) or store.redrive_all(limit=limit, **wanted)
+    count = len(task_ids) or store.dead_letters.redrive_all(limit=limit, **wanted)
     click.echo(f"{count} redriven")
 
 
@@ -110,13 +110,7 @@ def redrive(
 @database_options_after_ids
 @_filtered
 def discard(
-    store: Store,
-    task_ids: tuple[str, ...],
-    limit: int | None,
-    reason: str,
-    wanted: dict[str, Any],
-    *,
-    everything: bool,
+    store: Store, task_ids: tuple[str, ...], limit: int | None, reason: str, wanted: dict[str, Any], *, everything: bool
 ) -> None:
     """Discard dead letters: they end as Cancelled.
 
@@ -125,7 +119,7 @@ def discard(
     _check(task_ids, wanted, limit, everything=everything)
     for task_id in [store.find(one) for one in task_ids]:
         store.discard(task_id, reason=reason)
-    count = len(task_ids) or store.discard_all(reason=reason, limit=limit, **wanted)
+    count = len(task_ids) or store.dead_letters.discard_all(reason=reason, limit=limit, **wanted)
     click.echo(f"{count} discarded")
 
 
@@ -136,7 +130,3 @@ def _check(task_ids: tuple[str, ...], wanted: dict[str, Any], limit: int | None,
         raise click.UsageError("--all means all of them; leave it out to use filters")
     if not (task_ids or wanted or everything):
         raise click.UsageError("which ones? Give ids or filters, or --all")
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else ""

@@ -9,9 +9,7 @@ import click
 
 from ..database.privileges import Feature, Role
 from ..errors import NotPermitted
-from ..store import Permissions
-from .console import speaking_plainly
-from .database import given, open_store, where_options
+from .database import app_argument, app_option, given, opened, schema_option, url_option
 
 
 @click.command()
@@ -32,7 +30,10 @@ from .database import given, open_store, where_options
 @click.option(
     "--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. By default they are only printed."
 )
-@where_options
+@url_option
+@schema_option
+@app_option
+@app_argument
 @click.pass_context
 def grants(
     context: click.Context, /, name: str, role: Role, features: Sequence[Feature], *, apply: bool, **where: Any
@@ -48,26 +49,13 @@ def grants(
     operator  reads and changes: task cancel, failed redrive, prune
     migrator  creates the tables, in a schema that exists already
     """  # noqa: D301 - click reads the backspace
-    found = given(context, where)
-    with speaking_plainly(upgrade=found.upgrade):
-        store = open_store(found)
-        engine = store.bound_engine
-        try:
-            permissions = Permissions(engine, schema=store.schema)
-            permissions.ensure_roles()
-            if role is not Role.MIGRATOR:
-                _look_at_tables(permissions)
-            for statement in (permissions.grant if apply else permissions.grants)(role, name, features):
-                click.echo(f"{statement};")
-        finally:
-            engine.dispose()
-
-
-def _look_at_tables(permissions: Permissions) -> None:
-    """Raise SchemaOutOfDate if the tables are missing, NotPermitted if the present role cannot read them."""
-    try:
-        permissions.ensure_current()
-    except NotPermitted as error:
-        raise NotPermitted(
-            "the present role cannot read outboxq's tables; run it as the owner of the tables"
-        ) from error
+    with opened(given(context, where)) as store:
+        store.rights.ensure_roles()
+        if role is not Role.MIGRATOR:
+            try:
+                store.ensure_current()
+            except NotPermitted as error:
+                sentence = "the present role cannot read outboxq's tables; run it as the owner of the tables"
+                raise NotPermitted(sentence) from error
+        for statement in (store.rights.grant if apply else store.rights.grants)(role, name, features):
+            click.echo(f"{statement};")

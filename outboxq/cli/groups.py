@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
-from importlib import import_module
+from collections import UserDict
+from collections.abc import Mapping
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
+
+DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
+"""Names of the parameters that choose the database. A framework's commands leave them out: its settings choose it."""
 
 
 class Group(click.Group):
     """A group whose list of commands shows the whole first sentence of each help text."""
 
-    def sentence(self, name: str) -> str:
-        """Return the sentence that the list has for this command."""
-        return sentence_of(self.commands[name])
+    def listed(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return the name and the sentence of each command of the list."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, sentence_of(command)) for name, command in found if command is not None and not command.hidden]
 
     def typed(self, ctx: click.Context) -> str:
         """Return the words before a command of this group, as they are typed."""
@@ -23,74 +28,45 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            names = [name for name in self.list_commands(ctx) if not self.is_hidden(ctx, name)]
-            formatter.write_dl([(name, self.sentence(name)) for name in names])
-
-    def is_hidden(self, ctx: click.Context, name: str) -> bool:
-        """Return whether the list leaves this command out."""
-        command = self.get_command(ctx, name)
-        return command is None or command.hidden
+            formatter.write_dl(self.listed(ctx))
 
 
-DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
-"""Names of the parameters that choose the database. A framework's commands leave them out: its settings choose it."""
+def sentence_of(command: click.Command) -> str:
+    """Return the whole first sentence of a command's help."""
+    return command.get_short_help_str(limit=1_000_000)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """The module and the name of a command, with its sentence in the list."""
+class Place(NamedTuple):
+    """The place of a command, and its sentence in the list."""
 
-    module: str
-    name: str
+    path: str
+    """Written as `.module:name`."""
     sentence: str
 
 
 class LateGroup(Group):
     """A group that imports a command when it is used: importing all of them takes 20 times as long as the help."""
 
-    def __init__(self, name: str | None = None, *, places: Mapping[str, Place], **options: object) -> None:
-        super().__init__(name, commands=_Commands(places), **options)  # type: ignore[arg-type]  # click's own options
-        self.places = places
+    def __init__(self, name: str | None = None, *, places: Mapping[str, Place], **options: Any) -> None:
+        super().__init__(name, commands=_Commands(places), **options)
+        self._places = places
 
-    def sentence(self, name: str) -> str:
-        return self.places[name].sentence
-
-    def is_hidden(self, ctx: click.Context, name: str) -> bool:  # noqa: ARG002
-        """Return False without importing the command, since every place has a sentence."""
-        return False
+    def listed(self, ctx: click.Context) -> list[tuple[str, str]]:
+        return [(name, self._places[name].sentence) for name in self.list_commands(ctx)]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=self.sentence(name)) for name in names]
+        found = [
+            CompletionItem(name, help=sentence) for name, sentence in self.listed(ctx) if name.startswith(incomplete)
+        ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
-class _Commands(MutableMapping[str, click.Command]):
-    """The commands by name, imported at their first use."""
-
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        self._places = places
-        self._known: dict[str, click.Command] = {}
+class _Commands(UserDict[str, Any]):
+    """The commands by name, each imported at its first use."""
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in self._known:
-            place = self._places[name]
-            self._known[name] = getattr(import_module(place.module, __package__), place.name)
-        return self._known[name]
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._known[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self._places, **self._known})
-
-    def __len__(self) -> int:
-        return len({**self._places, **self._known})
-
-
-def sentence_of(command: click.Command) -> str:
-    """Return the whole first sentence of a command's help."""
-    return command.get_short_help_str(limit=1_000_000)
+        found = self.data[name]
+        if isinstance(found, Place):
+            found = self.data[name] = resolve_name(f"{__package__}{found.path}")
+        assert isinstance(found, click.Command), "a Place names a command"
+        return found

@@ -1,4 +1,4 @@
-"""Logging of outboxq's processes on stderr: as text, or as one JSON object a line."""
+"""Logging of outboxq's processes on stderr, as text or as one JSON object a line, and the live line of a worker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ import json
 import logging
 import os
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, TextIO
+
+from .console import plain
+
+EVERY = 1.0
+"""Seconds between two looks at the worker for the live line."""
+_CLEAR = "\r\x1b[2K"
+_OF_EVERY_RECORD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
 
 
 class LogFormat(StrEnum):
@@ -52,10 +63,9 @@ def open_closed_streams() -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter of text lines, with tracebacks that are to be printed."""
+    """A formatter of text lines. `tracebacks` also prints those of failed tasks."""
 
     def __init__(self, *, tracebacks: bool = False) -> None:
-        """Format records; `tracebacks` also prints those of failed tasks."""
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
         self._tracebacks = tracebacks
 
@@ -68,18 +78,17 @@ class TextFormatter(logging.Formatter):
         return super().format(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        return _printable(super().formatException(ei))
+        return plain(super().formatException(ei), kept="\n\t")
 
 
 class JsonFormatter(logging.Formatter):
     """A formatter of JSON lines: the record's own fields, then those of `extra=`, which never replace them.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
-    is included only if it is to be printed.
+    is included only with `tracebacks`.
     """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
-        """Format records; `tracebacks` also prints those of failed tasks."""
         super().__init__()
         self._tracebacks = tracebacks
 
@@ -106,7 +115,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _is_of_task(record: logging.LogRecord) -> bool:
-    """Return whether the record reports a failed attempt (`outboxq/worker/end_log.py`)."""
+    """Return whether the record reports a failed attempt (`outboxq/worker/log_lines.py`)."""
     return record.name == "outboxq.worker" and isinstance(getattr(record, "exception", None), dict)
 
 
@@ -117,9 +126,62 @@ def _message(error: BaseException) -> str:
         return "(its message cannot be read)"
 
 
-def _printable(text: str) -> str:
-    """Return the text with invisible characters, except line ends and tabs, written out: none may control the terminal."""
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
+class Counts(Protocol):
+    """The counts of a worker that the line shows."""
+
+    @property
+    def handled(self) -> int: ...
+    @property
+    def running(self) -> int: ...
 
 
-_OF_EVERY_RECORD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+class LiveHandler(logging.StreamHandler[TextIO]):
+    """Writes log records to stderr, above a line that stays at the foot of the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{_CLEAR}{super().format(record)}"
+
+    def show(self, line: str) -> None:
+        """Rewrite the line. An empty one removes it."""
+        self.acquire()
+        try:
+            line = line[: _columns(self.stream) - 1]  # one that wraps is not cleared whole
+            self.terminator = f"\n{line}"
+            with suppress(OSError):  # the terminal was closed; that stops nobody
+                self.stream.write(f"{_CLEAR}{line}")
+                self.flush()
+        finally:
+            self.release()
+
+
+@contextmanager
+def show_live_line(worker: Counts, handler: LiveHandler) -> Iterator[None]:
+    """Keep the line up to date inside the block, unless the application has removed the handler to log by itself."""
+    if handler not in logging.getLogger().handlers:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        handled, looked = worker.handled, time.monotonic()
+        while not over.wait(EVERY):
+            before, since = handled, looked
+            handled, looked = worker.handled, time.monotonic()
+            rate = (handled - before) / (looked - since)
+            handler.show(f"{rate:.0f} tasks/s · {handled} handled · {worker.running} running")
+
+    thread = threading.Thread(target=watch, name="outboxq-live", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        handler.show("")
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80

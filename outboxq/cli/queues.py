@@ -9,7 +9,8 @@ from types import EllipsisType
 import click
 
 from ..store import QueueSettings, Store
-from .console import database_options, span, table
+from .console import span, table
+from .database import database_options
 from .groups import Group
 
 Rate = tuple[int, timedelta] | None | EllipsisType
@@ -43,7 +44,7 @@ def queue() -> None:
 @database_options
 def list_(store: Store) -> None:
     """List queues with non-default settings."""
-    _print(store.queue_settings())
+    _print(store.queues.settings())
 
 
 @queue.command()
@@ -54,7 +55,7 @@ def pause(store: Store, name: str) -> None:
 
     Tasks that already run go on.
     """
-    _print([store.pause(name)])
+    _print([store.queues.pause(name)])
 
 
 @queue.command()
@@ -62,7 +63,7 @@ def pause(store: Store, name: str) -> None:
 @database_options
 def resume(store: Store, name: str) -> None:
     """Resume a paused queue."""
-    _print([store.resume(name)])
+    _print([store.queues.resume(name)])
 
 
 @queue.command()
@@ -83,7 +84,7 @@ def limit(store: Store, name: str, concurrency: int | EllipsisType | None, rate:
     """
     if concurrency is ... and rate is ...:
         raise click.UsageError("give --concurrency, --rate, or both; none removes a limit")
-    _print([store.limit(name, concurrency=concurrency, rate=rate)])
+    _print([store.queues.limit(name, concurrency=concurrency, rate=rate)])
 
 
 @queue.command()
@@ -95,15 +96,12 @@ def order(store: Store, name: str, first: str) -> None:
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
     """
-    _print([store.order(name, fair=first == "turns")])
+    _print([store.queues.order(name, fair=first == "turns")])
 
 
 def _print(settings: list[QueueSettings]) -> None:
-    head = ("queue", "paused since", "concurrency", "rate", "order")
-    table(
-        head, [(s.queue, s.paused_at, s.concurrency, _per(s.rate), "turns" if s.fair else "oldest") for s in settings]
-    )
-
-
-def _per(rate: tuple[int, timedelta] | None) -> str | None:
-    return None if rate is None else f"{rate[0]} in {rate[1]}"
+    rows = []
+    for one in settings:
+        rate = None if one.rate is None else f"{one.rate[0]} in {one.rate[1]}"
+        rows.append((one.queue, one.paused_at, one.concurrency, rate, "turns" if one.fair else "oldest"))
+    table(("queue", "paused since", "concurrency", "rate", "order"), rows)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Literal
 
 import click
 
-from ..store import Percentiles, Statistics, Store
-from .console import database_options, drawn, screen, span, table
+from ..store import Statistics, Store
+from .console import drawn, screen, short, span, table
+from .database import database_options
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
 
@@ -89,69 +90,62 @@ def _watch(tables: Callable[[], list[Lines]], seconds: float) -> None:
     from rich.console import Group
     from rich.live import Live
 
-    with Live(console=screen(), auto_refresh=False) as live:
+    console = screen()
+    with Live(console=console, auto_refresh=False) as live:
         while True:
-            seen = [drawn(head, rows) for head, rows in tables()]
-            live.update(Group(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", *seen), refresh=True)
+            seen = [drawn(head, rows, width=console.width) for head, rows in tables()]
+            live.update(Group(f"{short(datetime.now(UTC))} UTC", *seen), refresh=True)
             time.sleep(seconds)
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     """Return one table with all columns, for a pipe."""
+    return [_lines(found, _everything, by_task=by_task)]
 
-    def cells(one: Statistics) -> dict[str, object]:
-        return {
-            **_name(one, by_task=by_task),
-            **{name: getattr(one, name) for name in _NOW},
-            "oldest ready": None if one.oldest_ready_at is None else one.oldest_ready_at.isoformat(),
-            **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
-            "failure rate": one.failure_rate,
-            **_percentiles({"start": one.emit_to_start, "end": one.emit_to_complete}, timedelta.total_seconds),
-            "workers": one.live_workers,
-            "paused": "paused" if one.paused else None,
-            "concurrency": one.concurrency,
-            "rate": None if one.rate is None else f"{one.rate[0]}/{one.rate[1].total_seconds():g}s",
-            "unknown": ", ".join(name.task_name for name in one.unknown),
-        }
 
-    return [_lines(found, cells)]
+def _everything(one: Statistics) -> dict[str, object]:
+    return {
+        **{name: getattr(one, name) for name in _NOW},
+        "oldest ready": None if one.oldest_ready_at is None else one.oldest_ready_at.isoformat(),
+        **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
+        "failure rate": one.failure_rate,
+        **_percentiles(one, timedelta.total_seconds),
+        "workers": one.live_workers,
+        "paused": "paused" if one.paused else None,
+        "concurrency": one.concurrency,
+        "rate": None if one.rate is None else f"{one.rate[0]}/{one.rate[1].total_seconds():g}s",
+        "unknown": ", ".join(name.task_name for name in one.unknown),
+    }
 
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
+    lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
+    if ended := [one for one in found if one.emit_to_start is not None]:
+        lines.append(_lines(ended, partial(_percentiles, render=_brief), by_task=by_task))
+    if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
+        lines.append((["no live worker knows", "queue", "met by"], unknown))
+    return lines
 
-    def now(one: Statistics) -> dict[str, object]:
-        return {
-            **_name(one, by_task=by_task),
-            **{name: getattr(one, name) for name in _NOW},
-            "oldest": None if one.oldest_ready_age is None else _brief(one.oldest_ready_age),
-            "workers": one.live_workers,
-            "": _notes(one),
-        }
 
-    def happened(one: Statistics) -> dict[str, object]:
-        return {
-            **_name(one, by_task=by_task),
-            "completed": one.completed,
-            "failed": one.failures,
-            "retried": one.retries,
-            "cancelled": one.cancelled,
-            "per s": f"{one.throughput:.3g}",
-            "failing": None if one.failure_rate is None else f"{one.failure_rate:.1%}",
-        }
+def _now(one: Statistics) -> dict[str, object]:
+    return {
+        **{name: getattr(one, name) for name in _NOW},
+        "oldest": None if one.oldest_ready_age is None else _brief(one.oldest_ready_age),
+        "workers": one.live_workers,
+        "": _notes(one),
+    }
 
-    def took(one: Statistics) -> dict[str, object]:
-        times = {"start": one.emit_to_start, "end": one.emit_to_complete}
-        return {**_name(one, by_task=by_task), **_percentiles(times, _brief)}
 
-    ended = [one for one in found if one.emit_to_start is not None]
-    unknown = [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]
-    return [
-        _lines(found, now),
-        _lines(found, happened),
-        *([_lines(ended, took)] if ended else []),
-        *([(["no live worker knows", "queue", "met by"], unknown)] if unknown else []),
-    ]
+def _happened(one: Statistics) -> dict[str, object]:
+    return {
+        "completed": one.completed,
+        "failed": one.failures,
+        "retried": one.retries,
+        "cancelled": one.cancelled,
+        "per s": f"{one.throughput:.3g}",
+        "failing": None if one.failure_rate is None else f"{one.failure_rate:.1%}",
+    }
 
 
 def _notes(one: Statistics) -> str | None:
@@ -164,21 +158,19 @@ def _notes(one: Statistics) -> str | None:
     return ", ".join(notes) or None
 
 
-def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]]) -> Lines:
-    """Return the column names, taken from an empty record, and one line for each record."""
-    return list(cells(Statistics(queue=""))), [list(cells(one).values()) for one in found]
-
-
-def _name(one: Statistics, *, by_task: bool) -> dict[str, object]:
-    return {"queue": one.queue, "task": one.task_name} if by_task else {"queue": one.queue}
-
-
-def _percentiles(times: Mapping[str, Percentiles | None], render: Callable[[timedelta], object]) -> dict[str, object]:
+def _percentiles(one: Statistics, render: Callable[[timedelta], object]) -> dict[str, object]:
     return {
         f"{until} {name}": None if taken is None else render(getattr(taken, name))
-        for until, taken in times.items()
+        for until, taken in (("start", one.emit_to_start), ("end", one.emit_to_complete))
         for name in ("p50", "p95", "p99")
     }
+
+
+def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]], *, by_task: bool) -> Lines:
+    """Return the column names, taken from an empty record, and one line for each record."""
+    names = ["queue", "task"] if by_task else ["queue"]
+    rows = [[*(one.queue, one.task_name)[: len(names)], *cells(one).values()] for one in found]
+    return [*names, *cells(Statistics(queue=""))], rows
 
 
 def _brief(span: timedelta) -> str:

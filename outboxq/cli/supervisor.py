@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from ..worker.signals import SignalCounter, unignored_stop_signals
 from .console import EXIT_FILE, EXIT_PERMISSION, EXIT_SCHEMA, EXIT_UNREACHABLE, EXIT_USAGE
-from .lifeline import Lifeline, Order
+from .stop_requests import Lifeline, Order
 
 log = logging.getLogger("outboxq.supervisor")
 
@@ -200,7 +199,8 @@ class Supervisor:
     def _ended(self, child: _WorkerProcess, code: int) -> None:
         child.process = None
         child.close_lifeline()
-        how = f"{child} {_describe_exit(code)}"
+        end = f"ended with exit code {code}" if code >= 0 else f"was killed by {_name(-code)}"
+        how = f"{child} {end}"
         refused = code in _REFUSED and child.lived <= SETTLED_AFTER
         if refused:
             child.refusal = max(child.refusal, child.lived)
@@ -293,27 +293,6 @@ def pause_after(failures: int) -> float:
     return min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
-@contextmanager
-def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
-    """Call `changed` whenever a Python file below `directory` has changed meanwhile."""
-    from watchfiles import PythonFilter, watch
-
-    over = threading.Event()
-
-    def look() -> None:
-        for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
-            log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
-            changed()
-
-    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 @dataclass(eq=False)
 class _WorkerProcess:
     """One of the worker processes, and its successors."""
@@ -355,10 +334,6 @@ class _WorkerProcess:
     def __str__(self) -> str:
         where = f" on {self.environment.name}" if self.environment.name else ""
         return f"worker process {self.number} (pid {self.pid}){where}"
-
-
-def _describe_exit(code: int) -> str:
-    return f"ended with exit code {code}" if code >= 0 else f"was killed by {_name(-code)}"
 
 
 def _name(number: int) -> str:

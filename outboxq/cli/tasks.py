@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from copy import copy
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 import click
 
-from ..model import TERMINAL, TaskStatus
+from ..errors import InvalidArgument
+from ..model import TERMINAL, ExecutionEvent, TaskStatus
 from ..store import Store
-from .console import database_options, say, table, take_key_back
-from .event_details import details
+from ..store.tasks import digits_of
+from .console import plain, short, table
+from .database import database_options, front_end
 from .groups import Group
-from .task_ids import TASK_ID
-from .typed import front_end
 
 _STATUSES = {status.lower(): status for status in TaskStatus}
+_NAMED = ("reason", "priority", "recovery_attempts", "expires_at", "policy_error")
+"""Details of an event that are written with their names. The error has a column of its own."""
+
+
+class TaskId(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
+    """A click type: the hex digits of an id or of its beginning, for `Store.find`."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return digits_of(str(value))
+        except InvalidArgument as error:
+            self.fail(str(error), param, ctx)
+
+
+TASK_ID = TaskId()
+
+take_key_back = click.option(
+    "--take-key-back", is_flag=True, help="Take the idempotency key back from another task that has it now."
+)
 
 
 @click.group(cls=Group)
@@ -57,18 +80,23 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
     """Print a task, its attempts, and its history."""
     found = store.get(store.find(task_id))
     now, attempts = store.explain(found.id), store.attempts(found.id)
-    lines: list[tuple[str, object]] = [
-        ("task", found.task_name),
-        ("queue", found.queue),
-        ("status", found.status),
-        ("now", None if found.status in TERMINAL else now.sentence),
-    ]
-    lines += [("attempt", found.attempt), ("priority", found.priority), ("key", found.partition_key)]
-    lines += [("topic", found.topic), ("created", found.created_at), ("due", now.due_at)]
-    lines += [("ended", found.completed_at), ("last error", found.last_error)]
+    lines = {
+        "task": found.task_name,
+        "queue": found.queue,
+        "status": found.status,
+        "now": None if found.status in TERMINAL else now.sentence,
+        "attempt": found.attempt,
+        "priority": found.priority,
+        "key": found.partition_key,
+        "topic": found.topic,
+        "created": _moment(found.created_at),
+        "due": _moment(now.due_at),
+        "ended": _moment(found.completed_at),
+        "last error": found.last_error,
+    }
     if show_args:
-        lines += [("arguments", found.args), ("result", found.result)]
-    table(("id", str(found.id)), [(name, _cell(value)) for name, value in lines if value is not None])
+        lines |= {"arguments": found.args, "result": found.result}
+    table(("id", str(found.id)), [(name, value) for name, value in lines.items() if value is not None])
     if attempts:
         click.echo()
         table(
@@ -82,21 +110,36 @@ def show(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> Non
             head = (f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",)
             table(head, [(line,) for line in attempt.traceback.splitlines()])
     click.echo()
-    table(
-        ("time", "event", "worker", "token", "details", "error"),
-        [
-            (e.created_at, e.event_type, e.worker_id, e.lease_token, details(e), e.event_data.get("error"))
-            for e in store.history(found.id)
-        ],
-        spare=("worker", "token"),
-    )
+    history = [
+        (e.created_at, e.event_type, e.worker_id, e.lease_token, _details(e), e.event_data.get("error"))
+        for e in store.history(found.id)
+    ]
+    table(("time", "event", "worker", "token", "details", "error"), history, spare=("worker", "token"))
 
 
-def _cell(value: object) -> object:
-    """Return the value unchanged, except a time on a terminal: that is written as in the tables."""
-    if isinstance(value, datetime) and sys.stdout.isatty():
-        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return value
+def _moment(moment: datetime | None) -> datetime | str | None:
+    """Return the time as the tables write it on a terminal."""
+    return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
+
+
+def _details(event: ExecutionEvent) -> str:
+    """Return the attempt, the wait, and further details: "attempt 2, due in 9.6 s, reason: …"."""
+    data = event.event_data
+    parts = [f"attempt {data['attempt']}"] if data.get("attempt") is not None else []
+    with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
+        wait = datetime.fromisoformat(data["available_at"]) - event.created_at
+        if wait > timedelta(0):
+            parts.append(f"due in {_brief(wait)}")
+    parts += [f"{name.replace('_', ' ')}: {data[name]}" for name in _NAMED if data.get(name) is not None]
+    if (times := data.get("times")) is not None:
+        parts.append(f"{times} times in a row")
+    return ", ".join(parts)
+
+
+def _brief(span: timedelta) -> str:
+    """Write a span: below a minute in tenths of a second, else as timedelta does, to the second."""
+    seconds = span.total_seconds()
+    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
 
 
 @task.command()
@@ -106,9 +149,9 @@ def explain(store: Store, task_id: str) -> None:
     """Explain why a task does not run, and print commands that help."""
     explanation = store.explain(store.find(task_id))
     typed = front_end("task explain").typed
-    say(explanation.sentence)
+    click.echo(plain(explanation.sentence))
     for cure in explanation.cures:
-        say(f"  to {cure.purpose}: {typed(cure.command)}")
+        click.echo(plain(f"  to {cure.purpose}: {typed(cure.command)}"))
 
 
 @task.command()
@@ -161,6 +204,5 @@ def priority(store: Store, task_id: str, value: int) -> None:
 
     Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
     """
-    click.echo(
-        f"priority {value}" if store.set_priority(store.find(task_id), value) else f"had priority {value} already"
-    )
+    changed = store.set_priority(store.find(task_id), value)
+    click.echo(f"priority {value}" if changed else f"had priority {value} already")

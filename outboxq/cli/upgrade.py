@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from sqlalchemy.engine import Engine
 
 from .. import migrations
+from ..database.dialects import dialect_for
 from ..database.engine import make_engine
 from ..database.revisions import is_newer, left_alone
+from ..outbox import Outbox
 from .console import EXIT_USAGE, fail, speaking_plainly
-from .database import Given, app_option, given, is_typed, open_outbox, place_of, schema_option, url_option
-from .loading import names_module
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Engine
-
-    from ..outbox import Outbox
+from .database import (
+    Given,
+    app_option,
+    disposing,
+    given,
+    is_typed,
+    names_module,
+    open_outbox,
+    schema_option,
+    url_option,
+)
 
 
 @click.command()
@@ -43,17 +50,15 @@ def upgrade(context: click.Context, /, place: str | None, revision: str, *, sql:
         if found.app is not None:
             if sql or found.has_own_schema or revision != "head":
                 fail("--sql, --schema and --revision go with a database's URL; leave them out with APP", EXIT_USAGE)
-            _upgrade_app(found)
-            return
-        if sql:
+            outbox = open_outbox(found)
+            with disposing(outbox.store.bound_engine):
+                click.echo(upgraded(outbox), err=True)
+        elif sql:
             click.echo(migrations.sql(found.url or "", revision, schema=found.schema))
-            return
-        engine = make_engine(found.url or "")
-        try:
-            migrations.upgrade(engine, revision, schema=found.schema)
-            click.echo(reached(engine, found.schema), err=True)
-        finally:
-            engine.dispose()
+        else:
+            with disposing(make_engine(found.url or "")) as engine:
+                migrations.upgrade(engine, revision, schema=found.schema)
+                click.echo(_reached(engine, found.schema), err=True)
 
 
 def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> Given:
@@ -66,24 +71,17 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
     return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
 
 
-def _upgrade_app(found: Given) -> None:
-    outbox = open_outbox(found)
-    try:
-        click.echo(upgraded(outbox), err=True)
-    finally:
-        outbox.store.bound_engine.dispose()
-
-
 def upgraded(outbox: Outbox) -> str:
     """Upgrade the tables of this outbox, store the subscriptions of its tasks, and return a sentence about both."""
     outbox.upgrade()
     outbox.sync_subscriptions()
     count = len(outbox.subscriptions)
     known = "1 subscription is known" if count == 1 else f"{count} subscriptions are known"
-    return f"{reached(outbox.store.bound_engine, outbox.schema)}; {known}"
+    return f"{_reached(outbox.store.bound_engine, outbox.schema)}; {known}"
 
 
-def reached(engine: Engine, schema: str | None) -> str:
+def _reached(engine: Engine, schema: str | None) -> str:
     """Return a sentence that names the database and the present revision of its tables."""
     revision = migrations.current(engine, schema=schema)
-    return left_alone(revision) if is_newer(revision) else f"the schema of {place_of(engine, schema)} is now {revision}"
+    place = dialect_for(engine.dialect.name, schema=schema).place(engine.url, lambda: None)
+    return left_alone(revision) if is_newer(revision) else f"the schema of {place} is now {revision}"

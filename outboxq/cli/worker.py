@@ -7,10 +7,10 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,17 +25,12 @@ from ..outbox import Outbox
 from ..worker.options import WorkerSettings
 from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
-from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, application, leads_to, shown
-from .lifeline import Orders
-from .live import LiveHandler, show_live_line
-from .loading import load
-from .logs import LogFormat, configure, open_closed_streams
-from .stop_signals import interrupt_main_thread, stop_on_signals
-from .supervisor import INTRODUCED, Environment, Supervisor, watch_files
+from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
+from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
+from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
+from .supervisor import INTRODUCED, Environment, Supervisor
 
 DEFAULTS = WorkerSettings()
-
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 EPILOG = """\b
 Exit codes:
@@ -48,7 +43,7 @@ Exit codes:
   77  the database role lacks a right
 """
 
-log = logging.getLogger("outboxq.worker")
+log = logging.getLogger("outboxq.supervisor")
 
 
 class Rerunnable(click.Command):
@@ -149,7 +144,7 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     "--log-level",
     default="INFO",
     show_default=True,
-    type=click.Choice(LEVELS, case_sensitive=False),
+    type=click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False),
     help="Lowest level of messages to log on stderr.",
 )
 @click.option(
@@ -173,14 +168,20 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
 
     Running tasks may finish. A second signal, or SIGQUIT, gives them back at once.
     """
-    app = application(context, app_argument, app)
+    app = one_app(context, app_argument, app)
+    if app is None:
+        fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({address(url) for url in urls}) < len(urls):
         raise click.UsageError("--database-url names the same database twice; name each once")
     own = _parsed(os.environ[DATABASE_URL]) if urls and options["lifeline"] is not None else next(iter(urls), None)
     databases = [_environment(url) for url in urls]
     upgrade = Given(app=app).upgrade if own is None else f"outboxq upgrade --url {shown(own)}"
-    serve(partial(_find, app, own), partial(_command, context.obj), databases=databases, upgrade=upgrade, **options)
+
+    def command(lifeline: int) -> list[str]:
+        return [sys.executable, "-m", "outboxq", "worker", "--lifeline", str(lifeline), *context.obj]
+
+    serve(partial(_find, app, own), command, databases=databases, upgrade=upgrade, **options)
 
 
 def serve(
@@ -233,7 +234,8 @@ def serve(
         )
         with stop_on_signals(lambda: supervisor.has_ended) as exit_if_stopped:
             exit_if_stopped()
-            code = _run_reloading(supervisor) if reload else supervisor.run()
+            with _watch_files(Path.cwd(), supervisor.reload) if reload else nullcontext():
+                code = supervisor.run()
         sys.exit(code)
     sys.exit(_run(find, handler, lifeline, upgrade=upgrade, burst=burst, **options))
 
@@ -255,48 +257,53 @@ def _parsed(url: str) -> URL:
 
 def _environment(url: URL) -> Environment:
     """Return the environment of a process that works on this database."""
-    return Environment(variables={DATABASE_URL: _written(url)}, name=url.set(query={}).render_as_string())
-
-
-def _written(url: URL) -> str:
-    return url.render_as_string(hide_password=False)
+    variables = {DATABASE_URL: url.render_as_string(hide_password=False)}
+    return Environment(variables=variables, name=url.set(query={}).render_as_string())
 
 
 def _find(app: str, url: URL | None) -> Outbox:
     """Return the outbox of APP, bound to this database if one is given. An engine that APP has made for that database stays."""
-    if url is None:
-        outbox = _with_front_end(load(app), FrontEnd(app=None if os.environ.get(APP) == app else app))
-        if not outbox.is_bound:
-            fail(
-                f"{app} has no database: give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url",
-                EXIT_USAGE,
-            )
-        return outbox
-    os.environ[DATABASE_URL] = _written(url)
+    if url is not None:
+        os.environ.update(_environment(url).variables)
     outbox = load(app)
-    schema = "" if outbox.schema is None else f" --schema {shlex.quote(outbox.schema)}"
-    _with_front_end(outbox, FrontEnd(options=f"--url {shown(url)}{schema}"))
-    if not outbox.is_bound or not leads_to(outbox.store.bound_engine.url, url):
-        outbox.bind(url)
-    return outbox
-
-
-def _with_front_end(outbox: Outbox, front_end: FrontEnd) -> Outbox:
-    """Tell the outbox how its commands are typed, unless a framework knows better."""
-    if outbox.integration.front_end == FrontEnd():
+    if url is None:
+        if not outbox.is_bound:
+            given = f"give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url"
+            fail(f"{app} has no database: {given}", EXIT_USAGE)
+        front_end = FrontEnd(app=None if os.environ.get(APP) == app else app)
+    else:
+        if not outbox.is_bound or address(outbox.store.bound_engine.url) != address(url):
+            outbox.bind(url)
+        schema = "" if outbox.schema is None else f" --schema {shlex.quote(outbox.schema)}"
+        front_end = FrontEnd(options=f"--url {shown(url)}{schema}")
+    if outbox.integration.front_end == FrontEnd():  # else a framework knows better how its commands are typed
         outbox.integration.front_end = front_end
     return outbox
 
 
-def _command(written: Sequence[str], lifeline: int) -> list[str]:
-    return [sys.executable, "-m", "outboxq", "worker", "--lifeline", str(lifeline), *written]
-
-
-def _run_reloading(supervisor: Supervisor) -> int:
-    if find_spec("watchfiles") is None:
+@contextmanager
+def _watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
+    """Call `changed` whenever a Python file below `directory` has changed during the block."""
+    try:
+        from watchfiles import PythonFilter, watch
+    except ModuleNotFoundError as error:
+        if error.name != "watchfiles":
+            raise
         fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
-    with watch_files(Path.cwd(), supervisor.reload):
-        return supervisor.run()
+    over = threading.Event()
+
+    def look() -> None:
+        for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+            log.info("%s changed", ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes})))
+            changed()
+
+    thread = threading.Thread(target=look, name="outboxq-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _run(
@@ -323,13 +330,12 @@ def _run(
             orders.attach(running)
             leave_uncollected()
             exit_if_stopped()
-            try:
-                with show_live_line(running, handler) if handler else nullcontext():
-                    code = running.run(burst=burst)
-                return code if running.may_start_again else EXIT_FILE
-            finally:
-                if outbox.store.engine is not None:
-                    outbox.store.engine.dispose()
+            with (
+                disposing(outbox.store.bound_engine),
+                show_live_line(running, handler) if handler else nullcontext(),
+            ):
+                code = running.run(burst=burst)
+            return code if running.may_start_again else EXIT_FILE
         except (SchemaOutOfDate, NotPermitted):
             raise
         except (ConfigurationError, InvalidArgument) as error:

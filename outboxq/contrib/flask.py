@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
@@ -19,7 +19,6 @@ from sqlalchemy.orm import scoped_session
 
 from ..context import TaskContext, UnitOfWork
 from ..database.engine import configure_sqlite, make_engine
-from ..database.target import Target
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration.base import Integration
 from ..integration.front_end import FrontEnd
@@ -27,7 +26,7 @@ from ..integration.sessions import Scope, scope_of
 from ..outbox import Outbox
 from ..store import Store
 from .flask_commands import commands, program
-from .upgrading import upgraded_by
+from .framework_store import FrameworkStore
 
 if TYPE_CHECKING:
     from ..worker.options import WorkerOptions
@@ -128,9 +127,6 @@ class Outboxq(Outbox):
         integration = FlaskIntegration(self, app_ctx.app)
         return Worker(self.store, self.tasks, integration=integration, **options)
 
-    def _engine(self) -> Engine:
-        return self.store.bound_engine
-
     def _made_for(self, app: Flask) -> Application:
         url, key = app.config["OUTBOXQ_DATABASE_URL"], app.config["OUTBOXQ_BIND_KEY"]
         db = app.extensions.get("sqlalchemy")
@@ -210,33 +206,23 @@ class FlaskIntegration(Integration):
         app = self._app or app_ctx.app
         with app.app_context():
             application = self._outbox.application
-            if application is None or application.scope is None:
-                yield
-                return
-            with application.scope.own():
+            scope = None if application is None else application.scope
+            with nullcontext() if scope is None else scope.own():
                 yield
 
-    @contextmanager
-    def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[UnitOfWork]:
+    def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
         application = self._outbox.application
         if application is None or application.scope is None:
-            with store.unit(using=within) as unit:
-                yield unit
-            return
-        with application.scope.unit_of_work(store, within=within, home=application.engine) as joined:
-            yield joined
+            return super().unit_of_work(store, within=within)
+        return application.scope.unit_of_work(store, within=within, home=application.engine)
 
 
-class _FlaskStore(Store):
+class _FlaskStore(FrameworkStore):
     """The Store of one application."""
 
-    def ensure_file(self) -> None:
-        with upgraded_by(f"{program()} upgrade"):
-            super().ensure_file()
-
-    def check_schema(self, target: Target) -> None:
-        with upgraded_by(f"{program()} upgrade"):
-            super().check_schema(target)
+    @property
+    def upgrade_command(self) -> str:
+        return f"{program()} upgrade"
 
 
 class _StoreOutside(Store):

@@ -1,21 +1,25 @@
 """`flask outboxq …`: the commands of `outboxq`, for the application that Flask has found.
 
-Every Flask application builds this group, so a command is imported when it is used.
+Every Flask application builds this group, so a command imports what it needs when it is used.
 """
 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 from flask import current_app
 from flask.cli import ScriptInfo, with_appcontext
 
-from ..cli.framing import Frame, FramedGroup
-from ..outbox import Outbox
+from ..cli.framework import Frame, FramedGroup
 from ..store import Store
+
+if TYPE_CHECKING:
+    from .flask import Outboxq
 
 ELSEWHERE = {
     "demo": "run: outboxq demo",
@@ -52,17 +56,59 @@ def _source() -> click.Group:
 
 
 def _own() -> Mapping[str, click.Command]:
-    from .flask_worker import upgrade, worker
+    """Return the two commands that differ from those of `outboxq`."""
+    from ..cli.groups import DATABASE_PARAMETERS
+    from ..cli.worker import EPILOG, Rerunnable, worker
 
-    return {"worker": worker, "upgrade": upgrade}
+    parameters = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
+    return {
+        "worker": click.command("worker", cls=Rerunnable, epilog=EPILOG, params=parameters)(_worker),
+        "upgrade": click.command("upgrade")(_upgrade),
+    }
+
+
+@click.pass_context
+@with_appcontext
+def _worker(ctx: click.Context, /, **options: Any) -> None:
+    """Run the application's tasks until SIGTERM or SIGINT.
+
+    SIGHUP stops the worker too. Running tasks may finish; a second signal, or SIGQUIT, gives them back at once.
+    """
+    from ..cli.console import EXIT_USAGE, fail
+    from ..cli.worker import serve
+
+    written = list(ctx.obj)
+
+    def again(lifeline: int) -> list[str]:
+        return [sys.executable, *sys.orig_argv[1:], "--lifeline", str(lifeline)]
+
+    if (options["processes"] > 1 or options["reload"]) and sys.orig_argv[-len(written) :] != written:
+        fail("--processes and --reload start the flask command again, and this process is none", EXIT_USAGE)
+    serve(_outbox, again, **options)
+
+
+@with_appcontext
+def _upgrade() -> None:
+    """Create or upgrade outboxq's tables and subscriptions."""
+    from ..cli.console import speaking_plainly
+    from ..cli.upgrade import upgraded
+
+    with speaking_plainly():
+        outbox = _outbox()
+        outbox.load_tasks()
+        click.echo(upgraded(outbox), err=True)
 
 
 def _store() -> Store:
     _enter()
-    outbox: Outbox = current_app.extensions["outboxq"]
-    return outbox.store
+    return _outbox().store
 
 
 @with_appcontext
 def _enter() -> None:
     """Push the application's context, which stays until the command ends."""
+
+
+def _outbox() -> Outboxq:
+    outbox: Outboxq = current_app.extensions["outboxq"]
+    return outbox

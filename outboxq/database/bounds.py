@@ -74,10 +74,7 @@ _SQLITE_CHECKS = {
         **_sqlite_instants("available_at", "expires_at"),
         **_sqlite_numbers(">= 0", _NUMBER, "position"),
     },
-    "task_leases": {
-        **_sqlite_instants("lease_expires_at"),
-        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
-    },
+    "task_leases": {**_sqlite_instants("lease_expires_at"), **_sqlite_numbers(">= 0", _NUMBER, "lease_token")},
     "queue_settings": {
         **_sqlite_instants("rate_full_at", "paused_at"),
         **_sqlite_numbers("> 0", "3200000000", "rate_seconds"),

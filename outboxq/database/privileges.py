@@ -88,11 +88,7 @@ def _on(name: str, privileges: str) -> tuple[Right, ...]:
     for part in privileges.replace(")", "").split("; "):
         privilege, _, columns = part.partition(" (")
         found.append(
-            Right(
-                name=name,
-                privilege=Privilege(privilege),
-                columns=tuple(columns.split(", ")) if columns else (),
-            )
+            Right(name=name, privilege=Privilege(privilege), columns=tuple(columns.split(", ")) if columns else ())
         )
     return tuple(found)
 
@@ -118,10 +114,7 @@ _TABLES = (
 _READABLE = tuple(right for name in _TABLES if name != "sleeping_workers" for right in _on(name, "SELECT"))
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"
 
-_ON_SCHEMA = {
-    **dict.fromkeys(Role, _USE),
-    Role.MIGRATOR: (*_USE, Right(kind=Kind.SCHEMA, privilege=Privilege.CREATE)),
-}
+_ON_SCHEMA = {**dict.fromkeys(Role, _USE), Role.MIGRATOR: (*_USE, Right(kind=Kind.SCHEMA, privilege=Privilege.CREATE))}
 _ROLES = {
     Role.PRODUCER: (
         *_VERSION,

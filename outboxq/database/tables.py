@@ -9,10 +9,13 @@ PostgreSQL keeps those updates heap-only (HOT). Columns that only a running task
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Identity,
     Index,
     Integer,
@@ -45,6 +48,12 @@ _AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_threshold": 5000,
     "autovacuum_vacuum_cost_delay": 0,
 }
+
+
+def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement[bool], unique: bool = False) -> None:
+    """Add an index over the rows of a table that meet a condition, on both databases."""
+    Index(name, *columns, unique=unique, postgresql_where=where, sqlite_where=where)
+
 
 task_position = Sequence("task_position", metadata=metadata)
 """The sequence of `position` on PostgreSQL: the order of a key must not depend on the producers' clocks."""
@@ -100,12 +109,8 @@ task_executions = typed_table(
 )
 
 # Tasks made together: by one emitted event, or in one batch. A single task is its own pipeline and needs no index entry.
-Index(
-    "ix_task_executions_pipeline",
-    task_executions.c.pipeline_execution_id,
-    postgresql_where=task_executions.c.pipeline_execution_id != task_executions.c.id,
-    sqlite_where=task_executions.c.pipeline_execution_id != task_executions.c.id,
-)
+_made_together = task_executions.c.pipeline_execution_id != task_executions.c.id
+_partial_index("ix_task_executions_pipeline", task_executions.c.pipeline_execution_id, where=_made_together)
 
 
 class TaskOutboxColumns(TypedColumns):
@@ -130,32 +135,16 @@ task_outbox = typed_table(
     storage=_AGGRESSIVE_VACUUM,
 )
 
-_without_key, _with_key = task_outbox.c.partition_key.is_(None), task_outbox.c.partition_key.is_not(None)
+_entry = task_outbox.c
+_without_key, _with_key = _entry.partition_key.is_(None), _entry.partition_key.is_not(None)
 
 # Claims read in this order: within one queue and priority, the due rows are a contiguous range.
-Index(
-    "ix_task_outbox_due",
-    *(task_outbox.c[name] for name in ("queue", "priority", "available_at", "id")),
-    postgresql_where=_without_key,
-    sqlite_where=_without_key,
-)
+_partial_index("ix_task_outbox_due", _entry.queue, _entry.priority, _entry.available_at, _entry.id, where=_without_key)
 # Tasks with a key have indexes of their own, so that tasks without one do not pay for them. One index is by key, with each
 # key's head first, to scan from key to key. The other is by due time, to find due entries behind many keys that are not due.
-Index(
-    "ix_task_outbox_key",
-    task_outbox.c.queue,
-    task_outbox.c.partition_key,
-    task_outbox.c.priority.desc(),
-    task_outbox.c.position,
-    postgresql_where=_with_key,
-    sqlite_where=_with_key,
-)
-Index(
-    "ix_task_outbox_key_due",
-    *(task_outbox.c[name] for name in ("queue", "available_at", "id")),
-    postgresql_where=_with_key,
-    sqlite_where=_with_key,
-)
+_key_order = (_entry.queue, _entry.partition_key, _entry.priority.desc(), _entry.position)
+_partial_index("ix_task_outbox_key", *_key_order, where=_with_key)
+_partial_index("ix_task_outbox_key_due", _entry.queue, _entry.available_at, _entry.id, where=_with_key)
 
 
 class TaskLeasesColumns(TypedColumns):
@@ -208,28 +197,10 @@ _is_other = _event.lease_token.is_(None)
 
 # Three disjoint indexes, so that an event costs one entry. A task's history is read through all three. The two unique ones
 # make the audit log itself refuse a second claim or a second end of one lease token.
-Index(
-    "uq_execution_events_claim",
-    _event.task_execution_id,
-    _event.lease_token,
-    unique=True,
-    postgresql_where=_is_claim,
-    sqlite_where=_is_claim,
-)
-Index(
-    "uq_execution_events_end",
-    _event.task_execution_id,
-    _event.lease_token,
-    unique=True,
-    postgresql_where=_is_end,
-    sqlite_where=_is_end,
-)
-Index(
-    "ix_execution_events_other",
-    _event.task_execution_id,
-    postgresql_where=_is_other,
-    sqlite_where=_is_other,
-)
+_of_one_claim = (_event.task_execution_id, _event.lease_token)
+_partial_index("uq_execution_events_claim", *_of_one_claim, where=_is_claim, unique=True)
+_partial_index("uq_execution_events_end", *_of_one_claim, where=_is_end, unique=True)
+_partial_index("ix_execution_events_other", _event.task_execution_id, where=_is_other)
 
 
 class DeadLettersColumns(TypedColumns):
@@ -245,16 +216,12 @@ class DeadLettersColumns(TypedColumns):
     partition_key = Column(Text)
     exception = Column(Text)  # module and name of the exception's class; NULL: abandoned, or failed by an operation
     failed_at = Column(BoundedInstant, nullable=False)
-    lost_key = Column(
-        Text
-    )  # its idempotency key, if another task took it over; NULL: it still holds the key, or had none
+    # Its idempotency key, if another task took it over; NULL: it still holds the key, or had none.
+    lost_key = Column(Text)
 
 
 dead_letters = typed_table(
-    "dead_letters",
-    metadata,
-    DeadLettersColumns,
-    Index("ix_dead_letters_failed_at", "failed_at", "task_execution_id"),
+    "dead_letters", metadata, DeadLettersColumns, Index("ix_dead_letters_failed_at", "failed_at", "task_execution_id")
 )
 
 
@@ -344,9 +311,8 @@ class SleepingWorkersColumns(TypedColumns):
 
     worker_id = Column(Uuid, primary_key=True)
     queue = Column(Text, primary_key=True)  # empty: all queues
-    wakes_at = Column(
-        Instant, nullable=False
-    )  # the time at which it wakes by itself at the latest; past: it is awake, or has ended
+    # The time at which it wakes by itself at the latest; past: it is awake, or has ended.
+    wakes_at = Column(Instant, nullable=False)
 
 
 sleeping_workers = typed_table(

@@ -96,7 +96,8 @@ class Target(ABC):
                 self.execute("ROLLBACK TO outboxq", {})
                 self.execute("RELEASE outboxq", {})
             except Exception as gone:
-                raise error from gone  # SQLite has rolled everything back, for example because the disk is full: raise that error, not this one
+                # SQLite has rolled everything back, for example because the disk is full: raise that error, not this one.
+                raise error from gone
             raise
         self.execute("RELEASE outboxq", {})
 
@@ -171,9 +172,7 @@ class SqlalchemyTarget(Target):
         raw = self._raw()
         if isinstance(raw, sqlite3.Connection):
             self._check_sqlite(raw)
-        elif is_psycopg(raw) or is_async_psycopg(
-            raw
-        ):  # as inside `AsyncSession.run_sync`, through a synchronous connection
+        elif is_psycopg(raw) or is_async_psycopg(raw):  # the latter inside `AsyncSession.run_sync`
             _check_open(self.dialect, raw, "this SQLAlchemy connection is AUTOCOMMIT")
             self._check_two_phase()
         else:
@@ -183,9 +182,8 @@ class SqlalchemyTarget(Target):
         if not self.connection.in_transaction():
             self.execute("SELECT 1", {})  # begins a transaction, as SQLAlchemy would with the caller's first statement
         if begins_by_itself(raw):
-            ours = (
-                "outboxq_begins" in self.connection.get_execution_options()
-            )  # a transactional task's connection, begun by the store
+            # A transactional task's connection, whose transaction the store begins.
+            ours = "outboxq_begins" in self.connection.get_execution_options()
             if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(
                     "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
@@ -306,9 +304,8 @@ class DjangoTarget(Target):
             )
         raw = self.connection.connection
         if isinstance(raw, sqlite3.Connection) and not raw.in_transaction:
-            self.execute(
-                "BEGIN IMMEDIATE", {}
-            )  # after set_autocommit(False) the driver would begin, but not before a savepoint
+            # After set_autocommit(False) the driver would begin too, but not before a savepoint.
+            self.execute("BEGIN IMMEDIATE", {})
 
     def database(self) -> str | None:
         # Ask the connection and not the settings, which may hold a service instead of a name.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from .front_end import FrontEnd
@@ -20,10 +19,9 @@ class Integration:
     front_end = FrontEnd()
     """The form in which the program's commands are typed, for messages that name one."""
 
-    @contextmanager
-    def transaction(self) -> Iterator[object | None]:
+    def transaction(self) -> AbstractContextManager[object | None]:
         """Yield the present transaction, as `using()` takes it; None if it is not known."""
-        yield None
+        return nullcontext()
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override it
         """Return a context manager around a handler and its transaction, in the handler's thread.

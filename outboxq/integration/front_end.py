@@ -21,16 +21,12 @@ class FrontEnd:
 
     def typed(self, command: Sequence[str]) -> str:
         """Return the line for a command given by its words, without the program's: ``("queue", "resume", "mail")``."""
-        words = shlex.join(command)
-        if command[0] == "worker":
-            rest = shlex.join(command[1:])
-            return f"{self._worker()} {rest}".rstrip()
-        return f"{self.program} {words}" + (f" -A {shlex.quote(self.app)}" if self.app else "") + self._options()
-
-    def _options(self) -> str:
-        return f" {self.options}" if self.options else ""
-
-    def _worker(self) -> str:
-        if self.worker is not None:
-            return self.worker + self._options()
-        return f"{self.program} worker {shlex.quote(self.app) if self.app else 'APP'}"
+        options = [self.options] if self.options else []
+        app = [shlex.quote(self.app)] if self.app else []
+        if command[0] != "worker":
+            words = [self.program, shlex.join(command), *(["-A", *app] if app else []), *options]
+        elif self.worker is not None:
+            words = [self.worker, *options, *map(shlex.quote, command[1:])]
+        else:
+            words = [self.program, "worker", *(app or ["APP"]), *map(shlex.quote, command[1:])]
+        return " ".join(words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -16,7 +16,7 @@ from ..database.dialects import dialect_for
 from ..database.tables import task_executions
 from ..errors import ConfigurationError, InvalidTarget
 from ..store import Store
-from ..store.units import Unit
+from ..store.units_of_work import Unit
 from .base import Integration
 
 
@@ -42,22 +42,13 @@ class SessionIntegration(Integration):
             raise InvalidTarget(f"the function given as session= {_ANEW}")
         yield session
 
-    @contextmanager
-    def around_handler(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
-        if self._scope is None:
-            yield
-            return
-        with self._scope.own():
-            yield
+    def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:
+        return super().around_handler(context) if self._scope is None else self._scope.own()
 
-    @contextmanager
-    def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[UnitOfWork]:
+    def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
         if self._scope is None:
-            with store.unit(using=within) as unit:
-                yield unit
-            return
-        with self._scope.unit_of_work(store, within=within) as joined:
-            yield joined
+            return super().unit_of_work(store, within=within)
+        return self._scope.unit_of_work(store, within=within)
 
 
 _ANEW = (
@@ -220,14 +211,9 @@ def _leads_to_the_same(one: Engine, other: Engine) -> bool:
     """Return whether two engines use one database, according to their URLs."""
     if one.pool is other.pool:
         return True
-    first, second = (
-        (
-            engine.url.get_backend_name(),
-            engine.url.host,
-            engine.url.port,
-            engine.url.database,
-            engine.url.query.get("host"),
-        )
-        for engine in (one, other)
-    )
-    return one.url.database not in (None, "", ":memory:") and first == second
+
+    def place(engine: Engine) -> tuple[object, ...]:
+        url = engine.url
+        return url.get_backend_name(), url.host, url.port, url.database, url.query.get("host")
+
+    return one.url.database not in (None, "", ":memory:") and place(one) == place(other)

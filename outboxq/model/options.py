@@ -11,7 +11,6 @@ from ..errors import InvalidArgument
 
 E = TypeVar("E", bound=StrEnum)
 
-_AT_ONCE = timedelta(0)
 MAX_NAME = 200
 """Characters in a name or a key: each becomes part of an index entry."""
 MAX_ATTEMPT = 2**31 - 2
@@ -137,7 +136,7 @@ def times(
     moment = expires if isinstance(expires, datetime) else None
     return Times(
         available_at=run_after,
-        delay=_AT_ONCE if delay is None else duration(delay, "delay"),
+        delay=timedelta(0) if delay is None else duration(delay, "delay"),
         expires_at=moment,
         expires_in=None if expires is None or isinstance(expires, datetime) else duration(expires, "expires"),
     )

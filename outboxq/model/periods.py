@@ -8,6 +8,8 @@ from enum import StrEnum
 from itertools import pairwise
 from uuid import UUID
 
+from .records import EARLIEST
+
 
 class Every(StrEnum):
     """Length of a partition. All begin at midnight, UTC; a week on its Monday."""
@@ -45,10 +47,8 @@ def first_id(moment: datetime) -> UUID:
 
 def moment_of(first: UUID) -> datetime:
     """Return the moment of an id that `first_id` made."""
-    return _EPOCH + timedelta(milliseconds=first.int >> 80)
+    return EARLIEST + timedelta(milliseconds=first.int >> 80)
 
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _BEYOND = {Every.MONTH: timedelta(days=31), Every.WEEK: timedelta(days=7), Every.DAY: timedelta(days=1)}
 """A span that leads from any beginning of a period into the next period."""

@@ -196,6 +196,9 @@ class Claim:
     limited: bool = False
     """True if its queue has limits."""
 
+    def __str__(self) -> str:
+        return f"task {self.id} ({self.task_name})"
+
     @property
     def makes_way(self) -> bool:
         """True if its end may let another task start without an insert: the next of its key or of its limited queue."""

@@ -8,13 +8,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..errors import InvalidArgument
-from .options import TaskOptions
+from .options import TaskOptions, bad_name, is_name
 from .records import Handle
 
 EVERYTHING = "*"
 """End of a pattern: it stands for any further characters."""
-MAX_TOPIC = 200
-"""Maximum number of characters of a topic."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,10 +74,8 @@ def check_pattern(pattern: object) -> str:
     """Return the topic or pattern. Raises InvalidArgument for what is neither."""
     if not isinstance(pattern, str):
         raise InvalidArgument(f"subscribe= takes topics as text, not {type(pattern).__name__}")
-    if not 1 <= len(pattern) <= MAX_TOPIC or "\0" in pattern:
-        raise InvalidArgument(
-            f"a topic has 1 to {MAX_TOPIC} characters without NUL; {pattern[:40]!r} cannot be subscribed to"
-        )
+    if not is_name(pattern):
+        raise bad_name("topic", f"the subscription to {pattern[:40]!r}")
     if EVERYTHING in pattern[:-1]:
         raise InvalidArgument(
             f"cannot subscribe to {pattern!r}: a * stands for the rest of the topic, so it comes last"

@@ -77,10 +77,13 @@ def naming_options(public: str, instead: Mapping[str, str]) -> Callable[[Callabl
             try:
                 return function(*args, **kwargs)
             except TypeError as error:
-                unknown = [name for name in kwargs if name not in parameters]
-                if not unknown or isinstance(error, InvalidCall):
+                unknown = next((name for name in kwargs if name not in parameters), None)
+                if unknown is None or isinstance(error, InvalidCall):
                     raise
-                raise InvalidCall(_answer(public, unknown[0], known, instead)) from None
+                hint = f"write {instead[unknown]}; " if unknown in instead else ""
+                raise InvalidCall(
+                    f"{public} has no option {unknown!r}; {hint}its options are {', '.join(known)}"
+                ) from None
 
         return answering
 
@@ -91,8 +94,3 @@ def no_method(task: str, name: str) -> AttributeError:
     """Return the error for an attribute that a task does not have."""
     hint = f"; write {task}.{METHODS[name]}" if name in METHODS else ""
     return AttributeError(f"a task has no {name!r}{hint}", name=name)
-
-
-def _answer(public: str, unknown: str, known: list[str], instead: Mapping[str, str]) -> str:
-    hint = f"write {instead[unknown]}; " if unknown in instead else ""
-    return f"{public} has no option {unknown!r}; {hint}its options are {', '.join(known)}"

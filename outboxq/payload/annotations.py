@@ -15,31 +15,26 @@ from collections import abc
 from typing import Any
 
 from .records import ModelCodec, RecordCodec
-from .strict import CodecError, Limits, WrittenAsText, is_model, json_type
+from .strict import CodecError, Limits, Textual, is_model, json_type
 from .values import ANY_TYPE, ArrayCodec, Codec, EnumCodec, LiteralCodec, MappingCodec, PlainCodec, TextCodec
 
 _NULL, _OBJECT = frozenset({"null"}), frozenset({"object"})
 
 
-def codec_for(
-    annotation: object,
-    namespace: dict[str, Any],
-    *,
-    default: object = inspect.Parameter.empty,
-    check_types: bool = True,
-) -> Codec:
+def codec_for(parameter: inspect.Parameter, namespace: dict[str, Any], *, check_types: bool) -> Codec:
     """Return the codec of one parameter.
 
     With `check_types`, a value of a plain type must be what the annotation says; without, only None is compared. Raises CodecError
     when the annotation does not resolve or its values could not be read back.
     """
-    return _Compiler(check_types, {}).parameter(_resolve(annotation, namespace), default)
+    return _Compiler(check_types, {}).parameter(_resolve(parameter.annotation, namespace), parameter.default)
 
 
+@dataclasses.dataclass(eq=False)
 class _Compiler:
-    def __init__(self, check_types: bool, known: dict[object, Codec]) -> None:
-        """`known` holds the classes and aliases being compiled, each with its `check_types`, for those that contain themselves."""
-        self.check_types, self.known = check_types, known
+    check_types: bool
+    known: dict[object, Codec]
+    """The classes and aliases being compiled, each with its `check_types`, for those that contain themselves."""
 
     def parameter(self, annotation: object, default: object) -> Codec:
         codec = self.codec(annotation)
@@ -75,7 +70,7 @@ class _Compiler:
         label = _label(annotation)
         if issubclass(cls, enum.Enum):
             return EnumCodec(cls)
-        if issubclass(cls, WrittenAsText):
+        if issubclass(cls, Textual):
             return TextCodec(cls)
         if cls is tuple and annotation not in {tuple, typing.Tuple} and not (len(args) == 2 and args[1] is ...):  # noqa: UP006
             return ArrayCodec(label, tuple, [self.codec(arg) for arg in args], fixed=True)
@@ -97,11 +92,11 @@ class _Compiler:
         hints = _hints(cls)
         if is_dict:
             # __required_keys__ is wrong under `from __future__ import annotations`, so what the hint says comes first.
-            marks = {name: typing.get_origin(hint) for name, hint in hints.items()}
             record.required = frozenset(
                 name
-                for name, mark in marks.items()
-                if _marked(mark, "Required") or (name in cls.__required_keys__ and not _marked(mark, "NotRequired"))
+                for name, hint in hints.items()
+                if _marked(mark := typing.get_origin(hint), "Required")
+                or (name in cls.__required_keys__ and not _marked(mark, "NotRequired"))
             )
             record.fields = {name: self.codec(hint) for name, hint in hints.items()}
             return record

@@ -6,8 +6,6 @@ a stored row names is imported, evaluated or unpickled.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import inspect
 import json
 import re
@@ -16,18 +14,7 @@ from typing import Any, NoReturn
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
 from .annotations import codec_for
-from .strict import (
-    MAX_DEPTH,
-    CodecError,
-    Limits,
-    WrittenAsText,
-    is_model,
-    is_scalar,
-    jsonable,
-    path_part,
-    refuse,
-    to_text,
-)
+from .strict import MAX_DEPTH, CodecError, Limits, jsonable, path_part, readable
 from .values import Codec
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "dump_payload", "dump_result", "sanitize"]
@@ -120,9 +107,7 @@ class Parameters:
         codecs: dict[str, Codec] = {}
         for name, one in self._known.items():
             try:
-                codecs[name] = codec_for(
-                    one.annotation, self._namespace, default=one.default, check_types=self._check_types
-                )
+                codecs[name] = codec_for(one, self._namespace, check_types=self._check_types)
             except CodecError as error:
                 raise ConfigurationError(f"{self._name}: parameter {name}: {error.reason}") from error
         self._codecs = codecs
@@ -137,6 +122,7 @@ class Parameters:
         raise AssertionError("Python takes the call")
 
     def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
+        _forget_cause(error)
         where = f"argument {parameter}{error.shortened_path()}" if parameter else "the arguments"
         raise PayloadError(f"{self._name}: {where}: {error.reason}") from None
 
@@ -168,10 +154,16 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
 
 def _dump(value: object, name: str, what: str) -> str:
     try:
-        stored = jsonable(value, Limits(MAX_BYTES, fallback=_readable))
+        stored = jsonable(value, Limits(MAX_BYTES, fallback=readable))
     except CodecError as error:
+        _forget_cause(error)
         raise PayloadError(f"{name}: {what}{error.shortened_path()}: {error.reason}") from None
     return _encode(stored, f"{name}: the {what}")
+
+
+def _forget_cause(error: CodecError) -> None:
+    """Forget what led to an error: its text may quote the value, and error trackers follow the chain of exceptions."""
+    error.__cause__ = error.__context__ = None
 
 
 def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:
@@ -211,26 +203,6 @@ def _encode(stored: object, what: str) -> str:
         limit = f"{size} bytes of JSON are over the limit of {MAX_BYTES}"
         raise PayloadError(f"{what} are too large ({limit}): store the data and pass a reference")
     return text
-
-
-def _readable(value: Any, limits: Limits) -> object:
-    """Convert a value of a result by its own type."""
-    if isinstance(value, enum.Enum):
-        return jsonable(value.value if is_scalar(value.value) else value.name, limits)
-    if isinstance(value, WrittenAsText):
-        return limits.text(to_text(value))
-    if isinstance(value, tuple | set | frozenset):
-        return jsonable(list(value), limits)
-    if is_model(type(value)):
-        try:
-            return jsonable(value.model_dump(mode="json", warnings=False), limits)
-        except CodecError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- a serializer of the model may raise anything
-            raise CodecError(f"{type(value).__name__} cannot be dumped: {type(error).__name__}") from None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return jsonable({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, limits)
-    return refuse(value, limits)
 
 
 def _names(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .strict import CodecError, Limits, convert_object, jsonable, path_part, plain_key
+from .strict import CodecError, Limits, convert_object, dump_model, jsonable, path_part, plain_key
 from .values import ANY_TYPE, Codec
 
 
@@ -63,12 +63,7 @@ class ModelCodec(Codec):
 
     def encode(self, value: Any, limits: Limits) -> object:
         self.expect(value)
-        try:
-            # warnings=False: they quote values, and what they warn of is found below.
-            dumped = value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
-        except Exception as error:  # noqa: BLE001 -- a serializer of the model may raise anything
-            raise CodecError(f"{self.label} cannot be dumped: {type(error).__name__}") from None
-        stored = jsonable(dumped, limits)
+        stored = jsonable(dump_model(value, by_alias=True, round_trip=True), limits)
         again = self._read(stored)
         for name in self.cls.model_fields:
             if not _equal(getattr(value, name), getattr(again, name)):
@@ -85,13 +80,12 @@ class ModelCodec(Codec):
         try:
             return self.cls.model_validate_json(json.dumps(stored))
         except Exception as error:  # noqa: BLE001 -- a validator of the model may raise anything
-            refused = CodecError(f"{self.label} refused the JSON with {type(error).__name__}")
-            if callable(errors := getattr(error, "errors", None)):
-                # The location and the code of the error only: the text may quote the value.
-                first = errors(include_url=False, include_context=False, include_input=False)[0]
-                path = "".join(path_part(part) or f"[{part}]" for part in first["loc"])
-                refused = CodecError(f"{self.label} refused the JSON: {first['type']}", path)
-        raise refused
+            if not callable(errors := getattr(error, "errors", None)):
+                raise CodecError(f"{self.label} refused the JSON with {type(error).__name__}") from None
+            # The location and the code of the error only: the text may quote the value.
+            first = errors(include_url=False, include_context=False, include_input=False)[0]
+            path = "".join(path_part(part) or f"[{part}]" for part in first["loc"])
+            raise CodecError(f"{self.label} refused the JSON: {first['type']}", path) from None
 
 
 def _equal(one: Any, other: Any) -> bool:

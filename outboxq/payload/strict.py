@@ -6,6 +6,7 @@ Strict JSON has no NaN, no Infinity, no NUL and no half of a surrogate pair. Its
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 import re
@@ -21,7 +22,7 @@ MAX_DEPTH = 64
 MAX_INTEGER_BITS = 14_284
 """Bits of 4300 digits, the longest integer that Python reads back (`sys.set_int_max_str_digits`). Counting digits would be slow."""
 
-WrittenAsText = date | time | timedelta | UUID | Decimal
+Textual = date | time | timedelta | UUID | Decimal
 """The classes that `to_text` writes; a `datetime` is a `date`."""
 
 
@@ -156,12 +157,27 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
     if isinstance(value, tuple | set | frozenset):
         raise CodecError(f"{name} would come back as a list: annotate the parameter as {name}[...], or pass a list")
     structured = hasattr(type(value), "__dataclass_fields__") or is_model(type(value))
-    if structured or isinstance(value, WrittenAsText | enum.Enum):
+    if structured or isinstance(value, Textual | enum.Enum):
         raise CodecError(f"{name} is not JSON: annotate the parameter as {name}, or pass a string")
     raise CodecError(f"{name} is not JSON: pass an id, or a dataclass and annotate the parameter with it")
 
 
-def to_text(value: WrittenAsText) -> str:
+def readable(value: Any, limits: Limits) -> object:
+    """Convert a value of a result by its own type."""
+    if isinstance(value, enum.Enum):
+        return jsonable(value.value if is_scalar(value.value) else value.name, limits)
+    if isinstance(value, Textual):
+        return limits.text(to_text(value))
+    if isinstance(value, tuple | set | frozenset):
+        return jsonable(list(value), limits)
+    if is_model(type(value)):
+        return jsonable(dump_model(value), limits)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return jsonable({field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, limits)
+    return refuse(value, limits)
+
+
+def to_text(value: Textual) -> str:
     """Return the exact text of a value, from which its class reads an equal one."""
     if isinstance(value, Decimal) and not value.is_finite():
         raise CodecError("a Decimal that is NaN or infinite is not JSON: pass None")
@@ -189,6 +205,14 @@ def json_type(value: object) -> str:
 
 def is_scalar(value: object) -> bool:
     return type(value) in {str, int, bool} or (type(value) is float and math.isfinite(value))
+
+
+def dump_model(model: Any, **options: bool) -> object:
+    try:
+        # warnings=False: they quote values.
+        return model.model_dump(mode="json", warnings=False, **options)
+    except Exception as error:  # noqa: BLE001 -- a serializer of the model may raise anything
+        raise CodecError(f"{type(model).__name__} cannot be dumped: {type(error).__name__}") from None
 
 
 def is_model(cls: type) -> bool:

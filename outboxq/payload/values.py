@@ -12,17 +12,7 @@ from decimal import Decimal
 from itertools import repeat
 from typing import Any, ClassVar
 
-from .strict import (
-    CodecError,
-    Limits,
-    WrittenAsText,
-    convert_array,
-    convert_object,
-    is_scalar,
-    json_type,
-    jsonable,
-    to_text,
-)
+from .strict import CodecError, Limits, Textual, convert_array, convert_object, is_scalar, json_type, jsonable, to_text
 
 ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
 _CHANGED = "was the annotation changed?"
@@ -133,20 +123,20 @@ class TextCodec(Codec):
     def decode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
         self.expect_json(value)
         try:
-            found = self._read(value)
+            return self._read(value)
         except (ValueError, TypeError, ArithmeticError):
-            found = None
-        if found is None or (isinstance(found, Decimal) and not found.is_finite()):
-            raise CodecError(f"the stored string is not a {self.label}: {_CHANGED}")
-        return found
+            raise CodecError(f"the stored string is not a {self.label}: {_CHANGED}") from None
 
     def _read(self, text: str) -> object:
         if issubclass(self.cls, date | time):
             return self.cls.fromisoformat(text)
         if not issubclass(self.cls, timedelta):
-            return self.cls(text)
+            found = self.cls(text)
+            if isinstance(found, Decimal) and not found.is_finite():
+                raise ValueError
+            return found
         if (match := self.duration.fullmatch(text)) is None:
-            return None
+            raise ValueError
         micros = int(match[2]) * 1_000_000 + int(match[3] or 0)
         return self.cls(microseconds=-micros if match[1] else micros)
 
@@ -261,7 +251,7 @@ class MappingCodec(Codec):
     def _encode_key(self, key: Any, limits: Limits) -> object:
         if self.key.plain and not isinstance(key, str):
             name = type(key).__name__
-            remedy = f", or annotate the keys as {name}" if isinstance(key, WrittenAsText | enum.Enum) else ""
+            remedy = f", or annotate the keys as {name}" if isinstance(key, Textual | enum.Enum) else ""
             raise CodecError(f"a key is {name}, and {self.label} has strings as keys: convert it{remedy}")
         return self.key.encode(key, limits)
 

@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from . import (
-    attempts,
     checks,
-    dead_letters,
+    due,
     ends,
     enqueue,
     explaining,
     fanout,
-    finding,
     interruptions,
-    listing,
     operations,
     outlook,
-    partitions,
-    queues,
-    reading,
     recovery,
-    registry,
     retention,
     statistics,
-    tail,
-    units,
-    unknown,
-    waiting,
+    tasks,
+    units_of_work,
+    unknown_tasks,
 )
 from .arguments import queue_names
-from .attempts import Attempt
 from .checks import Violation
-from .claim import Claiming
-from .claim_cursor import ClaimCursor
-from .dead_letters import DeadLetter
+from .claim import ClaimCursor, Claiming
+from .dead_letters import DeadLetter, DeadLetters
+from .due import Look
 from .enqueue import check
+from .event_log import EventLog, TailCursor
 from .explaining import Cure, Explanation, Reason
-from .fanout import check_subscription
+from .fanout import Subscriptions, check_subscription
 from .outlook import Outlook
-from .permissions import Permissions
-from .queues import QueueSettings
+from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
-from .registry import LiveWorker
-from .sleeping import Sleeping
+from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
-from .tail import TailCursor
-from .unknown import UnknownRun
-from .waiting import Look
+from .tasks import Attempt
+from .time_partitions import TimePartitions
+from .unknown_tasks import UnknownRun
+from .workers import LiveWorker, Workers
 
 __all__ = [
     "Attempt",
@@ -59,11 +52,9 @@ __all__ = [
     "Look",
     "Outlook",
     "Percentiles",
-    "Permissions",
     "QueueSettings",
     "Reason",
     "Recovered",
-    "Sleeping",
     "Statistics",
     "Store",
     "TailCursor",
@@ -79,6 +70,9 @@ __all__ = [
 class Store(Claiming):
     """Everything outboxq does to its tables, usable on its own from any synchronous code.
 
+    What is done to tasks, or asked about them, is a method, and so is upkeep. The rest stands by its noun, as in
+    ``queues.pause()`` and ``dead_letters.list()``.
+
     Each method runs in a transaction of its own (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite), which is run again
     from its start when the database says that it may succeed then (deadlock, lost connection, busy). With ``using=`` a method
     runs in that connection's transaction instead: nothing is committed and nothing run again.
@@ -88,9 +82,6 @@ class Store(Claiming):
     enqueue_many = enqueue.enqueue_many
     enqueue = enqueue.enqueue
     emit = fanout.emit
-    subscribe = fanout.subscribe
-    unsubscribe = fanout.unsubscribe
-    subscriptions = fanout.subscriptions
 
     # Claims and their ends
     complete = ends.complete
@@ -101,10 +92,10 @@ class Store(Claiming):
     begin = ends.begin
     heartbeat = ends.heartbeat
     compile_ends = ends.compile_ends
-    unit = units.unit
+    unit = units_of_work.unit
     interruptions = interruptions.interruptions
-    unknown_runs = unknown.unknown_runs
-    make_known_due = unknown.make_known_due
+    unknown_runs = unknown_tasks.unknown_runs
+    make_known_due = unknown_tasks.make_known_due
 
     # Leases of workers that are gone
     recover = recovery.recover
@@ -119,42 +110,31 @@ class Store(Claiming):
     discard = operations.discard
     run_now = operations.run_now
     set_priority = operations.set_priority
-    redrive_all = dead_letters.redrive_all
-    discard_all = dead_letters.discard_all
-    dead_letters = dead_letters.dead_letters
-
-    # Queues
-    pause = queues.pause
-    resume = queues.resume
-    limit = queues.limit
-    order = queues.order
-    queue_settings = queues.queue_settings
 
     # Questions
-    now = reading.now
-    get = reading.get
-    history = reading.history
-    recent_history = reading.recent_history
-    get_ready_for_retry = reading.get_ready_for_retry
-    next_available_at = waiting.next_available_at
-    look_ahead = waiting.look_ahead
-    attempts = attempts.attempts
-    state_at = tail.state_at
-    tail_from_now = tail.tail_from_now
-    tail = tail.tail
-    find = finding.find
-    tasks = listing.tasks
+    now = tasks.now
+    get = tasks.get
+    history = tasks.history
+    recent_history = tasks.recent_history
+    get_ready_for_retry = tasks.get_ready_for_retry
+    next_available_at = due.next_available_at
+    look_ahead = due.look_ahead
+    attempts = tasks.attempts
+    find = tasks.find
+    tasks = tasks.tasks
     explain = explaining.explain
     outlooks = outlook.outlooks
     stats = statistics.stats
 
-    # Live workers
-    register = registry.register
-    seen = registry.seen
-    unregister = registry.unregister
-    workers = registry.workers
-
     # Upkeep
     verify = checks.verify
     prune = retention.prune
-    make_partitions = partitions.make_partitions
+
+    # By noun
+    subscriptions = cached_property(Subscriptions)
+    dead_letters = cached_property(DeadLetters)
+    queues = cached_property(Queues)
+    log = cached_property(EventLog)
+    workers = cached_property(Workers)
+    sleeping_workers = cached_property(SleepingWorkers)
+    time_partitions = cached_property(TimePartitions)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
@@ -40,76 +41,47 @@ def verify(store: Transactions, *, repair: bool = False, using: object = None) -
     counter of positions goes on behind the largest. Each repair is a transaction of its own. With `using` the snapshot is
     that of the connection's transaction.
     """
-    broken = _broken(store, using)
+    broken = store.run(partial(_broken, store), using=using, begin=Begin.SNAPSHOT)
     return [_repair(store, violation, using) for violation in broken] if repair else broken
 
 
-def _broken(store: Transactions, using: object) -> list[Violation]:
-    """Ask every check; where a row cannot be read at all, once more, each by itself: then the others answer still."""
-
-    def work(target: Target, *, apart: bool) -> list[Violation]:
-        found: list[Violation] = []
-        for name, check in CHECKS.items():
-            try:
-                with target.atomic(savepoint=apart):
-                    rows = target.run(check.broken, store.values(target))
-            except Exception as error:
-                if not apart or not _is_unreadable(store, error):
-                    raise
-                found.append(_unanswered(name, error))
-                continue
-            found += _found({name: check.meaning, **check.also}, rows)
-        return found
-
-    def together(target: Target) -> list[Violation]:
-        with target.atomic(savepoint=using is not None):
-            return work(target, apart=False)
-
-    try:
-        return store.run(together, using=using, begin=Begin.SNAPSHOT)
-    except Exception as error:
-        if not _is_unreadable(store, error):
-            raise
-    return store.run(lambda target: work(target, apart=True), using=using, begin=Begin.SNAPSHOT)
+def _broken(store: Transactions, target: Target) -> list[Violation]:
+    """Ask every check, each under a savepoint: where the database cannot read a row, the other checks still answer."""
+    found: list[Violation] = []
+    for name in CHECKS:
+        try:
+            with target.atomic(savepoint=True):
+                found += _ask(store, target, name)
+        except Exception as error:
+            if not store.dialect.is_bad_value(error):
+                raise
+            cause = str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
+            meaning = f"this could not be checked, since the database cannot read a row: {cause}"
+            found.append(Violation(name=name, meaning=meaning, count=1, examples=()))
+    return found
 
 
-def _is_unreadable(store: Transactions, error: Exception) -> bool:
-    return store.dialect.is_bad_value(error)
+def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
+    """Return the violations that this check finds, of its own invariant and of those that it sees besides."""
+    check, found = CHECKS[name], []
+    rows = target.run(check.broken, store.values(target))
+    for each, meaning in {name: check.meaning, **check.also}.items():
+        if ids := [row["id"] for row in rows if row.get(each, True)]:
+            found.append(Violation(name=each, meaning=meaning, count=len(ids), examples=tuple(ids[:_EXAMPLES])))
+    return found
 
 
 def _repair(store: Transactions, violation: Violation, using: object) -> Violation:
-    def work(target: Target) -> list[Row] | None:
-        repair = REPAIRS.get(violation.name)
-        if repair is None:
-            return None
+    if (repair := REPAIRS.get(violation.name)) is None:
+        return violation
+
+    def work(target: Target) -> list[Row]:
         with target.atomic():
             rows = target.run(repair, store.values(target))
         store.wake(target, {row["queue"] for row in rows if "queue" in row})
         return rows
 
     rows = store.run(work, using=using)
-    if rows is None:
-        return violation
     for row in rows:
         log.warning("repaired %s: %s", row["id"], violation.meaning)
-    return Violation(
-        name=violation.name,
-        meaning=violation.meaning,
-        count=violation.count,
-        examples=violation.examples,
-        repaired=len(rows),
-    )
-
-
-def _found(meanings: Mapping[str, str], rows: Sequence[Row]) -> list[Violation]:
-    found = []
-    for name, meaning in meanings.items():
-        if ids := [row["id"] for row in rows if row.get(name, True)]:
-            found.append(Violation(name=name, meaning=meaning, count=len(ids), examples=tuple(ids[:_EXAMPLES])))
-    return found
-
-
-def _unanswered(name: str, error: Exception) -> Violation:
-    cause = str(getattr(error, "orig", None) or error).partition("\n")[0] or type(error).__name__
-    meaning = f"this could not be checked, since the database cannot read a row: {cause}"
-    return Violation(name=name, meaning=meaning, count=1, examples=())
+    return replace(violation, repaired=len(rows))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import claim, limits, partition_keys, waiting
+from ..database.statements import claim, due, limits, partition_keys
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import Claim, duration
 from .arguments import identifier, positive, queue_names
-from .aside import perhaps_the_row, set_aside, started, usable
-from .claim_cursor import ClaimCursor
+from .broken_entries import Search, perhaps_the_row, set_aside, started, usable
+from .claim_starts import ClaimStarts
 from .failure_log import say
+from .partition_keys import KeyTurns
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
@@ -27,12 +29,31 @@ Part = Callable[[Target, int], tuple[list[Row], bool]]
 """Claims up to so many tasks of one kind; returns them, and whether there may be others that it does not claim."""
 
 
-class Claiming(Transactions):
-    """A store's transactions, and its own cursor for claims that bring none."""
+class ClaimCursor:
+    """Hints for the next claim of one claimer: what it begins with, and what it need not look at.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._cursor = ClaimCursor()
+    A claim without them finds the same tasks, only later or in another order. A worker's claim loop makes a cursor of its
+    own; a store has one for claims that bring none.
+    """
+
+    def __init__(self) -> None:
+        self.others_first = False
+        """Tasks without a key took all of the last claim, and there may be others."""
+        self.may_be_more = False
+        """The last claim took all that it asked for: where a claim looks before it writes, this look is spared."""
+        self.turn = 0
+        """Counts the claims of others, so that each kind is the first by turns."""
+        self.search = Search()
+        self.starts = ClaimStarts()
+        self.keys = KeyTurns()
+
+
+class Claiming(Transactions):
+    """A store's transactions, and its cursor for claims that bring none."""
+
+    @cached_property
+    def _cursor(self) -> ClaimCursor:
+        return ClaimCursor()
 
     def claim_ready_task(
         self,
@@ -49,17 +70,15 @@ class Claiming(Transactions):
         """Claim up to `limit` due tasks: by priority, then oldest due time, then age of the entry; in that order.
 
         Of each partition key at most one, and none while one of its tasks runs; keys take turns, and so do tasks with a key
-        and tasks without where there are both. Nothing of a paused queue, and of a limited one no more than its limits allow.
-        What has expired is Cancelled instead. `queues` None: all. `topics`: only tasks of these topics, exact
-        or as patterns (``order.*``); None: all tasks. `lease` replaces the tasks' own. What was enqueued early and committed
-        late may be passed over for a second, where a long transaction keeps many dead rows before a single queue.
+        and tasks without. Nothing of a paused queue, and of a limited one no more than its limits allow. What has expired is
+        Cancelled instead. What was enqueued early and committed late may be passed over for a second, where a long transaction
+        keeps many dead rows before a single queue. Never waits for another worker's claim. Raises InvalidArgument.
 
-        `says_begin`: the claimer calls `begin` before the handler of a suspect, a task that was recovered twice in a row; one
-        that had not begun when its worker died is not counted as recovered.
+        `queues` None: all. `topics`: only tasks of these topics, exact or as patterns (``order.*``); None: all tasks. `lease`
+        replaces the tasks' own. `cursor` has the hints of the claimer's last claims; None: the store's own.
 
-        `cursor` has the hints of the claimer's last claims; None: the store's own.
-
-        An empty list means that nothing was to be had. Never waits for another worker's claim. Raises InvalidArgument.
+        `says_begin`: the claimer calls `begin` before the handler of a suspect, a task that was recovered twice in a row. A
+        suspect that had not begun when its worker died is not counted as recovered.
         """
         positive(limit)
         identifier(worker_id)
@@ -68,18 +87,17 @@ class Claiming(Transactions):
             raise InvalidArgument("the lease must be longer than nothing")
         cursor = self._cursor if cursor is None else cursor
         options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
-        call = _Call(self, cursor, limit, queues=queues, topics=topics, options=options)
+        names = queue_names(queues) or []
+        queue = names[0] if len(names) == 1 else None
+        call = _Call(self, cursor, limit, queues, topics, options, queue, cursor.starts.start(queue))
         while True:
             try:
                 rows = call.claim(using)
                 break
             except Exception as error:
                 # One row may be what fails all; without it there are the others to be had.
-                if (
-                    using is not None
-                    or not perhaps_the_row(self, error)
-                    or not set_aside(self, cursor.search, worker_id)
-                ):
+                may_help = using is None and perhaps_the_row(self, error)
+                if not may_help or not set_aside(self, cursor.search, worker_id):
                     raise
         cursor.may_be_more = 1 < len(rows) == limit  # of one, it says little
         # A priority that is no number cannot be compared. The claim has been committed, so its tasks are run all the same.
@@ -88,24 +106,19 @@ class Claiming(Transactions):
         return usable(self, [_claim_of(row, worker_id) for row in rows], using)
 
 
+@dataclass(eq=False, repr=False)
 class _Call:
     """One call of `claim_ready_task`: tasks without a key are one part of it, those with one or of limited queues the other."""
 
-    def __init__(
-        self,
-        store: Transactions,
-        cursor: ClaimCursor,
-        limit: int,
-        *,
-        queues: Sequence[str] | None,
-        topics: Sequence[str] | None,
-        options: dict[str, Any],
-    ) -> None:
-        self._store, self._cursor, self._limit = store, cursor, limit
-        self._queues, self._topics, self._options = queues, topics, options
-        names = queue_names(queues) or []
-        self._queue = names[0] if len(names) == 1 else None
-        self._start = cursor.passed.start(self._queue)
+    store: Transactions
+    cursor: ClaimCursor
+    limit: int
+    queues: Sequence[str] | None
+    topics: Sequence[str] | None
+    options: dict[str, Any]
+    queue: str | None
+    """The one of `queues`, if it is one."""
+    start: dict[str, Any]
 
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction; else in one of our own, or on PostgreSQL in one for each part.
@@ -114,30 +127,27 @@ class _Call:
         server that crashes may take the claim back, which fences its worker (the next holder of the same token is another
         one), and the task is claimed again. What is flushed later, such as its completion, is never kept without it.
         """
-        dialect = None if using is not None else self._store.dialect
-        if (
-            dialect is not None
-            and dialect.reads_before_writing
-            and not self._cursor.may_be_more
-            and not self._any_due()
-        ):
-            return []
-        if dialect is not None and dialect.one_statement:
-            return self._parts(None)
-        return self._store.run(self._parts, using=using, begin=Begin.ASYNCHRONOUS)
+        if using is None:
+            dialect = self.store.dialect
+            if dialect.reads_before_writing and not self.cursor.may_be_more and not self._any_due():
+                return []
+            if dialect.one_statement:
+                return self._parts(None)
+        return self.store.run(self._parts, using=using, begin=Begin.ASYNCHRONOUS)
 
     def _parts(self, target: Target | None) -> list[Row]:
-        """Run the parts in this transaction; None: each in one of its own. Who had to stand back last time goes first."""
-        cursor, found = self._cursor, list[Row]()
+        """Run the parts in this transaction; None: each in one of its own. The part that had to stand back last time goes first."""
+        cursor = self.cursor
+        found: list[Row] = []
         others_first, cursor.others_first = cursor.others_first, False
         if others_first:
             self._part(self._others, target, found, Begin.ASYNCHRONOUS)
-            if len(found) == self._limit:
+            if len(found) == self.limit:
                 return found
-        begin = Begin.ASYNCHRONOUS if self._start else Begin.SINGLE_ASYNCHRONOUS
+        begin = Begin.ASYNCHRONOUS if self.start else Begin.SINGLE_ASYNCHRONOUS
         besides = self._part(self._plain, target, found, begin)
         if besides and not others_first:
-            if len(found) == self._limit:
+            if len(found) == self.limit:
                 cursor.others_first = True
             else:
                 self._part(self._others, target, found, Begin.ASYNCHRONOUS)
@@ -145,12 +155,12 @@ class _Call:
 
     def _part(self, part: Part, target: Target | None, found: list[Row], begin: Begin) -> bool:
         """Add to `found` what this part claims; returns whether there may be others."""
-        free = self._limit - len(found)
+        free = self.limit - len(found)
         if target is not None:
             rows, others = part(target, free)
         else:
             try:
-                rows, others = self._store.run(lambda own: part(own, free), begin=begin)
+                rows, others = self.store.run(lambda own: part(own, free), begin=begin)
             except Exception as error:
                 if not found:
                     raise
@@ -162,15 +172,15 @@ class _Call:
 
     def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Tasks without a key, of queues without limits; and whether there may be others."""
-        values, start, found = self._values(target), self._start, list[Row]()
-        take = claim.from_all
-        if self._queues is not None:
-            take = claim.from_given if self._queue is None else claim.from_one
+        values, start, take = self._values(target), self.start, claim.from_all
+        found: list[Row] = []
+        if self.queues is not None:
+            take = claim.from_given if self.queue is None else claim.from_one
         while True:
             with target.atomic():
                 taken = target.run(take, {**values, **start, "limit": limit - len(found)})
             found += started(taken)
-            self._cursor.passed.note(self._queue, taken, enough=len(found) == limit)
+            self.cursor.starts.note(self.queue, taken, enough=len(found) == limit)
             if start and len(found) < limit:
                 start = {}  # there may be some before it
             elif found or not taken:
@@ -178,16 +188,15 @@ class _Call:
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Tasks with a key, and those of limited queues: kind by kind, each beginning when it was last the other's turn."""
-        values, keys, cursor = self._values(target), self._cursor.keys, self._cursor
-        rows = target.run(
-            partition_keys.other_queues if self._queues is None else partition_keys.other_queues_given, values
-        )
+        values, keys, cursor = self._values(target), self.cursor.keys, self.cursor
+        other_queues = partition_keys.other_queues if self.queues is None else partition_keys.other_queues_given
+        rows = target.run(other_queues, values)
         kinds: list[Callable[[int], list[Row]]] = [
             partial(self._limited, target, values, row["queue"], fair=row["fair"]) for row in rows if row["limited"]
         ]
-        for fair, claim_keys in ((True, keys.claim_in_turns), (False, keys.claim_oldest)):
+        for fair in (True, False):
             if queues := [row["queue"] for row in rows if not row["limited"] and row["fair"] is fair]:
-                kinds.append(partial(claim_keys, target, values, queues))
+                kinds.append(partial(keys.claim, target, values, queues, fair=fair))
         cursor.turn += 1
         found: list[Row] = []
         for position in range(len(kinds)):
@@ -197,70 +206,43 @@ class _Call:
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
         """Claim from one queue what its limits allow, counted under the lock of its settings."""
-        keys = self._cursor.keys
-        with_keys = partial(keys.claim_in_turns if fair else keys.claim_oldest, target, values, [queue])
+        with_keys = partial(self.cursor.keys.claim, target, values, [queue], fair=fair)
         locked = target.run(limits.lock, values | {"queue": queue})
         if not locked or locked[0]["paused_at"] is not None:
             return []
-        settings = locked[0]
-        running = target.run(limits.running, {"queue": queue})[0]["tasks"]
-        bucket = Bucket(settings)
-        free = min(limit, bucket.free)
+        settings, now, free = locked[0], locked[0]["now"], limit
         if settings["concurrency_limit"] is not None:
-            free = min(free, settings["concurrency_limit"] - running)
+            free = min(free, settings["concurrency_limit"] - target.run(limits.running, {"queue": queue})[0]["tasks"])
+        if settings["rate_limit"] is not None:
+            # A bucket of `rate_limit` starts, filled again in `rate_seconds`. A float, for it may be below a microsecond.
+            interval = settings["rate_seconds"] / settings["rate_limit"]
+            full_at = max(settings["rate_full_at"] or now, now)
+            left = timedelta(seconds=settings["rate_seconds"]) - (full_at - now)
+            free = min(free, int(left.total_seconds() / interval + 1e-6))
         if free < 1:
             return []
         # Half of them with a key, if there are so many, and whatever that leaves.
-        found = with_keys((free + self._cursor.turn % 2) // 2)
-        found += self._of_limited_queue(target, values, queue, free - len(found))
+        found = with_keys((free + self.cursor.turn % 2) // 2)
+        if len(found) < free:
+            with target.atomic():
+                given = values | {"limit": free - len(found)} | self.store.queue_values(target, [queue])
+                found += started(target.run(claim.from_limited, given))
         found += with_keys(free - len(found))
-        if bucket.is_limited and found:
-            target.run(limits.spend, {"queue": queue, "full_at": bucket.after(len(found))})
+        if settings["rate_limit"] is not None and found:
+            full_at += timedelta(seconds=len(found) * interval)
+            target.run(limits.spend, {"queue": queue, "full_at": full_at})
         for row in found:
             row["limited"] = True
         return found
 
-    def _of_limited_queue(self, target: Target, values: dict[str, Any], queue: str, limit: int) -> list[Row]:
-        if limit < 1:
-            return []
-        with target.atomic():
-            given = values | {"limit": limit} | self._store.queue_values(target, [queue])
-            return started(target.run(claim.from_limited, given))
-
     def _any_due(self) -> bool:
-        any_due = waiting.any_due if self._queues is None else waiting.any_due_given
-        return self._store.run(lambda target: bool(target.run(any_due, self._values(target))), begin=Begin.READ)
+        any_due = due.any_due if self.queues is None else due.any_due_given
+        return self.store.run(lambda target: bool(target.run(any_due, self._values(target))), begin=Begin.READ)
 
     def _values(self, target: Target) -> dict[str, Any]:
         """The parameters of every statement of this call, by the clock of now."""
-        scope = self._store.scope(target, self._queues, self._topics)
-        return self._store.values(target, **self._options) | scope
-
-
-class Bucket:
-    """A queue's rate limit: a bucket of `rate_limit` starts, filled again in `rate_seconds`."""
-
-    def __init__(self, settings: Row) -> None:
-        self.is_limited = settings["rate_limit"] is not None
-        self._now: datetime = settings["now"]
-        if self.is_limited:
-            self._period = timedelta(seconds=settings["rate_seconds"])
-            self._interval = (
-                settings["rate_seconds"] / settings["rate_limit"]
-            )  # in floats: it may be below a microsecond
-            self._full_at = max(settings["rate_full_at"] or self._now, self._now)
-
-    @property
-    def free(self) -> int:
-        """The number of starts it allows now."""
-        if not self.is_limited:
-            return 2**31
-        return int((self._period - (self._full_at - self._now)).total_seconds() / self._interval + 1e-6)
-
-    def after(self, starts: int) -> datetime:
-        """Return the moment at which it is full again after so many more starts."""
-        full_at: datetime = self._full_at + timedelta(seconds=starts * self._interval)
-        return full_at
+        scope = self.store.scope(target, self.queues, self.topics)
+        return self.store.values(target, **self.options) | scope
 
 
 def _order(row: Row) -> tuple[int, datetime, int]:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from ..database.dialects import Begin
 from ..database.statements import dead_letters as statements
-from ..database.statements import operations, reading
+from ..database.statements import operations
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from .arguments import aware, identifier, positive, storable
-from .event_data import event_data
+from .idempotency import regain_keys
 from .operations import freed, marked, was_done
-from .regaining import regain_keys
+from .rows import event_data
+from .tasks import now
 from .transactions import Transactions
 
 log = logging.getLogger("outboxq.store")
@@ -52,7 +53,7 @@ class DeadLetter:
 
     @property
     def place(self) -> tuple[datetime, UUID]:
-        """Position in the list, for `dead_letters(after=…)`."""
+        """Position in the list, for `list(after=…)`."""
         return self.failed_at, self.id
 
 
@@ -72,119 +73,106 @@ class Wanted(TypedDict, total=False):
     """Time before which the task failed, aware."""
 
 
-def dead_letters(
-    store: Transactions,
-    *,
-    limit: int = 100,
-    after: tuple[datetime, UUID] | None = None,
-    using: object = None,
-    **wanted: Unpack[Wanted],
-) -> list[DeadLetter]:
-    """Return up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
+class DeadLetters:
+    """The dead letters: a page of them for people, or all that match."""
 
-    Raises InvalidArgument.
-    """
-    failed_at, last = _LAST if after is None else after
-    values = _filters(wanted) | {
-        "limit": positive(limit),
-        "after_failed_at": aware(failed_at, "after"),
-        "after_id": identifier(last),
-    }
-    rows = store.run(
-        lambda target: target.run(statements.newest, values),
-        using=using,
-        begin=Begin.READ,
-    )
-    return [DeadLetter(**row) for row in rows]
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
 
+    def list(
+        self,
+        *,
+        limit: int = 100,
+        after: tuple[datetime, UUID] | None = None,
+        using: object = None,
+        **wanted: Unpack[Wanted],
+    ) -> builtins.list[DeadLetter]:
+        """Return up to `limit` of the dead letters that match (see Wanted), newest first, behind the `place` of the last one seen.
 
-def redrive_all(
-    store: Transactions, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
-) -> int:
-    """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
+        Raises InvalidArgument.
+        """
+        failed_at, last = _LAST if after is None else after
+        values = _filters(wanted) | {
+            "limit": positive(limit),
+            "after_failed_at": aware(failed_at, "after"),
+            "after_id": identifier(last),
+        }
+        return [DeadLetter(**row) for row in self._store.read(statements.newest, **values, using=using)]
 
-    Dead letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Dead letters
-    that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
-    caller's), and a dead letter that another session deals with meanwhile is not counted.
-    """
-    return _move_all(store, EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
+    def redrive_all(self, *, limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]) -> int:
+        """Redrive the dead letters that match, oldest first, `limit` of them at most; returns how many.
 
+        Dead letters whose idempotency key another task has by now are left out (see `redrive`); a warning says how many. Dead letters
+        that fail after this began are left for the next time. Each batch of 500 is a transaction of its own (with `using`, all are the
+        caller's), and a dead letter that another session deals with meanwhile is not counted.
+        """
+        return self._move_all(EventType.REQUEUED, TaskStatus.READY, 1, None, limit=limit, using=using, wanted=wanted)
 
-def discard_all(
-    store: Transactions, *, reason: str = "", limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
-) -> int:
-    """Discard the dead letters that match, in the same way; returns how many."""
-    data = event_data({"reason": reason} if reason else {})
-    return _move_all(
-        store, EventType.DISCARDED, TaskStatus.CANCELLED, None, data, limit=limit, using=using, wanted=wanted
-    )
-
-
-def _move_all(
-    store: Transactions,
-    event_type: EventType,
-    status: TaskStatus,
-    attempt: int | None,
-    data: str | None,
-    *,
-    limit: int | None,
-    using: object,
-    wanted: Wanted,
-) -> int:
-    left = None if limit is None else positive(limit)
-    values = _filters(wanted)
-    began = store.run(
-        lambda target: target.run(reading.now, store.values(target))[0]["now"],
-        using=using,
-        begin=Begin.READ,
-    )
-    left_out: set[UUID] = set()
-    values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
-    (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
-    while left is None or moved < left:
-        values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
-        found = store.run(
-            lambda target: target.run(statements.oldest, values),
-            using=using,
-            begin=Begin.READ,
+    def discard_all(
+        self, *, reason: str = "", limit: int | None = None, using: object = None, **wanted: Unpack[Wanted]
+    ) -> int:
+        """Discard the dead letters that match, in the same way; returns how many."""
+        data = event_data({"reason": reason} if reason else {})
+        return self._move_all(
+            EventType.DISCARDED, TaskStatus.CANCELLED, None, data, limit=limit, using=using, wanted=wanted
         )
-        if not found:
-            break
-        request = str(uuid7())
-        rows = [
-            marked((task_id, event_type, status, attempt, None, data), request)
-            for task_id in sorted(row["id"] for row in found)
-        ]
-        moved += store.run(_moving(store, rows, left_out), using=using, done=_counting(rows, request))
-        values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
-    if left_out:
-        log.warning(
-            "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
-            len(left_out),
-            ", ".join(map(str, sorted(left_out)[:_NAMED])) + (", …" if len(left_out) > _NAMED else ""),
-        )
-    return moved
+
+    def _move_all(
+        self,
+        event_type: EventType,
+        status: TaskStatus,
+        attempt: int | None,
+        data: str | None,
+        *,
+        limit: int | None,
+        using: object,
+        wanted: Wanted,
+    ) -> int:
+        left = None if limit is None else positive(limit)
+        values = _filters(wanted)
+        began = now(self._store, using=using)
+        left_out: set[UUID] = set()
+        values["until"] = min(values["until"], began + _TICK)  # what fails again meanwhile waits for the next time
+        (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
+        while left is None or moved < left:
+            values["limit"] = _BATCH if left is None else min(_BATCH, left - moved)
+            found = self._store.read(statements.oldest, **values, using=using)
+            if not found:
+                break
+            request = str(uuid7())
+            rows = [
+                marked((task_id, event_type, status, attempt, None, data), request)
+                for task_id in sorted(row["id"] for row in found)
+            ]
+            moved += self._store.run(self._moving(rows, left_out), using=using, done=_counting(rows, request))
+            values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
+        if left_out:
+            log.warning(
+                "left out %d of the dead letters, since other tasks have their idempotency keys by now: %s",
+                len(left_out),
+                ", ".join(map(str, sorted(left_out)[:_NAMED])) + (", …" if len(left_out) > _NAMED else ""),
+            )
+        return moved
+
+    def _moving(self, rows: Sequence[tuple[Any, ...]], left_out: set[UUID]) -> Callable[[Target], int]:
+        """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
+        runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
+        given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
+
+        def work(target: Target) -> int:
+            values = self._store.values(target, from_ready=False, from_running=False, from_failed=True)
+            with target.atomic():
+                refused = regain_keys(self._store, target, runs_again) if runs_again else {}
+                allowed = [row for row in given if row[0] not in refused]
+                moved = target.run(operations.by_hand, values, allowed) if allowed else []
+            self._store.wake(target, freed(moved))
+            left_out.update(refused)
+            return len(moved)
+
+        return work
 
 
-def _moving(store: Transactions, rows: list[tuple[Any, ...]], left_out: set[UUID]) -> Callable[[Target], int]:
-    """One batch. In the order of the ids, so that two operators wait for each other, and not both."""
-    runs_again = {task_id for task_id, _, status, *_ in rows if status is TaskStatus.READY}
-    given = [(task_id, event_type.value, status.value, *rest) for task_id, event_type, status, *rest in rows]
-
-    def work(target: Target) -> int:
-        values = store.values(target, from_ready=False, from_running=False, from_failed=True)
-        with target.atomic():
-            refused = regain_keys(store, target, runs_again) if runs_again else {}
-            allowed = [row for row in given if row[0] not in refused]
-            moved = target.run(operations.by_hand, values, allowed) if allowed else []
-        store.wake(target, freed(moved))
-        left_out.update(refused)
-        return len(moved)
-
-    return work
-
-
-def _counting(rows: list[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:
+def _counting(rows: Sequence[tuple[Any, ...]], request: str) -> Callable[[Target], int | None]:
     """Count the moved dead letters of a batch, where a lost connection left that open."""
     return lambda target: sum(was_done(target, row[0], request) for row in rows) or None
 

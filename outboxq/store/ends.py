@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,16 +9,14 @@ from typing import Protocol
 from uuid import UUID
 
 from ..database.dialects import Begin
-from ..database.statements import ends, reading
+from ..database.statements import ends, tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument, LeaseLost
 from ..model import ENDS_CLAIM, STATUS_AFTER, Claim, EventType, Outcome, duration
 from ..payload.parameters import sanitize
-from .event_data import event_data
+from .rows import event_data
 from .transactions import Transactions
-
-log = logging.getLogger("outboxq.store")
 
 _BEGIN = {
     (True, True): Begin.SINGLE,
@@ -30,11 +27,10 @@ _BEGIN = {
 """The kind of transaction: the first value says if it is durable, the second if it is one statement."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Beat:
     """One lease that is still the worker's when a heartbeat comes by."""
 
-    id: UUID
     lease_expires_at: datetime | None
     """The moment at which it ends now. None: another transaction has it locked, so it was neither extended nor lost."""
     cancel_requested: bool
@@ -67,9 +63,8 @@ def release(
 ) -> None:
     """Give the task back unfinished, due after `delay`; no attempt is used. Raises LeaseLost."""
     data = {"reason": reason} if reason else {}
-    _finish_one(
-        store, Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data), using
-    )
+    outcome = Outcome(claim=claim, event_type=EventType.RELEASED, delay=duration(delay, "delay"), data=data)
+    _finish_one(store, outcome, using)
 
 
 def finish(
@@ -79,9 +74,9 @@ def finish(
 
     Returns the ids of those that were lost: for them nothing was changed and no event written. Unless `durable`,
     PostgreSQL answers before the commit is on disk: a crash of the server, not of this process, may take the ends of its
-    last moments back; those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
-    `waits` False: a row that another session keeps locked for longer than two seconds raises at once, and is not waited for
-    again (`is_locked_out` knows the error).
+    last moments back, and those tasks run again when their leases have run out. SQLite does so on a worker's own connections.
+    `waits` False: a row that another session keeps locked for longer than two seconds ends the call with an error that
+    `is_locked_out` knows. It is not waited for again.
     """
     if not outcomes:
         return frozenset()
@@ -116,7 +111,7 @@ def finish_unlocked(
     def work(target: Target) -> tuple[frozenset[UUID], frozenset[UUID]]:
         left = _end(store, target, ends.end_unlocked, outcomes)
         if not left:
-            return left, left
+            return frozenset(), frozenset()
         values = store.values(target, worker_id=outcomes[0].claim.worker_id)
         rest = [outcome for outcome in outcomes if outcome.claim.id in left]
         rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
@@ -134,8 +129,7 @@ def begin(store: Transactions, claim: Claim) -> bool:
     For claims made with `says_begin`. A crash of the server may take that back.
     """
     values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-    begun = store.run(lambda target: target.run(ends.begin, values), begin=Begin.SINGLE_ASYNCHRONOUS)
-    return bool(begun)
+    return bool(store.run(lambda target: target.run(ends.begin, values), begin=Begin.SINGLE_ASYNCHRONOUS))
 
 
 def heartbeat(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> dict[UUID, Beat]:
@@ -153,18 +147,10 @@ def heartbeat(store: Transactions, claims: Sequence[Claim], *, using: object = N
         values = store.values(target, worker_id=claims[0].worker_id)
         with target.atomic():
             beaten = target.run(ends.heartbeat, values, rows)
-        return {
-            row["id"]: Beat(
-                id=row["id"],
-                lease_expires_at=row["lease_expires_at"],
-                cancel_requested=row["cancel_requested_at"] is not None,
-            )
-            for row in beaten
-        }
+        return {row["id"]: Beat(row["lease_expires_at"], row["cancel_requested_at"] is not None) for row in beaten}
 
-    return store.run(
-        work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS
-    )  # at worst the lease ends as if it had not been beaten
+    # At worst the lease ends as if it had not been extended.
+    return store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
 
 
 def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
@@ -176,7 +162,7 @@ def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
 
 
 def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
-    """End them by this statement; returns the ids of those that it did not end."""
+    """End the claims by this statement; returns the ids of those that it did not end."""
     values = store.values(target, worker_id=outcomes[0].claim.worker_id)
     rows = [_row(outcome) for outcome in outcomes]
     with target.atomic():
@@ -190,8 +176,7 @@ def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[O
 def _has_ended(target: Target, outcome: Outcome) -> bool:
     claim = outcome.claim
     values = {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
-    ended = target.run(reading.ended_by, values)
-    return [row["event_type"] for row in ended] == [outcome.event_type]
+    return [row["event_type"] for row in target.run(tasks.ended_by, values)] == [outcome.event_type]
 
 
 def _check(outcomes: Sequence[Outcome]) -> None:

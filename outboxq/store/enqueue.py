@@ -47,26 +47,37 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
 
     A task whose idempotency key has a task already is not written; its `on_conflict` says what happens instead. The key
     is free again where its time is over (`unique_for`), where its task has ended (`unique_until_finished`) or was
-    pruned; as it was asked for when the key was taken, and replacing a task does not restart its time. Two tasks of
-    one call with the same key are dealt with as if they came one after the other. Raises DuplicateTask, where asked
-    for; nothing of the call is written then, and the caller's transaction goes on.
+    pruned. What counts is what was asked for when the key was taken; replacing a task does not restart its time. Two
+    tasks of one call with the same key are dealt with as if they came one after the other. Raises DuplicateTask, where
+    asked for; nothing of the call is written then, and the caller's transaction goes on.
 
-    Who wants a key that another transaction has just taken waits for that to end. At READ COMMITTED, and on SQLite,
-    that is never an error. Above READ COMMITTED the database refuses, with a serialization failure, a key that another
-    session took, took over or replaced the task of since the transaction began; the transaction is to be run again.
+    A call that wants a key which another transaction has just taken waits for that to end. At READ COMMITTED, and on
+    SQLite, that is never an error. Above READ COMMITTED the database answers with a serialization failure if another session
+    took or took over the key, or replaced its task, since the transaction began; the transaction is to be run again.
 
-    Keys cost nothing while they are free. One that is taken costs a look at who has it, unless the task is to be skipped
+    A key costs nothing while it is free. One that is taken costs a look at who has it, unless the task is to be skipped
     and its key is for ever. Keys are locked in their order, so that two calls never wait for each other; calls of one
-    transaction should keep to an order too. On a caller's PostgreSQL connection, many tasks of which one may raise are
-    written under a savepoint.
+    transaction should keep to an order too. Many tasks of which one may raise are written under a savepoint of a caller's
+    PostgreSQL transaction.
     """
     for task in tasks:
         check(task)
     if not tasks:
         return []
     features = _features(tasks)
+
+    def work(target: Target) -> list[Handle]:
+        if features is _PLAIN:
+            with target.atomic():
+                target.run(statements.enqueue, store.values(target), [row(task) for task in tasks])
+            return [Handle(id=task.id) for task in tasks]
+        # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
+        may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
+        with target.atomic(savepoint=may_raise and using is not None):
+            return enqueue_keyed(store, target, tasks)
+
     return store.run(
-        lambda target: _enqueue(store, target, tasks, keyed=features is not _PLAIN, joined=using is not None),
+        work,
         using=using,
         begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
         done=lambda target: enqueued(store, target, tasks),
@@ -74,26 +85,11 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     )
 
 
-def _enqueue(
-    store: Transactions, target: Target, tasks: Sequence[NewTask], *, keyed: bool, joined: bool
-) -> list[Handle]:
-    if not keyed:
-        with target.atomic():
-            target.run(statements.enqueue, store.values(target), [row(task) for task in tasks])
-        return [Handle(id=task.id) for task in tasks]
-    # One may raise when others are written already. A transaction of our own is then rolled back, a caller's goes on.
-    may_raise = any(task.on_conflict is OnConflict.RAISE for task in tasks)
-    with target.atomic(savepoint=joined and may_raise and len(tasks) > 1):
-        return enqueue_keyed(store, target, tasks)
-
-
 def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
     for task in tasks:  # not any(…): an enqueue is mostly of one
         if task.idempotency_key is not None:
-            break
-    else:
-        return _PLAIN
-    return _REPLACING if any(task.on_conflict is OnConflict.REPLACE for task in tasks) else _KEYED
+            return _REPLACING if any(one.on_conflict is OnConflict.REPLACE for one in tasks) else _KEYED
+    return _PLAIN
 
 
 def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case a field
@@ -105,12 +101,12 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if not is_name(task.task_name):
         raise bad_name("task_name", name)
     check_options(task, name)
-    for key, maybe in (
+    for key, value in (
         ("idempotency_key", task.idempotency_key),
         ("partition_key", task.partition_key),
         ("topic", task.topic),
     ):
-        if maybe is not None and not is_name(maybe):
+        if value is not None and not is_name(value):
             raise bad_name(key, name)
     if not is_text(task.args) or not (task.headers is None or is_text(task.headers)):
         raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")

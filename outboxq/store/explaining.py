@@ -6,26 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from ..database.column_types import UnreadableInstant
-from ..database.dialects import Begin, Row
-from ..database.statements import explaining, limits, reading
+from ..database.dialects import Begin
+from ..database.statements import explaining, limits, tasks
 from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
 from .arguments import identifier
-from .reading import event_of, execution_of
-from .registry import LiveWorker, live_workers, worker
+from .tasks import event_of, execution_of
 from .transactions import Transactions
-from .unknown import releases_as_unknown
+from .unknown_tasks import releases_as_unknown
+from .workers import LiveWorker, live_workers, worker
 
 _OVERDUE = 0.6
 """The share of a lease after which a living worker has extended it: it does so at a third, and at half of it at the latest."""
-
-
 _PRESENCE_DUE = timedelta(seconds=45)
 """The time within which a living worker reports its presence again: it does so every 30 seconds, and a report may be slow."""
 
@@ -63,7 +62,7 @@ class Reason(StrEnum):
     """The tables disagree about the task; see `verify`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Cure:
     """A command that helps."""
 
@@ -73,30 +72,30 @@ class Cure:
     """Words after the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer of `explain`: the reason why a task does not run, and commands that help."""
 
     reason: Reason
     sentence: str
+    cures: tuple[Cure, ...] = ()
+    """Commands that help; empty if none does."""
     waits_for: UUID | None = None
     """Id of the task that comes first."""
     due_at: datetime | None = None
     """Due time of a Ready task; None in any other status."""
-    cures: tuple[Cure, ...] = ()
-    """Commands that help; empty if none does."""
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
-    """Why the task does not run, or what it does; of several reasons, the one to be dealt with first.
+    """Return why the task does not run, or what it does; of several reasons, the one to be dealt with first.
 
     All is as of one moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
     values = {"task_id": identifier(task_id)}
 
     def work(target: Target) -> Explanation:
-        now = target.run(reading.now, store.values(target))[0]["now"]
-        found = target.run(reading.get, values)
+        now = target.run(tasks.now, store.values(target))[0]["now"]
+        found = target.run(tasks.get, values)
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
         task = execution_of(found[0])
@@ -104,7 +103,7 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
             return _waiting(target, task, now)
         if task.status is TaskStatus.RUNNING:
             return _running(target, task, now)
-        history = target.run(reading.history, values)
+        history = target.run(tasks.history, values)
         moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
         return _ended(task, moves[-1] if moves else None)
 
@@ -114,87 +113,83 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
     at = _at(task.completed_at)
     if task.status is TaskStatus.COMPLETED:
-        return Explanation(reason=Reason.COMPLETED, sentence=f"it completed at {at}")
+        return Explanation(Reason.COMPLETED, f"it completed at {at}")
     if task.status is TaskStatus.FAILED:
         why = f": {task.last_error}" if task.last_error else ""
         sentence = f"it failed at {at} in attempt {task.attempt}{why}; redrive or discard it"
-        return Explanation(reason=Reason.FAILED, sentence=sentence, cures=_of_dead_letter(task.id, "it"))
-    if last is not None and last.event_type is EventType.EXPIRED:
-        sentence = f"it expired: it was not to be started after {_at(task.expires_at)}"
-    else:
-        discarded = last is not None and last.event_type is EventType.DISCARDED
-        reason = last.event_data.get("reason") if last is not None else None
-        verb = "discarded as a dead letter" if discarded else "cancelled"
-        sentence = f"it was {verb} at {at}" + (f": {reason}" if reason else "")
-    return Explanation(reason=Reason.CANCELLED, sentence=sentence)
+        return Explanation(Reason.FAILED, sentence, _of_dead_letter(task.id, "it"))
+    kind, data = (last.event_type, last.event_data) if last else (None, {})
+    if kind is EventType.EXPIRED:
+        return Explanation(Reason.CANCELLED, f"it expired: it was not to be started after {_at(task.expires_at)}")
+    verb = "discarded as a dead letter" if kind is EventType.DISCARDED else "cancelled"
+    why = f": {data['reason']}" if data.get("reason") else ""
+    return Explanation(Reason.CANCELLED, f"it was {verb} at {at}{why}")
 
 
 def _running(target: Target, task: TaskExecution, now: datetime) -> Explanation:
     ends, worker_id = task.lease_expires_at, task.worker_id
     if ends is None or worker_id is None:
         return _inconsistent("it is Running without a lease")
-    if isinstance(ends, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds():
+    if is_impossible_lease(task):
         return _inconsistent(f"its lease of {task.lease_seconds} seconds ends at {ends}")
     found = worker(target, worker_id)
-    name = f"worker {worker_id}" if found is None else f"worker {found.label}"
-    left = f"its lease ends in {_span(ends - now)}"
-    silent = now - (ends - timedelta(seconds=task.lease_seconds))
-    cures: tuple[Cure, ...] = ()
+    name = f"worker {found.label if found else worker_id}"
     if ends < now:
-        others = [one for one in live_workers(target, now) if one.id != worker_id]
-        back = "a live worker takes it back" if others else "no other live worker is there to take it back; start one"
-        sentence = f"its lease ended {_span(now - ends)} ago, and {name} has not extended it; {back}"
-        reason, cures = Reason.LEASE_ENDED, () if others else (_another_worker(task.queue),)
-    elif task.cancel_requested_at is not None:
+        ended = f"its lease ended {_span(now - ends)} ago, and {name} has not extended it"
+        if any(one.id != worker_id for one in live_workers(target, now)):
+            return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker takes it back")
+        sentence = f"{ended}; no other live worker is there to take it back; start one"
+        return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
+    left = f"its lease ends in {_span(ends - now)}"
+    if task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {_at(task.cancel_requested_at)}"
-        reason, sentence = Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}"
-        cures = (_cure("not wait for it", "task", "cancel", task.id, "--force"),)
-    elif found is None:
-        reason, sentence = Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back"
-    elif is_overdue(silent, task):
+        cures = _cure("not wait for it", "task", "cancel", task.id, "--force")
+        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}", cures)
+    if found is None:
+        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left} and it is then taken back")
+    if silent := silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {_span(silent)}, as it should have"
-        reason, sentence = Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back"
-    else:
-        reason, sentence = Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it"
-    return Explanation(reason=reason, sentence=sentence, cures=cures)
+        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left} and it is then taken back")
+    return Explanation(Reason.RUNNING, f"{name} runs it since {_at(task.started_at)}; {left} unless that extends it")
 
 
-def is_overdue(silent: timedelta, task: TaskExecution) -> bool:
-    """Return whether a living worker would have extended the lease within this time."""
-    return silent.total_seconds() > task.lease_seconds * _OVERDUE
+def is_impossible_lease(task: TaskExecution) -> bool:
+    """Return whether no claim can have written the task's lease: its end is no time, or its length is not possible."""
+    return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
+
+
+def silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | None:
+    """Return the time since the lease was extended; None where a living worker need not have extended it since."""
+    silent = now - (ends - timedelta(seconds=task.lease_seconds))
+    return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 
 
 def _waiting(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+    """Try the rules in their order; the first that speaks is the reason."""
     values = {"now": now, "task_id": task.id, "queue": task.queue, "partition_key": task.partition_key}
-    entry = target.run(explaining.entry, values)
-    if not entry:
+    if not (entry := target.run(explaining.entry, values)):
         return _inconsistent("it is Ready, but not in the outbox")
-    found = target.run(explaining.settings, values)
-    settings: Row = found[0] if found else {}
-    due = entry[0]["available_at"]
-    return replace(_hindrance(target, task, {**values, **entry[0], "entry_id": entry[0]["id"]}, settings), due_at=due)
-
-
-def _hindrance(
-    target: Target, task: TaskExecution, values: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Explanation:
-    """The rules in their order; the first that speaks is the reason."""
-    now, due = values["now"], values["available_at"]
-    if found := expired(task, now) or _given_back(target, task, due, now) or not_yet(task, due, now):
-        return found
-    if found := closed(task.queue, settings, now):
-        return found
-    if task.partition_key is not None and (found := _behind(target, task, values)):
-        return found
-    workers = live_workers(target, now)
-    return limited(target, settings, values, now) or unmanned(task, workers) or _next(target, task, values, workers)
+    settings = next(iter(target.run(explaining.settings, values)), {})
+    due, values = entry[0]["available_at"], {**values, **entry[0], "entry_id": entry[0]["id"]}
+    found = (
+        expired(task, now)
+        or _given_back(target, task, due, now)
+        or not_yet(task, due, now)
+        or closed(task.queue, settings, now)
+        or _behind(target, task, values)
+        or limited(target, task.queue, settings, now)
+    )
+    if found is None:
+        workers = live_workers(target, now)
+        found = unmanned(task, workers) or _next(target, task, values, workers)
+    return replace(found, due_at=due)
 
 
 def expired(task: TaskExecution, now: datetime) -> Explanation | None:
     if task.expires_at is None or task.expires_at > now:
         return None
     sentence = f"it expired at {_at(task.expires_at)}; that is recorded as soon as a worker comes by it"
-    return Explanation(reason=Reason.EXPIRED, sentence=sentence)
+    return Explanation(Reason.EXPIRED, sentence)
 
 
 def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
@@ -211,117 +206,104 @@ def _given_back(target: Target, task: TaskExecution, due: datetime, now: datetim
 def not_yet(task: TaskExecution, due: datetime, now: datetime) -> Explanation | None:
     if due <= now:
         return None
-    when = f"in {_span(due - now)}, at {_at(due)}"
-    if task.retry_at is not None:
-        why = f" ({task.last_error})" if task.last_error else ""
-        sentence, reason = f"attempt {task.attempt} is due {when}{why}", Reason.RETRY_LATER
-    else:
-        sentence, reason = f"it is due {when}", Reason.DELAYED
-    return Explanation(reason=reason, sentence=sentence, cures=(_cure("run it now", "task", "run-now", task.id),))
+    when, cures = f"in {_span(due - now)}, at {_at(due)}", _cure("run it now", "task", "run-now", task.id)
+    if task.retry_at is None:
+        return Explanation(Reason.DELAYED, f"it is due {when}", cures)
+    why = f" ({task.last_error})" if task.last_error else ""
+    return Explanation(Reason.RETRY_LATER, f"attempt {task.attempt} is due {when}{why}", cures)
 
 
 def closed(queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
     if (since := settings.get("paused_at")) is None:
         return None
     sentence = f"its queue is paused since {_at(since)}, for {_span(now - since)}; resume it"
-    return Explanation(
-        reason=Reason.QUEUE_PAUSED, sentence=sentence, cures=(_cure("resume it", "queue", "resume", queue),)
-    )
+    return Explanation(Reason.QUEUE_PAUSED, sentence, _cure("resume it", "queue", "resume", queue))
 
 
 def _behind(target: Target, task: TaskExecution, values: Mapping[str, Any]) -> Explanation | None:
     """Its key is another's, or another is before it."""
+    if task.partition_key is None:
+        return None
     key = f"its partition key {task.partition_key!r}"
-    for owner in target.run(explaining.holder, values):
-        other = owner["task_execution_id"]
-        if owner["held"]:
+    if owners := target.run(explaining.holder, values):
+        other = owners[0]["task_execution_id"]
+        if owners[0]["held"]:
             sentence = f"{key} is held by the dead letter {other}; redrive or discard that"
-            return Explanation(
-                reason=Reason.KEY_HELD,
-                sentence=sentence,
-                waits_for=other,
-                cures=_of_dead_letter(other, "the dead letter"),
-            )
+            return Explanation(Reason.KEY_HELD, sentence, _of_dead_letter(other, "the dead letter"), other)
         sentence = f"task {other} of {key} is running, and one of a key runs at a time"
-        return Explanation(reason=Reason.KEY_RUNNING, sentence=sentence, waits_for=other, cures=_of_other(other))
-    for head in target.run(explaining.head, values):
-        if (other := head["task_execution_id"]) != task.id:
-            sentence = f"task {other} of {key} comes first; that is due at {_at(head['available_at'])}"
-            return Explanation(reason=Reason.KEY_WAITING, sentence=sentence, waits_for=other, cures=_of_other(other))
+        return Explanation(Reason.KEY_RUNNING, sentence, _of_other(other), other)
+    head = target.run(explaining.head, values)
+    if head and (other := head[0]["task_execution_id"]) != task.id:
+        sentence = f"task {other} of {key} comes first; that is due at {_at(head[0]['available_at'])}"
+        return Explanation(Reason.KEY_WAITING, sentence, _of_other(other), other)
     return None
 
 
-def limited(
-    target: Target, settings: Mapping[str, Any], values: Mapping[str, Any], now: datetime
-) -> Explanation | None:
-    queue = values["queue"]
+def limited(target: Target, queue: str, settings: Mapping[str, Any], now: datetime) -> Explanation | None:
+    lift = partial(_cure, "lift the limit", "queue", "limit", queue)
     if (most := settings.get("concurrency_limit")) is not None:
-        running = target.run(limits.running, values)[0]["tasks"]
+        running = target.run(limits.running, {"queue": queue})[0]["tasks"]
         if running >= most:
             sentence = f"its queue may run {most} at a time, and runs {running}"
-            cures = (_cure("lift the limit", "queue", "limit", queue, "--concurrency", "none"),)
-            return Explanation(reason=Reason.CONCURRENCY_LIMIT, sentence=sentence, cures=cures)
+            return Explanation(Reason.CONCURRENCY_LIMIT, sentence, lift("--concurrency", "none"))
     if (starts := settings.get("rate_limit")) is not None and settings["rate_full_at"] is not None:
         seconds = settings["rate_seconds"]
         following = settings["rate_full_at"] - timedelta(seconds=seconds - seconds / starts)
         if following > now:
             each = f"{starts} in {_span(timedelta(seconds=seconds))}"
             sentence = f"its queue may start {each}; the next may start in {_span(following - now)}"
-            cures = (_cure("lift the limit", "queue", "limit", queue, "--rate", "none"),)
-            return Explanation(reason=Reason.RATE_LIMIT, sentence=sentence, cures=cures)
+            return Explanation(Reason.RATE_LIMIT, sentence, lift("--rate", "none"))
     return None
 
 
 def unmanned(task: TaskExecution, workers: list[LiveWorker]) -> Explanation | None:
     """Return the reason if no live worker takes the task, or none of those knows it."""
     here = [one for one in workers if one.works_on(task.queue)]
-    taking = [one for one in here if one.takes(task.topic)]
-    cures: tuple[Cure, ...] = (_another_worker(task.queue),)
     if not here:
-        reason, sentence = Reason.NO_WORKER, f"no live worker works on its queue {task.queue!r}"
-    elif not taking:
+        sentence = f"no live worker works on its queue {task.queue!r}"
+        return Explanation(Reason.NO_WORKER, sentence, _another_worker(task.queue))
+    taking = [one for one in here if one.takes(task.topic)]
+    if not taking:
         what = "tasks without a topic" if task.topic is None else f"the topic {task.topic!r}"
-        reason, sentence = Reason.TOPIC_UNWANTED, f"no live worker on its queue takes {what}"
-    elif not any(task.task_name in one.task_names for one in taking):
-        known = f"no live worker that would take it knows the task {task.task_name!r}"
-        reason, sentence, cures = Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", ()
-    else:
+        sentence = f"no live worker on its queue takes {what}"
+        return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
+    if any(task.task_name in one.task_names for one in taking):
         return None
-    return Explanation(reason=reason, sentence=sentence, cures=cures)
+    known = f"no live worker that would take it knows the task {task.task_name!r}"
+    return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts")
 
 
 def _next(target: Target, task: TaskExecution, values: Mapping[str, Any], workers: list[LiveWorker]) -> Explanation:
     seen_at = max(one.last_seen_at for one in workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := values["now"] - seen_at) > _PRESENCE_DUE:
         sentence = f"it is due and free, but no worker on its queue has been seen for {_span(silent)}"
-        return Explanation(reason=Reason.DUE, sentence=sentence, cures=(_another_worker(task.queue),))
+        return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
     before = target.run(explaining.ahead, values)[0]["tasks"]
     many = f"more than {MOST}" if before > MOST else str(before)
     place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
-    sentence = f"it is due and free{place}"
-    return Explanation(reason=Reason.DUE, sentence=sentence)
+    return Explanation(Reason.DUE, f"it is due and free{place}")
 
 
 def _inconsistent(what: str) -> Explanation:
-    cures = (_cure("put it right", "verify", "--repair"),)
-    return Explanation(reason=Reason.INCONSISTENT, sentence=f"{what}; verify and repair the tables", cures=cures)
+    sentence = f"{what}; verify and repair the tables"
+    return Explanation(Reason.INCONSISTENT, sentence, _cure("put it right", "verify", "--repair"))
 
 
 def _of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
     redrive = _cure(f"redrive {which}", "failed", "redrive", task_id)
-    return redrive, _cure(f"discard {which}", "failed", "discard", task_id)
+    return redrive + _cure(f"discard {which}", "failed", "discard", task_id)
 
 
 def _of_other(task_id: UUID) -> tuple[Cure, ...]:
-    return (_cure("see why that does not end", "task", "explain", task_id),)
+    return _cure("see why that does not end", "task", "explain", task_id)
 
 
-def _another_worker(queue: str) -> Cure:
+def _another_worker(queue: str) -> tuple[Cure, ...]:
     return _cure("start a worker", "worker", "-q", queue)
 
 
-def _cure(purpose: str, *words: object) -> Cure:
-    return Cure(purpose=purpose, command=tuple(str(word) for word in words))
+def _cure(purpose: str, *words: object) -> tuple[Cure, ...]:
+    return (Cure(purpose, tuple(str(word) for word in words)),)
 
 
 def _at(moment: datetime | None) -> str:

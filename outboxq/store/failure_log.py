@@ -14,13 +14,11 @@ from ..errors import OutboxqError
 SAY_EVERY = 60.0
 """Seconds between two lines about the same failure."""
 _LONGEST = 300
+_DATABASE = {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"}
 
 
 class FailureLog:
-    """Logs a repeated failure without a line for each time.
-
-    Each kind of error is logged at once, and then once a minute, also where it comes and goes. May be used by any thread.
-    """
+    """Logs each kind of error at once and then once a minute, also where it comes and goes. May be used by any thread."""
 
     def __init__(
         self, log: logging.Logger, *, level: int = logging.ERROR, clock: Callable[[], float] = time.monotonic
@@ -48,9 +46,8 @@ class FailureLog:
             if now - self._logged_at.get(kind, -math.inf) < SAY_EVERY:
                 self._unsaid_now[kind] += 1
                 return
-            self._logged_at = {each: moment for each, moment in self._logged_at.items() if now - moment < SAY_EVERY} | {
-                kind: now
-            }
+            self._logged_at = {each: moment for each, moment in self._logged_at.items() if now - moment < SAY_EVERY}
+            self._logged_at[kind] = now
             left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
             self._is_known = True
         say(self._log, self._level, f"{what} ({left_out} more since this was last said)" if left_out else what, error)
@@ -71,12 +68,13 @@ class FailureLog:
 
 
 def say(log: logging.Logger, level: int, what: str, error: BaseException) -> None:
-    """Log that `what`, and why, in one line.
+    """Log `what` and why, in one line.
 
-    The traceback, with the whole SQL in it, is for the level DEBUG. An error that is neither the database's nor one of our
-    sentences keeps it: then the mistake is in a program.
+    The traceback, with the whole SQL in it, is for the level DEBUG. An error that is neither the database's nor outboxq's keeps
+    it: then the mistake is in a program.
     """
-    is_expected = isinstance(error, OutboxqError) or _is_of_database(error)
+    library = type(error).__module__.partition(".")[0]
+    is_expected = library in _DATABASE or isinstance(error, OutboxqError | OSError)
     log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error)
     if is_expected:
         log.debug("the whole of this error", exc_info=error)
@@ -93,12 +91,6 @@ def sentence(error: BaseException) -> str:
     if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # ours end with what to do
         text = text[:_LONGEST] + " ..."
     return f"{name}{f' ({state})' if state else ''}{f': {text}' if text else ''}"
-
-
-def _is_of_database(error: BaseException) -> bool:
-    """Return whether the error came from the database, its driver, or the pool of connections to it."""
-    module = type(error).__module__.partition(".")[0]
-    return module in {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"} or isinstance(error, OSError)
 
 
 def _kind(error: BaseException) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from ..database.dialects import Begin, Row
+from ..database.dialects import Row
 from ..database.privileges import Feature
 from ..database.statements import fanout
 from ..database.statements.fanout import SUBSCRIBERS
@@ -33,9 +34,9 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
     The subscribers are read from `task_subscriptions`. Without any, `event_unrouted` is recorded.
 
-    With an idempotency key each subscriber has one task for it, as if it had been enqueued with that key: the second of
-    two emits waits for the first to commit or roll back, and creates nothing but for those who subscribed since. See
-    `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED.
+    With an idempotency key, each subscriber has one task for it, as if that had been enqueued with the key. The second of two
+    emits waits for the first to commit or roll back, and writes tasks only for those who subscribed since. `enqueue_many`
+    says when a key is free again, and what happens above READ COMMITTED.
     `using` as in `enqueue`. Raises InvalidArgument (for more than 65 535 subscribers too), InvalidTarget and SchemaOutOfDate
     before anything is written.
     """
@@ -48,48 +49,48 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     )
 
 
-def subscribe(
-    store: Transactions, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
-) -> None:
-    """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
+class Subscriptions:
+    """The tasks that are enqueued when an event of a topic is emitted."""
 
-    Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
-    start. Raises InvalidArgument.
-    """
-    wanted = _keyed(subscriptions)
-    for one in wanted.values():
-        check_subscription(one)
-    names = sorted({one.task_name for one in wanted.values()}.union(tasks))
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
 
-    def work(target: Target) -> None:
-        # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
-        # their order: two workers that start with different releases of the code wait for each other one way only.
-        values = store.values(target)
-        with target.atomic():
-            given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
-            stored = _keyed(_records(target.run(fanout.lock_subscriptions, given)))
-            if gone := stored.keys() - wanted.keys():
-                target.run(fanout.unsubscribe, values, sorted(gone))
-            if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
-                target.run(fanout.subscribe, values, changed)
+    def replace(
+        self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
+    ) -> None:
+        """Make these the subscriptions of the tasks they name, and of `tasks`: what stands there besides is deleted.
 
-    # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
-    if _keyed(one for one in _stored(store, using) if one.task_name in names) != wanted:
-        store.run(work, using=using)
+        Those of other tasks are left alone, and nothing is written where nothing changes; so every worker calls it at its
+        start. Raises InvalidArgument.
+        """
+        wanted = _keyed(subscriptions)
+        for one in wanted.values():
+            check_subscription(one)
+        names = sorted({one.task_name for one in wanted.values()}.union(tasks))
 
+        def work(target: Target) -> None:
+            # In two steps, for the second must see what the first has waited for. Rows are locked, then inserted, each in
+            # their order: two workers that start with different releases of the code wait for each other one way only.
+            values = self._store.values(target)
+            with target.atomic():
+                given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
+                stored = _keyed(_records(target.run(fanout.lock_subscriptions, given)))
+                if gone := stored.keys() - wanted.keys():
+                    target.run(fanout.unsubscribe, values, sorted(gone))
+                if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
+                    target.run(fanout.subscribe, values, changed)
 
-def unsubscribe(store: Transactions, task_name: str, *, using: object = None) -> None:
-    """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
-    subscribe(store, [], tasks=[task_name], using=using)
+        # Most workers start with what stands there already: they lock nothing, and on SQLite wait for no writer.
+        if _keyed(one for one in self.list(using=using) if one.task_name in names) != wanted:
+            self._store.run(work, using=using)
 
+    def remove(self, task_name: str, *, using: object = None) -> None:
+        """Delete the subscriptions of a task; of one, say, whose code is gone. What was emitted before stays enqueued."""
+        self.replace([], tasks=[task_name], using=using)
 
-def subscriptions(store: Transactions, *, using: object = None) -> list[Subscription]:
-    """Return all of them, by topic and task."""
-    return _stored(store, using)
-
-
-def _stored(store: Transactions, using: object) -> list[Subscription]:
-    return store.run(lambda target: _records(target.run(fanout.subscriptions)), using=using, begin=Begin.READ)
+    def list(self, *, using: object = None) -> builtins.list[Subscription]:
+        """Return all of them, by topic and task."""
+        return _records(self._store.read(fanout.subscriptions, using=using))
 
 
 def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
@@ -100,7 +101,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
         if len(rows) > MOST_SUBSCRIBERS:
             raise InvalidArgument(
                 f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
-                "was written; give groups of them topics of their own, or unsubscribe() tasks that are gone"
+                "was written; give groups of them topics of their own, or remove the subscriptions of tasks that are gone"
             )
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
@@ -124,13 +125,13 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
 
 
 def check_subscription(subscription: Subscription) -> None:
-    """Raises InvalidArgument for what could not be stored, or would make an emit fail."""
+    """Raise InvalidArgument for what could not be stored, or would make an emit fail."""
     check_pattern(subscription.topic)
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if not str(subscription.parameter).isidentifier():
         raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
-    for key in ("task_name", "topic"):
-        if not is_name(getattr(subscription, key)):
+    for key, value in (("task_name", subscription.task_name), ("topic", subscription.topic)):
+        if not is_name(value):
             raise bad_name(key, name)
     check_options(subscription, name)
 
@@ -142,34 +143,31 @@ def _check(event: NewEvent) -> None:
         raise InvalidArgument(
             f"the id of {name} must be made by uuid7.family(): those of its tasks are counted up from it"
         )
-    task = NewTask(
-        id=event.id,
-        task_name="event",
-        args=event.payload,
-        topic=event.topic,
-        partition_key=event.partition_key,
-        available_at=event.available_at,
-        delay=event.delay,
-        expires_at=event.expires_at,
-        expires_in=event.expires_in,
-        idempotency_key=event.idempotency_key,
-    )
-    check(task, name)
+    check(NewTask(id=event.id, task_name="event", args=event.payload, **_shared(event)), name)
 
 
 def _values(event: NewEvent) -> dict[str, Any]:
     return {
+        **_shared(event),
         "pipeline_execution_id": event.id,
-        "topic": event.topic,
         "quoted_topic": json.dumps(event.topic, ensure_ascii=False),
         "payload": event.payload,
+        "delay_seconds": event.delay.total_seconds(),
+        "expires_seconds": None if event.expires_in is None else event.expires_in.total_seconds(),
+        "most_subscribers": MOST_SUBSCRIBERS,
+    }
+
+
+def _shared(event: NewEvent) -> dict[str, Any]:
+    """Return the fields that an event and its tasks have in common."""
+    return {
+        "topic": event.topic,
         "partition_key": event.partition_key,
         "available_at": event.available_at,
-        "delay_seconds": event.delay.total_seconds(),
+        "delay": event.delay,
         "expires_at": event.expires_at,
-        "expires_seconds": None if event.expires_in is None else event.expires_in.total_seconds(),
+        "expires_in": event.expires_in,
         "idempotency_key": event.idempotency_key,
-        "most_subscribers": MOST_SUBSCRIBERS,
     }
 
 
@@ -185,13 +183,7 @@ def _task(event: NewEvent, subscriber: Row) -> NewTask:
         task_name=subscriber["task_name"],
         args=f'{{"{subscriber["parameter"]}":{event.payload}}}',
         **vars(_options(subscriber).with_key(event.partition_key)),
-        available_at=event.available_at,
-        delay=event.delay,
-        partition_key=event.partition_key,
-        topic=event.topic,
-        expires_at=event.expires_at,
-        expires_in=event.expires_in,
-        idempotency_key=event.idempotency_key,
+        **_shared(event),
     )
 
 
@@ -209,12 +201,12 @@ def _row(subscription: Subscription) -> tuple[object, ...]:
     )
 
 
-def _records(rows: Sequence[dict[str, Any]]) -> list[Subscription]:
+def _records(rows: Iterable[Row]) -> list[Subscription]:
     own = ("topic", "task_name", "parameter")
     return [Subscription(**{name: row[name] for name in own}, **vars(_options(row))) for row in rows]
 
 
-def _options(row: Mapping[str, Any]) -> TaskOptions:
+def _options(row: Row) -> TaskOptions:
     timeout = row["timeout_seconds"]
     return TaskOptions(
         queue=row["queue"],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from ..database.dialects import Begin
-from ..database.statements import interruptions as statements
-from ..model import INTERRUPTED, Claim, EventType
+from ..database.statements import ends as statements
+from ..model import Claim, EventType
 from .transactions import Transactions
 
 
@@ -18,12 +18,7 @@ def interruptions(store: Transactions, claim: Claim, *, using: object = None) ->
     if claim.lease_token <= 1:  # the first claim
         return 0
     values = {"task_id": claim.id}
-    found = store.run(
-        lambda target: target.run(statements.last_end, values),
-        using=using,
-        begin=Begin.READ,
-    )
-    if not found or found[0]["event_type"] != EventType.RELEASED:
+    ends = store.run(lambda target: target.run(statements.last_end, values), using=using, begin=Begin.READ)
+    if not ends or ends[0]["event_type"] != EventType.RELEASED:
         return 0
-    data = json.loads(found[0]["event_data"])
-    return int(data.get("times", 1)) if data.get("reason") == INTERRUPTED else 0
+    return int(json.loads(ends[0]["event_data"]).get("times", 1))

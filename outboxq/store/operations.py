@@ -5,23 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Row
-from ..database.statements import operations, reading
+from ..database.statements import operations, tasks
 from ..database.target import Target
 from ..errors import InvalidArgument, InvalidTransition, TaskNotFound
-from ..model import EARLIEST, LATEST, MAX_ATTEMPT, EventType, TaskStatus
+from ..model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
 from ..model.uuid7 import uuid7
 from .arguments import aware, identifier
-from .event_data import event_data
-from .reading import data_of
-from .regaining import regain_keys
+from .idempotency import regain_keys
+from .rows import event_data
+from .tasks import data_of
 from .transactions import Transactions
 
 _LOOKS = 10
-"""The number of times that a task may change its status between our look and our write before we give up."""
+"""Number of times that a task may change its status between a look and the write before the call gives up."""
+_ALLOWED = {
+    EventType.RETRY_SCHEDULED: ("retried", {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}),
+    EventType.CANCELLED: ("cancelled", {TaskStatus.READY, TaskStatus.RUNNING}),
+    EventType.REQUEUED: ("redriven", {TaskStatus.FAILED}),
+    EventType.DISCARDED: ("discarded", {TaskStatus.FAILED}),
+    EventType.RESCHEDULED: ("rescheduled", {TaskStatus.READY}),
+}
+"""For each change, its verb and the statuses in which it is allowed."""
 
 
 def schedule_retry(
@@ -33,21 +41,25 @@ def schedule_retry(
     take_key_back: bool = False,
     using: object = None,
 ) -> None:
-    """Have the task tried at `retry_at` (aware) as attempt number `new_attempt`.
+    """Have the task tried at `retry_at` (aware) as attempt number `new_attempt`; writes `task_retry_scheduled` with both.
 
     Allowed on Ready (its one outbox entry moves), on Running (its worker is fenced: whatever it does then is LeaseLost)
-    and on Failed. Writes `task_retry_scheduled` with both values, in the same transaction. `using` as in `enqueue`.
-    A Failed task needs its idempotency key, and `take_key_back`, as for `redrive`.
-    Raises TaskNotFound; InvalidTransition on Completed and Cancelled; DuplicateTask; InvalidArgument for a naive time or an
-    attempt below 1.
+    and on Failed, which needs its idempotency key, as for `redrive`. Raises TaskNotFound; InvalidTransition on Completed
+    and Cancelled; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
     """
     if not EARLIEST <= aware(retry_at, "retry_at") <= LATEST:
         raise InvalidArgument(f"retry_at must be in the years 1970 to 9000 (UTC), not {retry_at}")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
         raise InvalidArgument(f"new_attempt must be a whole number of at least 1, not {new_attempt!r}")
-    row = (task_id, EventType.RETRY_SCHEDULED, TaskStatus.READY, new_attempt, retry_at, None)
-    allowed = frozenset({TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED})
-    _move(store, row, using, allowed=allowed, take_key_back=take_key_back)
+    _move(
+        store,
+        task_id,
+        EventType.RETRY_SCHEDULED,
+        using,
+        attempt=new_attempt,
+        retry_at=retry_at,
+        take_key_back=take_key_back,
+    )
 
 
 def cancel(
@@ -59,22 +71,17 @@ def cancel(
     and the task stays Running until the worker answers; with `force` it is Cancelled at once and its worker fenced.
     Raises TaskNotFound; InvalidTransition on a task that has ended.
     """
-    data = event_data({"reason": reason} if reason else {})
-    row = (task_id, EventType.CANCELLED, TaskStatus.CANCELLED, None, None, data)
-    allowed = {TaskStatus.READY, TaskStatus.RUNNING} if force else {TaskStatus.READY}
-    return _move(store, row, using, allowed=frozenset(allowed), ask=not force)
+    return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force)
 
 
 def redrive(store: Transactions, task_id: UUID, *, take_key_back: bool = False, using: object = None) -> None:
     """Redrive a dead letter: run it again, from its first attempt, due now.
 
-    The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again;
-    where another task has taken it over and not ended, nothing is done, or, with `take_key_back`, the key is taken from
-    that task, which goes on beside this one. Raises TaskNotFound; InvalidTransition unless Failed; DuplicateTask, which
-    names the other task.
+    The idempotency key of a task enqueued with `unique_until_finished` was free while it was Failed. It is the task's again.
+    Where another task has taken it over and not ended, nothing is done and DuplicateTask names that task; or, with
+    `take_key_back`, the key is taken from it, and both go on. Raises TaskNotFound; InvalidTransition unless Failed.
     """
-    row = (task_id, EventType.REQUEUED, TaskStatus.READY, 1, None, None)
-    _move(store, row, using, allowed=frozenset({TaskStatus.FAILED}), take_key_back=take_key_back)
+    _move(store, task_id, EventType.REQUEUED, using, attempt=1, take_key_back=take_key_back)
 
 
 def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> None:
@@ -82,9 +89,7 @@ def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
 
     Raises TaskNotFound; InvalidTransition unless Failed.
     """
-    data = event_data({"reason": reason} if reason else {})
-    row = (task_id, EventType.DISCARDED, TaskStatus.CANCELLED, None, None, data)
-    _move(store, row, using, allowed=frozenset({TaskStatus.FAILED}))
+    _move(store, task_id, EventType.DISCARDED, using, reason=reason)
 
 
 def run_now(store: Transactions, task_id: UUID, *, using: object = None) -> bool:
@@ -92,7 +97,7 @@ def run_now(store: Transactions, task_id: UUID, *, using: object = None) -> bool
 
     Its place in its key stays, and so do pauses and limits. Raises TaskNotFound; InvalidTransition unless Ready.
     """
-    return _reschedule(store, task_id, using, due_now=True, priority=None)
+    return _reschedule(store, task_id, using, priority=None)
 
 
 def set_priority(store: Transactions, task_id: UUID, priority: int, *, using: object = None) -> bool:
@@ -102,65 +107,62 @@ def set_priority(store: Transactions, task_id: UUID, priority: int, *, using: ob
     """
     if type(priority) is not int or not -100 <= priority <= 100:
         raise InvalidArgument(f"priority must be a whole number from -100 to 100, not {priority!r}")
-    return _reschedule(store, task_id, using, due_now=False, priority=priority)
+    return _reschedule(store, task_id, using, priority=priority)
 
 
 def _move(
     store: Transactions,
-    row: tuple[Any, ...],
+    task_id: UUID,
+    event_type: EventType,
     using: object,
     *,
-    allowed: frozenset[TaskStatus],
+    attempt: int | None = None,
+    retry_at: datetime | None = None,
+    reason: str = "",
     ask: bool = False,
     take_key_back: bool = False,
 ) -> TaskStatus:
-    task_id, event_type = identifier(row[0]), row[1]
-    row = marked(row, request := str(uuid7()))
-    given = [value.value if isinstance(value, EventType | TaskStatus) else value for value in row]
+    request, status_after = str(uuid7()), STATUS_AFTER[event_type]
+    allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
+    data = event_data({"reason": reason} if reason else {})
+    row = marked((identifier(task_id), event_type.value, status_after.value, attempt, retry_at, data), request)
 
     def work(target: Target) -> TaskStatus:
         values = store.values(
             target, from_ready=TaskStatus.READY in allowed, from_running=TaskStatus.RUNNING in allowed
         )
-        # Who leaves Failed to run needs its key, which must be locked before all else: others are not to pay for that.
-        needs_key = given[2] == TaskStatus.READY
         from_failed = allowed == {TaskStatus.FAILED}
         for _ in range(_LOOKS):
             with target.atomic():
-                if from_failed and needs_key:
-                    _need_key(store, target, task_id, force=take_key_back)
-                moved = target.run(operations.by_hand, {**values, "from_failed": from_failed}, [given])
+                if from_failed and status_after is TaskStatus.READY:
+                    # It needs its key, which is locked before all else. From another status, nobody pays for that.
+                    for refusal in regain_keys(store, target, {task_id}, force=take_key_back).values():
+                        raise refusal
+                moved = target.run(operations.by_hand, {**values, "from_failed": from_failed}, [row])
             if moved:
                 store.wake(target, freed(moved))
                 return TaskStatus(moved[0]["status"])
-            status = _status(target, task_id)
+            task = _task(target, task_id)
+            status = TaskStatus(task["status"])
             if ask and status is TaskStatus.RUNNING:
-                with target.atomic():
-                    asked = target.run(operations.request_cancel, values, [(task_id, given[-1])])
-                if asked or _was_asked(target, task_id):
+                if task["cancel_requested_at"] is not None:
                     return status
-                continue  # it ended, or was given back, meanwhile
+                with target.atomic():
+                    if target.run(operations.request_cancel, values, [(task_id, row[-1])]):
+                        return status
+                continue  # it ended, was given back, or was asked by another session meanwhile
             if status not in allowed:
-                _refuse(task_id, status, event_type)
+                raise _refused(task_id, status, event_type)
             from_failed = status is TaskStatus.FAILED
         raise _restless(task_id)
 
-    return store.run(
-        work,
-        using=using,
-        done=lambda target: TaskStatus(str(row[2])) if was_done(target, task_id, request) else None,
-    )
+    return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
 
 
-def _need_key(store: Transactions, target: Target, task_id: UUID, *, force: bool) -> None:
-    """Have the task's idempotency key be its own. Raises DuplicateTask."""
-    for refusal in regain_keys(store, target, {task_id}, force=force).values():
-        raise refusal
-
-
-def _reschedule(store: Transactions, task_id: UUID, using: object, *, due_now: bool, priority: int | None) -> bool:
+def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None) -> bool:
+    """Give a waiting task this priority; None: have it due now."""
     identifier(task_id)
-    request = str(uuid7())
+    request, due_now = str(uuid7()), priority is None
 
     def work(target: Target) -> bool:
         for _ in range(_LOOKS):
@@ -173,53 +175,45 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, due_now: b
             found = target.run(operations.waiting, values)
             if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
                 return False
-            status = _status(target, task_id)
+            status = TaskStatus(_task(target, task_id)["status"])
             if status is not TaskStatus.READY:
-                _refuse(task_id, status, EventType.RESCHEDULED)
+                raise _refused(task_id, status, EventType.RESCHEDULED)
         raise _restless(task_id)
 
     return store.run(work, using=using, done=lambda target: was_done(target, task_id, request) or None)
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
-    """The queues in which others may be claimable now: a key is free, or one fewer is running."""
+    """Return the queues in which others may be claimable now: a key is free, or one fewer is running."""
     return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 
 
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
-    """With the request's id in the event's data: a call whose COMMIT was not answered finds its own event again by that,
-    whatever has happened to the task since.
+    """Return the row with the request's id in the event's data.
+
+    By that a call whose COMMIT was not answered finds its own event again, whatever has happened to the task since.
     """
     return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
 
 
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
     """Return whether this very request has been committed."""
-    history = target.run(reading.history, {"task_id": task_id})
+    history = target.run(tasks.history, {"task_id": task_id})
     return any(data_of(event["event_data"]).get("request") == request for event in history)
 
 
-def _status(target: Target, task_id: UUID) -> TaskStatus:
-    found = target.run(reading.get, {"task_id": task_id})
-    if not found:
-        raise TaskNotFound(f"there is no task {task_id}")
-    return TaskStatus(found[0]["status"])
+def _status_if_done(target: Target, task_id: UUID, request: str) -> TaskStatus | None:
+    return TaskStatus(_task(target, task_id)["status"]) if was_done(target, task_id, request) else None
 
 
-def _was_asked(target: Target, task_id: UUID) -> bool:
-    found = target.run(reading.get, {"task_id": task_id})
-    return bool(found) and found[0]["status"] == TaskStatus.RUNNING and found[0]["cancel_requested_at"] is not None
+def _task(target: Target, task_id: UUID) -> Row:
+    if found := target.run(tasks.get, {"task_id": task_id}):
+        return found[0]
+    raise TaskNotFound(f"there is no task {task_id}")
 
 
-def _refuse(task_id: UUID, status: TaskStatus, event_type: object) -> NoReturn:
-    action = {
-        EventType.RETRY_SCHEDULED: "retried",
-        EventType.CANCELLED: "cancelled",
-        EventType.REQUEUED: "redriven",
-        EventType.DISCARDED: "discarded",
-        EventType.RESCHEDULED: "rescheduled",
-    }
-    raise InvalidTransition(f"task {task_id} is {status} and cannot be {action[EventType(str(event_type))]}")
+def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> InvalidTransition:
+    return InvalidTransition(f"task {task_id} is {status} and cannot be {_ALLOWED[event_type][0]}")
 
 
 def _restless(task_id: UUID) -> InvalidTransition:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..database.dialects import Row
 from ..database.statements import partition_keys
 from ..database.target import Target
-from .aside import started
-
-log = logging.getLogger("outboxq.store")
+from .broken_entries import started
 
 Segment = tuple[str, str, str | None]
 """A queue, and two of its keys: the segment begins behind the first, and ends with the second."""
-Way = Callable[[Target, int, dict[str, Any], Sequence[str]], tuple[list[Row], bool]]
-"""Wins keys; and whether these are all there are."""
+Won = tuple[list[Row], bool]
+"""The keys won, and whether they are all that there are."""
+Way = Callable[[Target, int, dict[str, Any], Sequence[str]], Won]
+"""Wins keys of queues, up to a number."""
 _LEAST, _MOST = 32, 1000
 """Keys looked at in one statement, however few or many are to be won."""
 
@@ -35,28 +35,25 @@ class KeyTurns:
         self._walled: set[str] = set()
         """The queues in which the last claim looked at many keys and could win none."""
 
-    def claim_in_turns(self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int) -> list[Row]:
-        """The queues take turns, and so do the keys of each.
-
-        Behind many that cannot be claimed, those due the longest are found, and those in which something happened last.
-        """
-        return self._claim(target, limit, values, queues, (self._rotate, self._oldest))
-
-    def claim_oldest(self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int) -> list[Row]:
-        """The keys with what is due the longest come first."""
-        return self._claim(target, limit, values, queues, (self._oldest, self._rotate))
-
-    def _claim(
-        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], ways: Sequence[Way]
+    def claim(
+        self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int, *, fair: bool
     ) -> list[Row]:
+        """Claim the heads of up to `limit` keys.
+
+        `fair`: the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the longest come
+        first. Behind many keys that cannot be claimed, it tries both orders, and also the keys in which something happened last.
+        """
         if limit < 1:
             return []
         # An idle worker behind many blocked keys was woken by what happened last. To find that takes 3 ms; to look at those
         # keys once more takes 60 ms, and would keep it waiting.
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
-        order: list[Way] = [self._recent, *ways] if woken else [*ways, self._recent]
+        ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
+        order = [self._recent, *ways] if woken else [*ways, self._recent]
+        # The last resort looks at as many keys as a waiting worker's look does; else that look could find work that no claim finds.
+        far: Way = partial(self._rotate, budget=_MOST)
         with target.atomic():
-            for way in (*order, self._rotate_far):
+            for way in (*order, far):
                 more, all_seen = True, False
                 while more and len(found) < limit:
                     won, all_seen = way(target, limit - len(found), values, queues)
@@ -72,7 +69,7 @@ class KeyTurns:
 
     def _rotate(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], budget: int | None = None
-    ) -> tuple[list[Row], bool]:
+    ) -> Won:
         """Win keys behind the cursors; where the keys end, from the first key up to where it began.
 
         The queue that was served last comes last, so that each has its turn in claims of one, too.
@@ -92,12 +89,6 @@ class KeyTurns:
         if all_seen:  # whatever could be had, was: the next round needs no second part
             self._cursors.update(dict.fromkeys(queues, ""))
         return won, all_seen
-
-    def _rotate_far(
-        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
-    ) -> tuple[list[Row], bool]:
-        """Scan as many keys as a waiting worker's look does, as the last resort: otherwise it could wait for work that it finds due."""
-        return self._rotate(target, limit, values, queues, budget=_MOST)
 
     def _win(
         self, target: Target, limit: int, values: dict[str, Any], segments: Sequence[Segment], budget: int
@@ -127,9 +118,7 @@ class KeyTurns:
             self._served[row["queue"]] = next(self._wins)
         return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
-    def _oldest(
-        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
-    ) -> tuple[list[Row], bool]:
+    def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
         """Win the keys with what is due the longest. A key that can be won has something due, so few entries may be all."""
         budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.run(partition_keys.acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
@@ -138,9 +127,7 @@ class KeyTurns:
             entries[row["queue"]] += row["entries"]
         return [row for row in seen if row["won"] is not None], all(entries[queue] < budget for queue in queues)
 
-    def _recent(
-        self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]
-    ) -> tuple[list[Row], bool]:
+    def _recent(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
         """Win keys in which something happened last: a worker that was woken finds what woke it, however many others are blocked."""
         seen = target.run(partition_keys.acquire_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
@@ -153,10 +140,8 @@ class KeyTurns:
         taken = target.run(partition_keys.claim_heads, values, keys)
         found = started(taken)
         owners = {(row["queue"], row["partition_key"]): row["id"] for row in found}
-        changed = [
-            (row["id"], owner) for row, key in zip(won, keys, strict=True) if (owner := owners.get(key)) != row["id"]
-        ]
-        if changed:
+        wanted = [(row["id"], owners.get(key)) for row, key in zip(won, keys, strict=True)]
+        if changed := [(task, owner) for task, owner in wanted if task != owner]:
             target.run(partition_keys.release_unused, values, changed)
         return found, len(taken) > len(found)
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from types import EllipsisType
 from typing import Any
 
-from ..database.dialects import Begin, Row
+from ..database.dialects import Row
 from ..database.statements import queues
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -34,80 +34,76 @@ class QueueSettings:
     updated_at: datetime | None = None
 
 
-def pause(store: Transactions, queue: str, *, using: object = None) -> QueueSettings:
-    """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
+class Queues:
+    """The settings of queues."""
 
-    Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three.
-    """
-    return _say(store, queue, using, paused=True)
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
 
+    def pause(self, queue: str, *, using: object = None) -> QueueSettings:
+        """From the commit on nothing of the queue is claimed; what runs, runs on, and tasks can be enqueued as always.
 
-def resume(store: Transactions, queue: str, *, using: object = None) -> QueueSettings:
-    """End the pause; sleeping workers are woken."""
-    return _say(store, queue, using, paused=False)
+        Once paused is paused: the first pause's moment stays. Returns the queue's settings, as do the next three.
+        """
+        return self._say(queue, using, paused=True)
 
+    def resume(self, queue: str, *, using: object = None) -> QueueSettings:
+        """End the pause; sleeping workers are woken."""
+        return self._say(queue, using, paused=False)
 
-def limit(
-    store: Transactions,
-    queue: str,
-    *,
-    concurrency: int | EllipsisType | None = ...,
-    rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
-    using: object = None,
-) -> QueueSettings:
-    """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
+    def limit(
+        self,
+        queue: str,
+        *,
+        concurrency: int | EllipsisType | None = ...,
+        rate: tuple[int, timedelta | float] | EllipsisType | None = ...,
+        using: object = None,
+    ) -> QueueSettings:
+        """Limit how many tasks of the queue run at once, or start in a time: `rate=(100, timedelta(minutes=1))`.
 
-    What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
-    """
-    settings: dict[str, Any] = {}
-    if concurrency is not ...:
-        settings["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
-    if rate is not ...:
-        settings["rate"] = None if rate is None else _rate(rate)
-    if not settings:
-        raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
-    return _say(store, queue, using, **settings)
+        What is left out stays; None removes that limit. What runs already is not stopped. Raises InvalidArgument.
+        """
+        settings: dict[str, Any] = {}
+        if concurrency is not ...:
+            settings["concurrency"] = None if concurrency is None else _count(concurrency, "concurrency")
+        if rate is not ...:
+            settings["rate"] = None if rate is None else _rate(rate)
+        if not settings:
+            raise InvalidArgument("limit() takes concurrency, rate, or both; None removes a limit")
+        return self._say(queue, using, **settings)
 
+    def order(self, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
+        """Have keys take turns, which is the default, or have the key come next whose task has been due the longest."""
+        if type(fair) is not bool:
+            raise InvalidArgument(f"fair must be True or False, not {fair!r}")
+        return self._say(queue, using, fair=fair)
 
-def order(store: Transactions, queue: str, *, fair: bool, using: object = None) -> QueueSettings:
-    """Have keys take turns, which is the default, or have the key come next whose task has been due the longest."""
-    if type(fair) is not bool:
-        raise InvalidArgument(f"fair must be True or False, not {fair!r}")
-    return _say(store, queue, using, fair=fair)
+    def settings(self, *, using: object = None) -> list[QueueSettings]:
+        """Return the queues that have settings, by name."""
+        return [settings_of(row) for row in self._store.read(queues.settings, using=using)]
 
+    def _say(self, queue: str, using: object, **settings: Any) -> QueueSettings:
+        if not queue:
+            raise InvalidArgument("a queue's name is not empty")
+        values = {
+            "queue": storable(queue, "queue"),
+            **{f"sets_{name}": name in settings for name in ("paused", "concurrency", "rate", "fair")},
+            "paused": settings.get("paused", False),
+            "concurrency_limit": settings.get("concurrency"),
+            "fair": settings.get("fair", True),
+        }
+        values["rate_limit"], values["rate_seconds"] = settings.get("rate") or (None, None)
 
-def queue_settings(store: Transactions, *, using: object = None) -> list[QueueSettings]:
-    """Return the queues that have settings, by name."""
-    rows = store.run(
-        lambda target: target.run(queues.settings),
-        using=using,
-        begin=Begin.READ,
-    )
-    return [settings_of(row) for row in rows]
+        def work(target: Target) -> QueueSettings:
+            given = self._store.values(target, **values)
+            with target.atomic():
+                row = target.run(queues.change, given)[0]
+                target.run(queues.forget, given)
+            if settings.get("paused") is not True:
+                self._store.wake(target, [queue])
+            return settings_of(row)
 
-
-def _say(store: Transactions, queue: str, using: object, **settings: Any) -> QueueSettings:
-    if not queue:
-        raise InvalidArgument("a queue's name is not empty")
-    values = {
-        "queue": storable(queue, "queue"),
-        **{f"sets_{name}": name in settings for name in ("paused", "concurrency", "rate", "fair")},
-        "paused": settings.get("paused", False),
-        "concurrency_limit": settings.get("concurrency"),
-        "fair": settings.get("fair", True),
-    }
-    values["rate_limit"], values["rate_seconds"] = settings.get("rate") or (None, None)
-
-    def work(target: Target) -> QueueSettings:
-        given = store.values(target, **values)
-        with target.atomic():
-            row = target.run(queues.change, given)[0]
-            target.run(queues.forget, given)
-        if settings.get("paused") is not True:
-            store.wake(target, [queue])
-        return settings_of(row)
-
-    return store.run(work, using=using)
+        return self._store.run(work, using=using)
 
 
 def settings_of(row: Row) -> QueueSettings:

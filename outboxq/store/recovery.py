@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import clock, reading, recovery
+from ..database.statements import recovery, tasks
 from ..database.statements.grammar import Builder
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import MAX_RECOVERIES, TaskStatus
 from .arguments import positive
+from .sleeping_workers import SleepingWorkers
 from .transactions import Transactions
 
 _DUE_AT_ONCE = 500
@@ -69,10 +70,9 @@ def recover(
 ) -> list[Recovered]:
     """Take back up to `limit` expired leases: `task_reset`, or `task_abandoned` after `max_recoveries` of a task in a row.
 
-    Every worker calls it; two at once pass over each other's rows, and over rows that any other session has locked. Looks only
-    at the lease, never at a worker registry. `leases`: take back just these, if they are still as they were seen.
-    `patience`: take back nothing if the transaction could not begin within this time, since others waited as well then,
-    and their heartbeats come first.
+    Every worker calls it. Rows that another session has locked are passed over. It looks at the lease only, never at the
+    registry of workers. `leases`: take back just these, if they are still as they were seen. `patience`: take back nothing
+    if the transaction could not begin within this time, since others waited as well then, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -86,23 +86,24 @@ def recover(
             return []
         values = store.values(target, limit=limit, max_recoveries=max_recoveries, abandonment=abandonment)
         with target.atomic():
-            if given is None:
-                rows = target.run(recovery.recover, values)
-            else:
-                rows = target.run(recovery.recover_seen, values, given)
-        store.wake(target, _made_way(rows))
+            rows = target.run(recovery.recover if given is None else recovery.recover_seen, values, given)
+        # A key or a place became free there; what is in the outbox again tells by itself.
+        freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
+        store.wake(target, {row["queue"] for row in freed})
         return [
             Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
             for row in rows
         ]
 
-    if given == [] or (
-        given is None and using is None and store.dialect.reads_before_writing and not _any_expired(store)
-    ):
+    if given == []:
         return []
+    if given is None and using is None and store.dialect.reads_before_writing:
+        expired = store.run(lambda target: target.run(recovery.any_expired, store.values(target)), begin=Begin.READ)
+        if not expired:
+            return []
     recovered = store.run(work, using=using)
     if recovered and using is None:
-        store.forget_sleepers()  # who died at work seldom died alone
+        SleepingWorkers(store).forget_ended()  # who died at work seldom died alone
     return recovered
 
 
@@ -111,38 +112,25 @@ def due_again(store: Transactions, until: datetime) -> int:
 
     Each batch of 500 is a transaction of its own.
     """
-    total, after, more = 0, 0, True
-    while more:
-        gone = store.run(lambda target: _due_again(store, target, until, after))  # noqa: B023 - called at once
-        total += len(gone)
-        after = max((row["entry_id"] for row in gone), default=after)
-        more = len(gone) == _DUE_AT_ONCE
-    return total
+    total = after = 0
+
+    def work(target: Target) -> list[Row]:
+        values = store.values(target, until=until, limit=_DUE_AT_ONCE, after=after)
+        with target.atomic():
+            return target.run(recovery.due_again, values)
+
+    while True:
+        found = store.run(work)
+        total += len(found)
+        if len(found) < _DUE_AT_ONCE:
+            return total
+        after = max(row["entry_id"] for row in found)
 
 
 def _look_at_leases(store: Transactions, leases: Builder, options: dict[str, int], using: object) -> LeaseLook:
     def work(target: Target) -> LeaseLook:
         values = store.values(target, **options)
-        now = target.run(reading.now, values)[0]["now"]
-        rows = target.run(leases, values)
-        return LeaseLook(now=now, leases=[Lease(**row) for row in rows])
+        now = target.run(tasks.now, values)[0]["now"]
+        return LeaseLook(now=now, leases=[Lease(**row) for row in target.run(leases, values)])
 
     return store.run(work, using=using, begin=Begin.READ)
-
-
-def _due_again(store: Transactions, target: Target, until: datetime, after: int) -> list[Row]:
-    values = store.values(target, until=until, limit=_DUE_AT_ONCE, after=after)
-    with target.atomic():
-        return target.run(clock.due_again, values)
-
-
-def _any_expired(store: Transactions) -> bool:
-    return store.run(
-        lambda target: bool(target.run(recovery.any_expired, store.values(target))),
-        begin=Begin.READ,
-    )
-
-
-def _made_way(rows: Sequence[Row]) -> set[str]:
-    """Return the queues in which a key or a place became free; what is in the outbox again tells by itself."""
-    return {row["queue"] for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY}

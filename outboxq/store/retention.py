@@ -15,7 +15,8 @@ from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import positive
-from .partitions import drop_before, make_partitions, moment, read_layout
+from .tasks import now as moment
+from .time_partitions import TimePartitions
 from .transactions import Transactions
 
 _NIL = UUID(int=0)
@@ -36,14 +37,14 @@ def prune(
 ) -> int:
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-    Each batch is a transaction of its own. Tasks that are locked, or whose key is locked, are passed
-    over. An unfinished task keeps its row and its events whatever its age. Events that belong to no task (an emit without subscribers) go when they are
-    as old. With `using`, all batches are one transaction. `dry_run` only counts. `stop` is asked before each batch.
+    Each batch is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is locked,
+    are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
+    subscribers) go when they are as old. `dry_run` only counts. `stop` is asked before each batch.
 
-    Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped,
-    with what must stay carried over to the default partition before. No other session uses the two tables while one is
-    dropped, which takes about as long as reading its tasks once; so it is not done with `using`. Then the rows of the
-    others are deleted; `whole_partitions` leaves them to the drop that comes, so that tasks may stay one partition longer.
+    Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped; what
+    must stay is carried over to the default partition before. No other session uses the two tables while one is dropped,
+    which takes about as long as reading its tasks once, so it is not done with `using`. Then the rows of the others are
+    deleted; `whole_partitions` leaves them to the drop that comes, so that tasks may stay one partition longer.
     """
     positive(batch, "batch")
     wanted = set(statuses)
@@ -52,40 +53,45 @@ def prune(
         raise InvalidArgument("older_than must not be negative")
     if not wanted <= TERMINAL:
         raise InvalidArgument("only Completed, Failed and Cancelled tasks can be pruned")
-    now = moment(store, using)
+    now = moment(store, using=using)
     before = now - min(older_than, now - _EPOCH)
-    values = {
-        "before": before,
-        "limit": batch,
-        **{f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL},
-    }
+    values = {"before": before, "limit": batch}
+    values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
     # A day more, since ids carry their makers' clocks.
     last = first_id(before + timedelta(days=1))
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
+    batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
     if dry_run:
-        return sum(_count(store, {**values, "from_id": low, "to_id": high}, using) for low, high in ranges)
+        return sum(_count(store, given, using) for given in batches)
     deleted = 0
     if using is None:
-        make_partitions(store)
-        deleted = drop_before(store, before, values, stop)
-    return deleted + sum(_delete(store, {**values, "from_id": low, "to_id": high}, using, stop) for low, high in ranges)
+        partitions = TimePartitions(store)
+        partitions.make()
+        deleted = partitions.drop_before(before, values, stop)
+    return deleted + sum(_delete(store, given, using, stop) for given in batches)
 
 
 def _count(store: Transactions, values: Mapping[str, Any], using: object) -> int:
-    counted = store.run(
-        lambda target: target.run(retention.prunable, values),
-        using=using,
-        begin=Begin.READ,
-    )
+    counted = store.run(lambda target: target.run(retention.prunable, values), using=using, begin=Begin.READ)
     return int(counted[0]["tasks"])
 
 
 def _delete(store: Transactions, values: dict[str, Any], using: object, stop: Callable[[], bool]) -> int:
-    """The rows between two ids, batch by batch."""
+    """Delete the rows between two ids, batch by batch; returns how many tasks went."""
+
+    def work(target: Target) -> tuple[list[Row], int]:
+        """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
+        with target.atomic():
+            seen = target.run(retention.prune, values)
+            unrouted = target.run(retention.prune_unrouted, values)
+        failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
+        store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
+        return seen, len(unrouted)
+
     deleted, more = 0, True
     while more and not stop():
         began = time.monotonic()
-        seen, unrouted = store.run(lambda target: _prune(store, target, values), using=using)
+        seen, unrouted = store.run(work, using=using)
         deleted += sum(row["status"] is not None for row in seen)
         more = max(len(seen), unrouted) == values["limit"]
         values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
@@ -96,21 +102,11 @@ def _delete(store: Transactions, values: dict[str, Any], using: object, stop: Ca
 
 
 def _closed(store: Transactions, before: datetime, last: UUID, using: object) -> list[tuple[UUID, UUID]]:
-    """Between which ids lies what is in no partition that a later prune will drop."""
-    layout = read_layout(store, using)
+    """Return the ranges of ids outside the partitions that a later prune will drop."""
+    layout = TimePartitions(store).layout(using)
     low, ranges = _NIL, []
     for one in layout.partitions if layout else ():
         if one.end > before:
             ranges.append((low, min(one.lower, last)))
             low = max(low, UUID(int=one.upper.int - 1))
     return [*ranges, (low, last)]
-
-
-def _prune(store: Transactions, target: Target, values: Mapping[str, Any]) -> tuple[list[Row], int]:
-    """One batch: the tasks that were looked at, those passed over without a status, and how many other events went."""
-    with target.atomic():
-        seen = target.run(retention.prune, values)
-        unrouted = len(target.run(retention.prune_unrouted, values))
-    failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
-    store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
-    return seen, unrouted

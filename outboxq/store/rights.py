@@ -1,27 +1,31 @@
-"""The rights that a database role lacks, and the sentence that says so."""
+"""The rights of database roles: granting them, and saying which one is lacking."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from ..database.dialects import Begin, Row, granting
-from ..database.dialects.granting import pack
+from ..database.dialects.granting import grant, pack
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.target import Target
-from ..errors import ConfigurationError, NotPermitted
+from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
-Transaction = Callable[[Begin], AbstractContextManager[Target]]
+if TYPE_CHECKING:
+    from .transactions import Transactions
+
 _MOST = 3
 """So many rights are named in a sentence."""
 
 
 class Rights:
-    """The rights of the store's database role, as far as they are known."""
+    """The rights of the store's database role, as far as they are known, and those that it grants to others."""
 
-    def __init__(self, *, works: bool) -> None:
+    def __init__(self, store: Transactions, *, works: bool) -> None:
         """`works`: the store is a worker's own."""
+        self._store = store
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
         """Enqueues for which the rights are known to be there, of the role that enqueued so first. None: it is no enqueue."""
@@ -31,23 +35,93 @@ class Rights:
         if enqueues is not None and (lacking := lacks(target, needed_to_join(enqueues))):
             raise complaint(lacking, Role.PRODUCER, enqueues)
 
-    def explained(
-        self, error: BaseException, look: Transaction, begin: Begin, enqueues: frozenset[Feature] | None = None
-    ) -> BaseException:
-        """Return the error that says which right the role lacks; the database's own, if it lacks none that we know of.
+    def ensure(self, role: Role) -> None:
+        """Raise NotPermitted unless the store's database role has the rights of such a role."""
+        with self.naming(), self._store.transaction(Begin.READ) as target:
+            if lacking := lacks(target, rights(role)):
+                raise complaint(lacking, role)
 
-        `begin`: how the transaction began that the error ended. `look` begins another one.
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Run a transaction that reads, and `explain` its error."""
+        try:
+            yield
+        except Exception as error:
+            self.explain(error, Begin.READ)
+            raise
+
+    def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
+        """Raise NotPermitted where this error is of a right that the role lacks. It looks for it in another transaction.
+
+        `begin`: how the transaction began that the error ended.
         """
-        role = Role.PRODUCER if enqueues is not None else self._role(begin)
-        with suppress(Exception), look(Begin.READ) as target:
-            if lacking := lacks(target, rights(role, enqueues or ())):
-                return complaint(lacking, role, enqueues or ())
-        return error
+        if not self._store.dialect.is_denied(error):
+            return
+        role, lacking = Role.PRODUCER if enqueues is not None else self._role(begin), list[Row]()
+        with suppress(Exception), self._store.transaction(Begin.READ) as target:
+            lacking = lacks(target, rights(role, enqueues or ()))
+        if lacking:
+            raise complaint(lacking, role, enqueues or ()) from error
+
+    def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
+        """Return the GRANTs that the database role `name` needs to be such a role, in the schema in which our tables lie.
+
+        Runs in a transaction of its own that only reads. Raises InvalidArgument for features of what is no producer,
+        UnsupportedDatabase on SQLite.
+        """
+        return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
+
+    def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
+        """Run the `grants`, all of them or none, in one transaction; returns them.
+
+        Raises NotPermitted where the role still lacks a right then: PostgreSQL only warns of a right that the role cannot grant.
+        """
+
+        def work(target: Target) -> list[str]:
+            statements, wanted = self._grants(target, role, name, features)
+            if not target.run(granting.role, {"grantee": name}):
+                raise ConfigurationError(f"there is no database role {name!r}; make it first: CREATE ROLE")
+            for statement in statements:
+                target.execute(_escaped(statement), {})
+            if lacking := lacks(target, wanted, grantee=name):
+                owned = "schema" if any(row["kind"] == Kind.SCHEMA for row in lacking) else "tables"
+                raise NotPermitted(
+                    f"nothing was granted: the present role cannot grant {listed(lacking)} to {name!r}; run it as the owner "
+                    f"of the {owned}"
+                )
+            return statements
+
+        return self._store.run(work)
+
+    def ensure_roles(self) -> None:
+        """Raise UnsupportedDatabase where the database has no roles. Nothing is asked of it."""
+        if not self._store.dialect.has_roles:
+            raise UnsupportedDatabase("SQLite has no roles: who may write the file may do everything")
 
     def _role(self, begin: Begin) -> Role:
         if self._works:
             return Role.WORKER
         return Role.VIEWER if begin in {Begin.READ, Begin.SNAPSHOT} else Role.OPERATOR
+
+    def _grants(
+        self, target: Target, role: Role, name: str, features: Collection[Feature]
+    ) -> tuple[list[str], tuple[Right, ...]]:
+        self.ensure_roles()
+        if features and role is not Role.PRODUCER:
+            options = " ".join(f"--with {feature}" for feature in sorted(features))
+            raise InvalidArgument(
+                f"only a producer has {options}; a {role} that enqueues too is granted both: outboxq grants --role producer "
+                f"{options} {shlex.quote(name)}"
+            )
+        if not name or "\0" in name:
+            raise InvalidArgument("the name of a database role is text")
+        wanted = rights(role, features)
+        places = target.run(granting.missing, pack(()))
+        if not places:
+            raise ConfigurationError(
+                f"there is no schema {self._store.schema!r} in this database; make it first: CREATE SCHEMA"
+            )
+        return [grant(right, places[0]["schema"], name) for right in wanted], wanted
 
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
@@ -94,3 +168,8 @@ def listed(lacking: list[Row]) -> str:
 
 def _named(row: Row) -> str:
     return f"{row['privilege']} on {'the schema' if row['kind'] == Kind.SCHEMA else row['name']}"
+
+
+def _escaped(statement: str) -> str:
+    """A name may hold what the driver would take for a placeholder."""
+    return statement.replace("%", "%%")

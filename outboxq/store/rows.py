@@ -1,8 +1,14 @@
-"""A new task as the row that its statement is given."""
+"""Rows that statements are given: new tasks, and the data of events."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any
+
 from ..model import NewTask
+from ..payload.parameters import sanitize
 
 
 def row(task: NewTask) -> tuple[object, ...]:
@@ -32,3 +38,18 @@ def keyed_row(task: NewTask) -> tuple[object, ...]:
     """The columns of `statements.idempotency.KEYED`."""
     unique_for = None if task.unique_for is None else task.unique_for.total_seconds()
     return *row(task), task.idempotency_key, unique_for, task.unique_until_finished
+
+
+def event_data(data: Mapping[str, Any]) -> str | None:
+    """Return JSON for an event. What says why a task failed must itself always be storable, or the task could not end."""
+    return json.dumps(_storable(data)) if data else None
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return sanitize(value)
+    if isinstance(value, Mapping):
+        return {sanitize(str(key)): _storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item) for item in value]
+    return value if isinstance(value, bool | int | NoneType) else sanitize(str(value))

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from functools import partial
+from typing import Literal, get_args
 
 from sqlalchemy import Text
 
 from ..database.dialects import Begin, Row
-from ..database.statements import queues, reading, statistics
+from ..database.statements import queues, statistics, tasks
 from ..database.statements.statistics import PERCENTILES
 from ..database.target import Target
 from ..errors import InvalidArgument
-from ..model import duration
+from ..model import LONGEST, duration
 from .arguments import queue_names
 from .queues import QueueSettings, settings_of
-from .registry import LiveWorker, live_workers
 from .transactions import Transactions
+from .workers import LiveWorker, live_workers
 
 By = Literal["queue", "task"]
 
 HOUR = timedelta(hours=1)
-LONGEST = timedelta(days=36500)
-
 _LEEWAY = timedelta(minutes=2)
 """An event is numbered a little after its time is taken, and later numbers may bear earlier times: by less than this."""
 
@@ -69,7 +68,6 @@ class Statistics:
     """Time at which the oldest due task became due."""
     oldest_ready_age: timedelta | None = None
     paused: bool = False
-    """True if its queue is paused."""
     concurrency: int | None = None
     """Maximum number of the queue's tasks that run at once; None: no limit."""
     rate: tuple[int, timedelta] | None = None
@@ -107,10 +105,10 @@ def stats(
 ) -> list[Statistics]:
     """Return the statistics of each queue, or with `by="task"` of each task name in each queue; sorted by these names.
 
-    There is one for each queue in which something waits, runs, is a dead letter or happened in the `window` (a timedelta or
-    seconds), that is paused, or that is named by `queues` (None: all). All of it is as of one moment, unless `using` is a
-    connection with a weaker isolation. What has ended before the window is not read, however much it is; the tasks in the
-    outbox are.
+    With `queues`, only those are returned, each with or without tasks. Without, it is every queue in which something waits,
+    runs, is a dead letter or happened in the `window` (a timedelta or seconds), or that is paused. All of it is as of one
+    moment, unless `using` is a connection with a weaker isolation. All tasks in the outbox are read, but nothing that ended
+    before the window.
     """
     since = duration(window, "window")
     if not timedelta(0) < since <= LONGEST:
@@ -118,17 +116,14 @@ def stats(
     if by not in get_args(By):
         raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
     names = queue_names(queues)
-    return store.run(
-        lambda target: _read(store, target, since, names, by_task=by == "task"),
-        using=using,
-        begin=Begin.SNAPSHOT,
-    )
+    read = partial(_read, store, window=since, names=names, by_task=by == "task")
+    return store.run(read, using=using, begin=Begin.SNAPSHOT)
 
 
 def _read(
-    store: Transactions, target: Target, window: timedelta, names: list[str] | None, *, by_task: bool
+    store: Transactions, target: Target, *, window: timedelta, names: list[str] | None, by_task: bool
 ) -> list[Statistics]:
-    now = target.run(reading.now, store.values(target))[0]["now"]
+    now = target.run(tasks.now, store.values(target))[0]["now"]
     since = now - window
     values = {"now": now, "since": since, "search_from": since - _LEEWAY, "every_queue": names is None}
     values |= target.dialect.pack("queues", {"queue": Text()}, [(name,) for name in names or ()])
@@ -139,52 +134,39 @@ def _read(
         for row in target.run(part, values):
             found.setdefault((row["queue"], row.get("task_name")), {}).update(row)
     settings = {row["queue"]: settings_of(row) for row in target.run(queues.settings)}
-    paused = {one.queue for one in settings.values() if one.paused_at is not None}
     if not by_task:
+        paused = [queue for queue, each in settings.items() if each.paused_at is not None]
         for queue in paused if names is None else names:
             found.setdefault((queue, None), {})
     workers = live_workers(target, now)
-    return [
-        _statistics(key, found[key], now=now, window=window, settings=settings, workers=workers)
-        for key in sorted(found, key=lambda key: (key[0], key[1] or ""))
-    ]
 
+    def statistics_of(queue: str, task_name: str | None, row: Row) -> Statistics:
+        ended = row.get("completed", 0) + row.get("failures", 0)
+        oldest = row.get("oldest_ready_at")
+        here = [worker for worker in workers if worker.works_on(queue)]
+        waits = row.get("ready", 0) + row.get("delayed", 0) > 0
+        mine = settings.get(queue) or QueueSettings(queue=queue)
+        return Statistics(
+            queue=queue,
+            task_name=task_name,
+            window=window,
+            **{name: row.get(name, 0) for name in _COUNTS},
+            oldest_ready_at=oldest,
+            oldest_ready_age=None if oldest is None else now - oldest,
+            delayed=max(0, row.get("delayed", 0) - row.get("retrying", 0)),
+            paused=mine.paused_at is not None,
+            concurrency=mine.concurrency,
+            rate=mine.rate,
+            live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
+            unknown=_unknown(queue, task_name, here) if waits else (),
+            throughput=ended / window.total_seconds(),
+            failure_rate=row.get("failures", 0) / ended if ended else None,
+            emit_to_start=_percentiles(row, "start") if ended else None,
+            emit_to_complete=_percentiles(row, "complete") if ended else None,
+        )
 
-def _statistics(
-    key: tuple[str, str | None],
-    row: Row,
-    *,
-    now: datetime,
-    window: timedelta,
-    settings: Mapping[str, QueueSettings],
-    workers: Sequence[LiveWorker],
-) -> Statistics:
-    queue, task_name = key
-    completed, failures = row.get("completed", 0), row.get("failures", 0)
-    ended = completed + failures
-    oldest = row.get("oldest_ready_at")
-    here = [worker for worker in workers if worker.works_on(queue)]
-    knowing = [worker for worker in here if task_name is None or task_name in worker.task_names]
-    waits = row.get("ready", 0) + row.get("delayed", 0) > 0
-    mine = settings.get(queue) or QueueSettings(queue=queue)
-    return Statistics(
-        queue=queue,
-        task_name=task_name,
-        window=window,
-        **{name: row.get(name, 0) for name in _COUNTS},
-        oldest_ready_at=oldest,
-        oldest_ready_age=None if oldest is None else now - oldest,
-        delayed=max(0, row.get("delayed", 0) - row.get("retrying", 0)),
-        paused=mine.paused_at is not None,
-        concurrency=mine.concurrency,
-        rate=mine.rate,
-        live_workers=len(knowing),
-        unknown=_unknown(queue, task_name, here) if waits else (),
-        throughput=ended / window.total_seconds(),
-        failure_rate=failures / ended if ended else None,
-        emit_to_start=_percentiles(row, "start") if ended else None,
-        emit_to_complete=_percentiles(row, "complete") if ended else None,
-    )
+    keys = sorted(found, key=lambda key: (key[0], key[1] or ""))
+    return [statistics_of(*key, found[key]) for key in keys]
 
 
 def _unknown(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
@@ -197,5 +179,5 @@ def _unknown(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -
     return tuple(UnknownName(task_name=name, met_by=tuple(met[name])) for name in sorted(met.keys() - known))
 
 
-def _percentiles(row: dict[str, Any], until: str) -> Percentiles:
+def _percentiles(row: Row, until: str) -> Percentiles:
     return Percentiles(**{f"p{each}": timedelta(microseconds=row[f"{until}_p{each}"]) for each in PERCENTILES})

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import tenacity
@@ -16,17 +16,18 @@ from sqlalchemy import Engine, Text
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..context import current
-from ..database.dialects import Begin, Dialect, OpenFile, damaged, dialect_for
+from ..database.dialects import Begin, Dialect, OpenFile, Row, damaged, dialect_for
 from ..database.engine import connection_options, reserve
-from ..database.privileges import Feature, Role, rights
-from ..database.revisions import ensure_fit, no_file
-from ..database.statements import reading, sleeping
+from ..database.privileges import Feature
+from ..database.revisions import no_file
+from ..database.statements import schema, sleeping_workers
+from ..database.statements.grammar import Builder
 from ..database.target import SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
 from .arguments import queue_names
-from .failure_log import say, sentence
-from .rights import Rights, complaint, lacks
-from .undefined import explain_undefined, in_a_transaction_that_goes_on
+from .failure_log import sentence
+from .rights import Rights
+from .schema import check_fit, explain_undefined, in_a_transaction_that_goes_on
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
@@ -67,7 +68,7 @@ class Transactions:
         self._hurried = hurried
         self._current = self._is_readable = False
         self._file: OpenFile | None = None
-        self.rights = Rights(works=works)
+        self.rights = Rights(self, works=works)
 
     @property
     def bound_engine(self) -> Engine:
@@ -90,25 +91,8 @@ class Transactions:
         An SQLite file that is not there is not made.
         """
         self.ensure_file()
-        with self._naming_rights(), self.transaction(Begin.READ) as target:
+        with self.rights.naming(), self.transaction(Begin.READ) as target:
             self.check_schema(target)
-
-    def ensure_permitted(self, role: Role) -> None:
-        """Raise NotPermitted unless the database role has the rights of such a role."""
-        with self._naming_rights(), self.transaction(Begin.READ) as target:
-            if lacking := lacks(target, rights(role)):
-                raise complaint(lacking, role)
-
-    @contextmanager
-    def _naming_rights(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            if self.dialect.is_denied(error):
-                explained = self.rights.explained(error, self.transaction, Begin.READ)
-                if explained is not error:
-                    raise explained from error
-            raise
 
     def ensure_file(self) -> None:
         """Raise SchemaOutOfDate where the database is an SQLite file that is not there, which a connection would make."""
@@ -118,7 +102,7 @@ class Transactions:
     def ensure_primary(self) -> None:
         """Raise ConfigurationError where the server takes no writes because it follows another."""
         with self.transaction(Begin.READ) as target:
-            if target.run(reading.is_standby):
+            if target.run(schema.is_standby):
                 raise ConfigurationError(
                     "this server is a standby and takes no writes; give the worker the primary's URL"
                 )
@@ -185,10 +169,7 @@ class Transactions:
             return found
         except Exception as error:  # noqa: BLE001 - the first attempt; most need no second, and nobody to count them
             failed = error
-        if self.dialect.is_denied(failed):
-            explained = self.rights.explained(failed, self.transaction, begin, enqueues)
-            if explained is not failed:
-                raise explained from failed
+        self.rights.explain(failed, begin, enqueues)
         if self.dialect.one_writer and time.monotonic() - began >= _PATIENCE:
             raise failed  # SQLite itself has waited that long for its one lock
         for attempt in self.tries(gives_up):
@@ -198,6 +179,12 @@ class Transactions:
                 with self.transaction(_IN_FULL.get(begin, begin)) as target:
                     return again if (again := done(target)) is not None else work(target)
         raise AssertionError("tenacity reraises the last error")
+
+    def read(self, builder: Builder, *, using: object = None, **values: Any) -> list[Row]:
+        """Run one statement that only reads, with these values besides those of every statement."""
+        return self.run(
+            lambda target: target.run(builder, self.values(target, **values)), using=using, begin=Begin.READ
+        )
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         """Return the caller's transaction. Raises first, where it could still be used, if it is in another database, lacks our
@@ -320,20 +307,7 @@ class Transactions:
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:
-            target.run(sleeping.wake, self.values(target) | self.queue_values(target, names))
-
-    def forget_sleepers(self) -> None:
-        """Delete what workers that were killed in their sleep have asked for; every enqueue would look at it for ever.
-
-        It only tidies up, so an error is logged and costs the caller nothing.
-        """
-        if not self.dialect.notifies:
-            return
-        try:
-            with self.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
-                target.run(sleeping.forget_ended, self.values(target))
-        except Exception as error:  # noqa: BLE001
-            say(log, logging.INFO, "what sleeping workers had asked for could not be tidied up", error)
+            target.run(sleeping_workers.wake, self.values(target) | self.queue_values(target, names))
 
     def check_database(self, target: Target) -> None:
         ours = self.bound_engine
@@ -355,12 +329,8 @@ class Transactions:
             self.check_schema(target)
 
     def check_schema(self, target: Target) -> None:
-        """Looks the version table up before reading it: an error would abort the caller's transaction."""
-        target.ensure_readable()
-        found = target.run(reading.has_version_table) and target.run(reading.version)
-        schema, oldest_code = (found[0]["version_num"], found[0]["oldest_code"]) if found else (None, None)
-        url = None if self.engine is None else self.engine.url
-        ensure_fit(schema, oldest_code, partial(target.dialect.place, url, target.database))
+        """Raise SchemaOutOfDate unless the tables are there and fit this code."""
+        check_fit(target, None if self.engine is None else self.engine.url)
         self._current = True
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from .case import OutboxTests
 from .clock import Clock
 from .enqueued import Enqueued
-from .errors import EndlessDrain, TaskFailed, TransactionEnded
-from .harness import Harness
-from .running import TaskRun
+from .harness import EndlessDrain, Harness
+from .running import TaskFailed, TaskRun
+from .transaction import TransactionEnded
 
 __all__ = [
     "Clock",

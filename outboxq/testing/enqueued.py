@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -12,11 +13,13 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import InvalidCall, PayloadError, UnknownTask
-from ..model import ExecutionEvent, TaskExecution, TaskStatus, duration
+from ..model import Claim, ExecutionEvent, TaskExecution, TaskStatus, duration
 from ..payload.parameters import dump_payload
 from ..store.arguments import aware
 from ..task import Task, TaskRegistry
 
+_COLUMNS = ("queue", "priority", "partition_key", "topic", "status")
+"""The columns by which a test may describe a task."""
 _LISTED = 10
 _ABOUT = timedelta(seconds=1)
 
@@ -49,14 +52,14 @@ class Enqueued:
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
-        parts = [f"queue={self.queue!r}", self.status.value]
-        if self.priority:
-            parts.insert(1, f"priority={self.priority}")
-        if self.partition_key is not None:
-            parts.insert(1, f"partition_key={self.partition_key!r}")
+        parts = [f"queue={self.queue!r}"]
         if (delay := self.available_at - self.created_at) > timedelta(0):
-            parts.insert(1, f"delay={_seconds(delay)}")
-        return f"{self.task_name}({given})  {', '.join(parts)}"
+            parts.append(f"delay={_seconds(delay)}")
+        if self.partition_key is not None:
+            parts.append(f"partition_key={self.partition_key!r}")
+        if self.priority:
+            parts.append(f"priority={self.priority}")
+        return f"{self.task_name}({given})  {', '.join([*parts, self.status.value])}"
 
 
 class Expected:
@@ -69,31 +72,28 @@ class Expected:
         args: tuple[Any, ...],
         *,
         kwargs: Mapping[str, Any] | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        partition_key: str | None = None,
-        topic: str | None = None,
-        status: TaskStatus | str | None = None,
         delay: timedelta | float | None = None,
         at: datetime | None = None,
-        **named: Any,
+        **described: Any,
     ) -> None:
-        """Describe a task; `named` and `kwargs` are its keyword arguments. Raises InvalidCall for those that it does not take."""
+        """Describe a task by its columns and, with `kwargs`, by its keyword arguments. Raises InvalidCall for those that it does not
+        take.
+        """
         if isinstance(task, str) and task in tasks:
             task = tasks.get(task)
         self.name = task.name if isinstance(task, Task) else task
-        self._signature = _signature(task) if isinstance(task, Task) else None
-        self._args = self._named(args, dict(kwargs or {}), named)
+        self._signature: inspect.Signature | None = None
+        if isinstance(task, Task):
+            signature = inspect.signature(task.function)
+            parameters = list(signature.parameters.values())[int(task.takes_context) :]
+            self._signature = signature.replace(parameters=parameters)
+        columns = {name: described.pop(name, None) for name in _COLUMNS}
+        self._columns = {name: value for name, value in columns.items() if value is not None}
+        if "status" in self._columns:
+            self._columns["status"] = TaskStatus(self._columns["status"])
+        self._args = self._named(args, dict(kwargs or {}), described)
         self._delay = None if delay is None else duration(delay, "delay")
         self._at = None if at is None else aware(at, "at")
-        columns = {
-            "queue": queue,
-            "priority": priority,
-            "partition_key": partition_key,
-            "topic": topic,
-            "status": None if status is None else TaskStatus(status),
-        }
-        self._columns = {name: value for name, value in columns.items() if value is not None}
 
     def misfits(self, found: Enqueued) -> list[str]:
         """Return the differences between `found` and this description; empty: there are none."""
@@ -101,18 +101,14 @@ class Expected:
             return ["another task"]
         differ = [self._argument(name, value, found) for name, value in self._args.items()]
         for name, value in self._columns.items():
-            actual = getattr(found, name)
-            differ.append(None if value == actual else f"{name} is {_shown(actual)}, not {_shown(value)}")
+            if value != (actual := getattr(found, name)):
+                differ.append(f"{name} is {_shown(actual)}, not {_shown(value)}")
         if self._delay is not None:
             delay = found.available_at - found.created_at
-            differ.append(
-                None
-                if abs(delay - self._delay) < _ABOUT
-                else f"delay is {_seconds(delay)}, not {_seconds(self._delay)}"
-            )
-        if self._at is not None:
-            due = found.available_at
-            differ.append(None if abs(due - self._at) < _ABOUT else f"it was due at {due}, not {self._at}")
+            if abs(delay - self._delay) >= _ABOUT:
+                differ.append(f"delay is {_seconds(delay)}, not {_seconds(self._delay)}")
+        if self._at is not None and abs(found.available_at - self._at) >= _ABOUT:
+            differ.append(f"it was due at {found.available_at}, not {self._at}")
         return [one for one in differ if one is not None]
 
     def __str__(self) -> str:
@@ -132,7 +128,7 @@ class Expected:
             actual = self._signature.parameters[name].default  # defaults are not stored
         else:
             return f"{name} was not given"
-        if value == actual or (name in found.stored and _as_json(value) == found.stored[name]):
+        if value == actual or (name in found.stored and _is_stored_as(value, found.stored[name])):
             return None
         return f"{name} is {actual!r}, not {value!r}"
 
@@ -150,23 +146,16 @@ class Expected:
         except TypeError as misfit:
             known = ", ".join(self._signature.parameters) or "none"
             raise InvalidCall(
-                f"{self.name}: {misfit}; its parameters are: {known}; a task is also described by {_DESCRIBED}"
+                f"{self.name}: {misfit}; its parameters are: {known}; a task is also described by {', '.join(_COLUMNS)}, "
+                "delay, at"
             ) from None
 
 
-_DESCRIBED = "queue, priority, partition_key, topic, status, delay, at"
-
-
 def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], Sequence[ExecutionEvent]]) -> Enqueued:
-    stored = json.loads(row.args)
-    try:
-        args = tasks.get(row.task_name).parameters.load(row.args)
-    except (UnknownTask, PayloadError):
-        args = stored
     return Enqueued(
         id=row.id,
         task_name=row.task_name,
-        args=args,
+        args=arguments_of(row, tasks),
         queue=row.queue,
         priority=row.priority,
         partition_key=row.partition_key,
@@ -174,9 +163,17 @@ def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], S
         status=row.status,
         attempt=row.attempt,
         created_at=row.created_at,
-        stored=stored,
+        stored=json.loads(row.args),
         history=history,
     )
+
+
+def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str, Any]:
+    """Return the arguments as the handler gets them; as JSON if they cannot be read, or this process does not know the task."""
+    try:
+        return tasks.get(row.task_name).parameters.load(row.args)
+    except (UnknownTask, PayloadError):
+        return json.loads(row.args)  # type: ignore[no-any-return]
 
 
 def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
@@ -197,21 +194,10 @@ def _distance(differ: list[str]) -> tuple[bool, int]:
     return differ == ["another task"], len(differ)
 
 
-def _signature(task: Task[..., Any]) -> inspect.Signature:
-    signature = inspect.signature(task.function)
-    parameters = list(signature.parameters.values())[int(task.takes_context) :]
-    return signature.replace(parameters=parameters)
-
-
-def _as_json(value: object) -> object:
-    try:
-        stored = dump_payload(value, name="an expected argument")
-    except PayloadError:
-        return _NOTHING
-    return json.loads(stored)
-
-
-_NOTHING = object()
+def _is_stored_as(value: object, stored: object) -> bool:
+    with suppress(PayloadError):
+        return bool(json.loads(dump_payload(value, name="an expected argument")) == stored)
+    return False
 
 
 def _shown(value: object) -> str:

@@ -20,14 +20,12 @@ from ..store.arguments import aware
 from ..task import Task
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
-from .errors import EndlessDrain
 from .running import InlineRunner, TaskRun
 from .store import ObservingStore, TransactionBoundStore
 from .transaction import DjangoTransaction, TestTransaction, transaction_of
 
 _KEPT = 10_000
 """Number of the newest tasks that a harness reads."""
-_MAX_RUNS = 1000
 
 __unittest = True  # tracebacks end at the line of the test
 O = TypeVar("O", bound=Outbox)  # noqa: E741
@@ -54,7 +52,7 @@ class Harness:
         """The application's Outbox."""
         self.clock = Clock()
         """The clock of due times, leases and limits."""
-        self.max_runs = _MAX_RUNS
+        self.max_runs = 1000
         """The number of runs after which `drain()` raises EndlessDrain."""
         self._using = using
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
@@ -116,11 +114,8 @@ class Harness:
         fitting = [one for one in found if not expected.misfits(one)]
         if len(fitting) == times or (fitting and times is None):
             return fitting
-        if not fitting:
-            raise AssertionError(f"{expected} was not enqueued. {listed(found, expected)}")
-        raise AssertionError(
-            f"{expected} was enqueued {_times(len(fitting))}, not {_times(times or 0)}. {listed(found, expected)}"
-        )
+        but = f"enqueued {_times(len(fitting))}, not {_times(times or 0)}" if fitting else "not enqueued"
+        raise AssertionError(f"{expected} was {but}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
         """Assert that no enqueued task matches the description of `enqueued()`; without one, that none was enqueued at all."""
@@ -152,7 +147,7 @@ class Harness:
             self.clock.run_on()
         ran = self._drain(queues, limit)
         if until is not None:
-            until = self._moment(until)
+            until = aware(until, "until") if isinstance(until, datetime) else self.clock() + duration(until, "until")
             while limit is None or len(ran) < limit:
                 moment = self.store.next_available_at(queues)
                 if moment is None or moment > until:
@@ -208,7 +203,7 @@ class Harness:
         return [enqueued_of(row, self.app.tasks, lambda row=row: store.history(row.id)) for row in rows]  # type: ignore[misc]
 
     def _drain(self, queues: Sequence[str] | None, limit: int | None, before: Sequence[TaskRun] = ()) -> list[TaskRun]:
-        store, runner = self.store, self._runner()
+        store = self.store
         ran: list[TaskRun] = []
         if self._transaction is not None:
             self._transaction.flush()
@@ -223,7 +218,7 @@ class Harness:
                 if len(before) + len(ran) >= self.max_runs:
                     store.release(claims[0])
                     raise EndlessDrain(_endless([*before, *ran], claims[0]))
-                ran.append(runner.run(claims[0]))
+                ran.append(self._runner().run(claims[0]))
         finally:
             self._is_running = was_running
         if self._transaction is not None:
@@ -271,10 +266,9 @@ class Harness:
     def _leave(self) -> None:
         self._store = self._transaction = None
 
-    def _moment(self, until: datetime | timedelta | float) -> datetime:
-        if isinstance(until, datetime):
-            return aware(until, "until")
-        return self.clock() + duration(until, "until")
+
+class EndlessDrain(AssertionError):
+    """`drain()` ran `Harness.max_runs` tasks, and others were still due."""
 
 
 def _with_store(kind: type[O], store: Store) -> type[O]:
@@ -292,9 +286,8 @@ def _raise(failures: list[BaseException]) -> None:
 
 
 def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:
-    often = ", ".join(
-        f"{name} ({_times(count)})" for name, count in Counter(one.task_name for one in ran).most_common(5)
-    )
+    most = Counter(one.task_name for one in ran).most_common(5)
+    often = ", ".join(f"{name} ({_times(count)})" for name, count in most)
     return (
         f"drain() ran {len(ran)} tasks, and {claim.task_name} is still due. It ran: {often}. A task that enqueues itself never "
         "ends: give drain() a limit=, or raise Harness.max_runs if the test needs so many"

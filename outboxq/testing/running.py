@@ -6,14 +6,14 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from ..context import TaskContext, UnitOfWork
-from ..errors import PayloadError, UnknownTask
+from ..errors import UnknownTask
 from ..integration.base import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.uuid7 import uuid7
@@ -25,7 +25,7 @@ from ..worker.executor import context_of, execute, released
 from ..worker.failpoints import ignore_failpoint
 from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.task_runner import TaskRunner
-from .errors import TaskFailed
+from .enqueued import arguments_of
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -57,14 +57,19 @@ class TaskRun:
     def failure(self) -> BaseException:
         """Return the error, with a note that names the task and the attempt."""
         error = self.error or TaskFailed("the task lost its lease, so its outcome was discarded")
-        note = f"in task {self.task_name}({_call(self.args)}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
+        given = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
+        note = f"in task {self.task_name}({given}), attempt {self.attempt}: {self.outcome or 'lease lost'}"
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         return error
 
 
+class TaskFailed(AssertionError):
+    """A task failed without an exception: its lease was lost."""
+
+
 class InlineRunner:
-    """A worker without threads: runs one claim at a time."""
+    """A worker without threads: runs one claim."""
 
     def __init__(
         self,
@@ -82,11 +87,11 @@ class InlineRunner:
         self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
         self._completer = _CollectingCompleter(store, self._leases)
         self._runner = TaskRunner(
-            store,
-            self._tasks,
-            self._leases,
-            self._completer,
+            store=store,
             own=store,
+            tasks=self._tasks,
+            leases=self._leases,
+            completer=self._completer,
             integration=self._integration,
             on_failpoint=ignore_failpoint,
         )
@@ -96,11 +101,10 @@ class InlineRunner:
         if claim.task_name not in self._tasks:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event())
-        [held] = self._leases.hold([(claim, context)], sent=time.monotonic())
-        self._integration.begin()
+        [held] = self._leases.hold([context], sent=time.monotonic())
         with self._guard():
             self._runner.run(held)
-        kept = self._completer.take()
+        kept = self._completer.kept
         lost = self._store.finish(kept)
         self._leases.drop(claim)
         outcome = kept[0] if kept else self._integration.outcome  # a transactional task's outcome is written already
@@ -109,23 +113,19 @@ class InlineRunner:
     def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
         """Run a task without a row. The writes of a transactional task stay if it completes."""
         claim = _claim(task, args, now)
-        self._integration.begin()
         context = context_of(claim, task, threading.Event())
         with self._guard(), self._integration.around_handler(context):
-            outcome = self._in_unit(claim, task, context) if task.transactional else execute(claim, task, context)
+            outcome = self._in_unit(task, context) if task.transactional else execute(task, context)
             self._integration.after_handler(context, outcome)
         return self._ran(claim, outcome, self._integration.error)
 
-    def _in_unit(self, claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:
-        try:
-            with self._integration.unit_of_work(self._store) as unit:
-                context.enter_unit_of_work(unit)
-                outcome = execute(claim, task, context)
-                if outcome.event_type is not EventType.COMPLETED:
-                    raise _NotCompleted
-                unit.flush()
-        except _NotCompleted:
-            pass
+    def _in_unit(self, task: Task[..., Any], context: TaskContext) -> Outcome:
+        with suppress(_NotCompleted), self._integration.unit_of_work(self._store) as unit:
+            context.unit = unit
+            outcome = execute(task, context)
+            if outcome.event_type is not EventType.COMPLETED:
+                raise _NotCompleted
+            unit.flush()
         return outcome
 
     def _guard(self) -> AbstractContextManager[None]:
@@ -144,65 +144,49 @@ class InlineRunner:
     def _ran(self, claim: Claim, outcome: Outcome | None, error: BaseException | None) -> TaskRun:
         if isinstance(error, KeyboardInterrupt):
             raise error
-        kind = None if outcome is None else outcome.event_type
         return TaskRun(
             id=claim.id,
             task_name=claim.task_name,
-            args=self._args(claim),
+            args=arguments_of(claim, self._tasks),
             attempt=claim.attempt,
-            outcome=kind,
+            outcome=None if outcome is None else outcome.event_type,
             result=None if outcome is None or outcome.result is None else json.loads(outcome.result),
             error=error,
         )
 
-    def _args(self, claim: Claim) -> Mapping[str, Any]:
-        try:
-            return self._tasks.get(claim.task_name).parameters.load(claim.args)
-        except (PayloadError, UnknownTask):
-            return json.loads(claim.args)  # type: ignore[no-any-return]
 
-
+@dataclass(eq=False)
 class _RecordingIntegration(Integration):
     """The application's integration in the test's transaction; it records the outcome and the error of the handler."""
 
-    def __init__(
-        self,
-        integration: Integration,
-        transaction: TestTransaction | None,
-        context: Callable[[], AbstractContextManager[Any]],
-    ) -> None:
-        self._integration = integration
-        self._context = context
-        self._transaction = transaction
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget the last handler."""
-        self.outcome: Outcome | None = None
-        self.error: BaseException | None = None
+    integration: Integration
+    ours: TestTransaction | None
+    context: Callable[[], AbstractContextManager[Any]]
+    outcome: Outcome | None = None
+    error: BaseException | None = None
 
     @contextmanager
     def around_handler(self, context: TaskContext) -> Iterator[None]:
         try:
             with ExitStack() as stack:
-                stack.enter_context(self._context())
-                stack.enter_context(self._integration.around_handler(context))
-                if self._transaction is not None:
-                    stack.enter_context(self._transaction.sessions(self._integration))
+                stack.enter_context(self.context())
+                stack.enter_context(self.integration.around_handler(context))
+                if self.ours is not None:
+                    stack.enter_context(self.ours.sessions(self.integration))
                 yield
         except Exception as error:
             self.error = self.error or error  # a worker logs it; a test must fail
             raise
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
-        if within is None and self._transaction is not None:
-            within = self._transaction.within
-        return self._integration.unit_of_work(store, within=within)
+        if within is None and self.ours is not None:
+            within = self.ours.within
+        return self.integration.unit_of_work(store, within=within)
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         self.outcome, self.error = outcome, context.error
         try:
-            self._integration.after_handler(context, outcome)
+            self.integration.after_handler(context, outcome)
         except Exception as error:
             self.error = self.error or error
             raise
@@ -213,19 +197,15 @@ class _CollectingCompleter(Completer):
 
     def __init__(self, store: Store, leases: Leases) -> None:
         super().__init__(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _: None)
-        self._kept: list[Outcome] = []
+        self.kept: list[Outcome] = []
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
             active.state = ClaimState.HANDED_OVER
-        self._kept.append(outcome)
+        self.kept.append(outcome)
 
     def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - each is written before the next begins
         return True
-
-    def take(self) -> list[Outcome]:
-        kept, self._kept = self._kept, []
-        return kept
 
 
 def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
@@ -254,7 +234,3 @@ def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
 
 class _NotCompleted(Exception):
     """A transactional task did not complete, so its transaction is rolled back."""
-
-
-def _call(args: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in args.items())

@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, InvalidTarget
 from ..model import Handle, NewTask, Outcome
 from ..model.subscriptions import Emitted, NewEvent
 from ..store import Store
-from ..store.units import Unit
+from ..store.units_of_work import Unit
 from .clock import Clock
 from .transaction import TestTransaction
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
-from ..database.statements import reading
+from ..database.statements import tasks
 from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
 from ..integration.base import Integration
 from ..integration.sessions import SessionIntegration
-from .errors import TransactionEnded
 
 
-class TestTransaction(ABC):
-    """A transaction that a test has opened and may roll back. On Django's connection it may not be open at present."""
+class TestTransaction:
+    """A transaction that a test has opened and may roll back. This class is for psycopg and sqlite3 connections."""
 
     __test__ = False  # pytest would collect it for its name
 
@@ -66,7 +64,7 @@ class TestTransaction(ABC):
             with suppress(_Aborted), self._savepoint() as target:
                 yield
                 try:
-                    target.run(reading.now, {"now": target.dialect.moment(None)})
+                    target.run(tasks.now, {"now": target.dialect.moment(None)})
                 except Exception as error:
                     raise _Aborted from error
                 is_usable = True
@@ -75,26 +73,19 @@ class TestTransaction(ABC):
                 raise TransactionEnded(_ENDED) from error
             raise
 
-    @abstractmethod
-    def _savepoint(self) -> Any: ...
+    def _savepoint(self) -> AbstractContextManager[Target]:
+        return self.transaction()
 
-    def flush(self) -> None:  # noqa: B027 - most hold nothing back
+    def flush(self) -> None:
         """Write what the test's session still holds back: a handler could not see it."""
 
-    def expire(self) -> None:  # noqa: B027 - nor keep what they read
+    def expire(self) -> None:
         """Have the test's session read again what handlers may have written."""
 
     @contextmanager
     def sessions(self, integration: Integration) -> Iterator[None]:  # noqa: ARG002 - for those that have any
         """Have the handler's own session write in the test's transaction, inside the integration's `around_handler`."""
         yield
-
-
-class RawTransaction(TestTransaction):
-    """A transaction of a psycopg or sqlite3 connection."""
-
-    def _savepoint(self) -> Any:
-        return self.transaction()
 
 
 class SqlalchemyTransaction(TestTransaction):
@@ -136,7 +127,9 @@ class SqlalchemyTransaction(TestTransaction):
 
 
 class DjangoTransaction(TestTransaction):
-    """A transaction of a Django connection: the one of a TestCase; in a TransactionTestCase, those of the application."""
+    """A transaction of a Django connection: that of a TestCase. In a TransactionTestCase it is the application's, so that at
+    times none is open.
+    """
 
     def __init__(self, alias: str, schema: str | None) -> None:
         super().__init__(alias, schema)
@@ -161,9 +154,6 @@ class DjangoTransaction(TestTransaction):
         with transaction.atomic(using=self._alias):
             yield self.target()
 
-    def _savepoint(self) -> Any:
-        return self.transaction()
-
 
 def transaction_of(using: object, schema: str | None) -> TestTransaction:
     """Return the TestTransaction for a `using`. Raises InvalidTarget if that has no open transaction."""
@@ -175,7 +165,11 @@ def transaction_of(using: object, schema: str | None) -> TestTransaction:
         using = using()  # the test's session: a handler has another one
     target = target_of(using, schema=schema)
     assert not isinstance(target, DjangoTarget)
-    return (SqlalchemyTransaction if isinstance(target, SqlalchemyTarget) else RawTransaction)(using, schema)
+    return (SqlalchemyTransaction if isinstance(target, SqlalchemyTarget) else TestTransaction)(using, schema)
+
+
+class TransactionEnded(AssertionError):
+    """A handler committed or rolled back the transaction of the test."""
 
 
 class _Aborted(Exception):

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -42,44 +43,30 @@ _RECOVERED_PER_HANDLER = 16
 claims and a slow survivor: with 2, it worked recovered tasks off at a quarter of the rate of fresh ones, with 16 at two thirds."""
 
 
+@dataclass(eq=False, repr=False)
 class ClaimLoop(threading.Thread):
     """Claims as much as idle handlers take, and a little ahead. Waits on the distributor when there is nothing to claim."""
 
-    def __init__(
-        self,
-        store: Store,
-        tasks: TaskRegistry,
-        settings: WorkerSettings,
-        *,
-        leases: Leases,
-        pool: HandlerPool[ActiveClaim],
-        completer: Completer,
-        distributor: WorkDistributor,
-        unknown: UnknownTasks,
-        worker_id: UUID,
-        stopping: threading.Event,
-        on_finished: Callable[[], None],
-        on_thread_failure: Callable[[BaseException], None],
-        burst: bool = False,
-    ) -> None:
-        """`on_finished` is called when `burst` or `max_tasks` ends the work."""
+    store: Store
+    tasks: TaskRegistry
+    settings: WorkerSettings
+    leases: Leases
+    pool: HandlerPool[ActiveClaim]
+    completer: Completer
+    distributor: WorkDistributor
+    unknown: UnknownTasks
+    worker_id: UUID
+    stopping: threading.Event
+    on_finished: Callable[[], None]
+    """Called when `burst` or `max_tasks` ends the work."""
+    on_thread_failure: Callable[[BaseException], None]
+    burst: bool = False
+
+    def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
-        self._store = store
+        self._on_failpoint = self.settings.on_failpoint
         self._cursor = ClaimCursor()
-        self._tasks = tasks
-        self._worker_id = worker_id
-        self._queues, self._topics = settings.queues, settings.topics
-        self._pool = pool
-        self._leases = leases
-        self._completer = completer
-        self._distributor = distributor
-        self._stopping = stopping
-        self._on_finished = on_finished
-        self._on_thread_failure = on_thread_failure
-        self._on_failpoint = settings.on_failpoint
-        self._unknown = unknown
-        self._burst = burst
-        self._tasks_left = settings.max_tasks
+        self._tasks_left = self.settings.max_tasks
         self._handled_seen, self._handled_seen_at = -1, 0.0
         """The pool's count of ended handlers when it last changed, and when that was."""
         self.denied: str | None = None
@@ -104,12 +91,12 @@ class ClaimLoop(threading.Thread):
         try:
             if self._claim_until_over():
                 # What was claimed is run, and not given back.
-                while self._tasks_left == 0 and not self._stopping.is_set():
-                    if self._pool.wait_until_at_most(0, _STUCK_AFTER):
+                while self._tasks_left == 0 and not self.stopping.is_set():
+                    if self.pool.wait_until_at_most(0, _STUCK_AFTER):
                         break
-                self._on_finished()
+                self.on_finished()
         except BaseException as error:
-            self._on_thread_failure(error)
+            self.on_thread_failure(error)
             raise
 
     def _claim_until_over(self) -> bool:
@@ -117,7 +104,7 @@ class ClaimLoop(threading.Thread):
         unusable; `on_thread_failure` was called then.
         """
         failures, failing = 0, FailureLog(log)
-        while not self._stopping.is_set() and self._tasks_left != 0:
+        while not self.stopping.is_set() and self._tasks_left != 0:
             try:
                 over = self._claim_once()
                 failures, self.denied = 0, None
@@ -125,14 +112,14 @@ class ClaimLoop(threading.Thread):
                 if over:
                     break
             except Exception as error:  # noqa: BLE001 - whatever it was, the worker is to go on
-                if (unusable := self._store.unusable(error)) is not None:
-                    self._on_thread_failure(unusable)
+                if (unusable := self.store.unusable(error)) is not None:
+                    self.on_thread_failure(unusable)
                     return False
                 failures += 1
                 self.denied = str(error) if isinstance(error, NotPermitted) else None
                 failing.failed("claiming failed; no task was started", error)
                 pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is no float
-                self._stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
+                self.stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
         return True
 
     def _claim_once(self) -> bool:
@@ -140,24 +127,24 @@ class ClaimLoop(threading.Thread):
         limit = self._wait_for_capacity()
         if limit < 1:
             return False
-        idle = self._burst and self._is_idle()
+        idle = self.burst and self._is_idle()
         self._on_failpoint(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
-        claims = self._store.claim_ready_task(
+        claims = self.store.claim_ready_task(
             limit,
-            worker_id=self._worker_id,
-            queues=self._queues,
-            topics=self._topics,
+            worker_id=self.worker_id,
+            queues=self.settings.queues,
+            topics=self.settings.topics,
             says_begin=True,
             cursor=self._cursor,
         )
         self._on_failpoint(Failpoint.AFTER_CLAIM)
-        if self._stopping.is_set():  # the threads may be gone already
+        if self.stopping.is_set():  # the threads may be gone already
             self._release(claims)
             return False
         if claims:
             self._dispatch(claims, sent)
-            self._distributor.at_work()
+            self.distributor.at_work()
         elif idle and not self._expects_suspects():
             return True
         if len(claims) < limit:
@@ -166,17 +153,17 @@ class ClaimLoop(threading.Thread):
 
     def _wait_for_capacity(self) -> int:
         """Wait until a claim is worth its while. Returns how many tasks to claim; 0: the worker stops."""
-        pool = self._pool
+        pool = self.pool
         self._release_stalled_prefetch()
-        while not self._completer.can_write.is_set() and not self._stopping.wait(_CHECK_EVERY):
+        while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
             pass  # what would end now could only wait for the database
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
-            self._distributor.at_work(saturated=True)
+            self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
-                if self._stopping.is_set():
+                if self.stopping.is_set():
                     break
                 self._release_stalled_prefetch()
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             return 0
         capacity = pool.size + self._prefetch_limit - pool.in_flight
         return capacity if self._tasks_left is None else min(capacity, self._tasks_left)
@@ -184,42 +171,42 @@ class ClaimLoop(threading.Thread):
     @property
     def _prefetch_limit(self) -> int:
         """Return how many claims may wait for busy handlers."""
-        limit = self._pool.prefetch_limit
-        return min(limit, _RECOVERED_PER_HANDLER * self._pool.size) if self._found_recovered else limit
+        limit = self.pool.prefetch_limit
+        return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
     def _release_stalled_prefetch(self) -> None:
         """Give back what was claimed ahead for quick handlers that turned out slow: other workers may be idle."""
         now = time.monotonic()
-        if not self._pool.queued or self._pool.handled != self._handled_seen or not self._pool.is_adaptive:
-            self._handled_seen, self._handled_seen_at = self._pool.handled, now
+        if not self.pool.queued or self.pool.handled != self._handled_seen or self.pool.prefetch is not None:
+            self._handled_seen, self._handled_seen_at = self.pool.handled, now
         elif now - self._handled_seen_at >= _STUCK_AFTER:
-            self._pool.reset_pace(_STUCK_AFTER)
-            self._give_back(self._pool.cancel_queued(), "the handlers before it are slow")
+            self.pool.reset_pace(_STUCK_AFTER)
+            self._give_back(self.pool.cancel_queued(), "the handlers before it are slow")
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
         """Hold the claims, and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""
         known = [
-            (claim, context_of(claim, self._tasks.get(claim.task_name), self._stopping))
+            context_of(claim, self.tasks.get(claim.task_name), self.stopping)
             for claim in claims
-            if claim.task_name in self._tasks
+            if claim.task_name in self.tasks
         ]
         if self._tasks_left is not None:
             self._tasks_left -= len(known)
         self._suspects_to_come.difference_update(claim.id for claim in claims)
-        most_with_recovered = (1 + _RECOVERED_PER_HANDLER) * self._pool.size
+        most_with_recovered = (1 + _RECOVERED_PER_HANDLER) * self.pool.size
         suspects, too_many = [], []
-        for active in self._leases.hold(known, sent=sent):
+        for active in self.leases.hold(known, sent=sent):
             if active.claim.recovery_attempts >= SUSPECT:
                 suspects.append(active)
-            elif active.claim.recovery_attempts and self._pool.in_flight >= most_with_recovered:
+            elif active.claim.recovery_attempts and self.pool.in_flight >= most_with_recovered:
                 too_many.append(active)
             else:
-                self._pool.submit(active)
-        if len(known) <= self._pool.size:
+                self.pool.submit(active)
+        if len(known) <= self.pool.size:
             # Else the threads that were woken have Python's lock only when this one waits for the database.
-            self._stopping.wait(_YIELD)
-        self._leases.beat_moved.set()
-        if strangers := [claim for claim in claims if claim.task_name not in self._tasks]:
+            self.stopping.wait(_YIELD)
+        self.leases.beat_moved.set()
+        if strangers := [claim for claim in claims if claim.task_name not in self.tasks]:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
         self._give_back(too_many, "its worker died before, so it does not wait for a busy handler")
@@ -233,7 +220,7 @@ class ClaimLoop(threading.Thread):
         one would bring the innocent one to the limit of recoveries. Other tasks run beside it, for only suspects have to wait.
         """
         now, first = time.monotonic(), None
-        if self._suspect is None or not self._leases.holds(self._suspect):
+        if self._suspect is None or not self.leases.holds(self._suspect):
             first, *suspects = suspects
             self._suspect, self._suspect_at = first.claim, now
         apart = min(max(timedelta(seconds=now - self._suspect_at), _SUSPECT_MIN_DELAY), _SUSPECT_MAX_DELAY)
@@ -241,50 +228,50 @@ class ClaimLoop(threading.Thread):
         for active in suspects:
             delay = min(delay + apart, _SUSPECT_MAX_DELAY)
             self._give_back([active], "another task like it runs in this process", delay=delay)
-        if self._burst and suspects:
+        if self.burst and suspects:
             self._suspects_to_come.update(active.claim.id for active in suspects)
             self._last_suspect_due = now + delay.total_seconds()
         if first is not None:
-            self._pool.submit(first)  # last, for it begins when what was put before is written (`task_runner.py`)
+            self.pool.submit(first)  # last, for it begins when what was put before is written (`task_runner.py`)
 
     def _expects_suspects(self) -> bool:
         return bool(self._suspects_to_come) and time.monotonic() < self._last_suspect_due + _LONGEST_PAUSE
 
     def _wait_for_work(self) -> None:
         """Wait until there may be more to claim. In a burst, only the worker's own tasks and what they enqueue can be more."""
-        if self._burst:
-            while not self._pool.wait_until_at_most(0) and not self._stopping.is_set():
+        if self.burst:
+            while not self.pool.wait_until_at_most(0) and not self.stopping.is_set():
                 pass
-            self._completer.flush()
+            self.completer.flush()
             if self._expects_suspects():
-                self._stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())
+                self.stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())
             return
         self._on_failpoint(Failpoint.BEFORE_SLEEP)
-        self._distributor.wait_for_work(_STUCK_AFTER if self._pool.queued else None)
+        self.distributor.wait_for_work(_STUCK_AFTER if self.pool.queued else None)
         self._on_failpoint(Failpoint.AFTER_SLEEP)
 
     def _is_idle(self) -> bool:
         """Return whether no handler runs and every outcome is written: what a claim does not find then does not exist."""
-        written = self._pool.in_flight == 0 and self._completer.flush(_LONGEST_PAUSE)
-        return written and not self._completer.has_locked
+        written = self.pool.in_flight == 0 and self.completer.flush(_LONGEST_PAUSE)
+        return written and not self.completer.has_locked
 
     def _give_back(self, claims: Sequence[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
         """Give back claims that were not begun. They do not count towards `max_tasks`."""
         if self._tasks_left is not None:
             self._tasks_left += len(claims)
-        self._completer.give_back(claims, reason, delay=delay)
+        self.completer.give_back(claims, reason, delay=delay)
 
     def _release(self, claims: Sequence[Claim]) -> None:
         """Give back what was claimed while the worker was told to stop."""
         if claims:
             outcomes = [released(claim, STOPPED) for claim in claims]
             with releasing(outcomes, self._on_failpoint):
-                self._store.finish(outcomes)
+                self.store.finish(outcomes)
 
     def _release_unknown(self, claims: Sequence[Claim]) -> None:
         try:
-            for outcome in self._unknown.outcomes(claims):
-                self._completer.put(outcome)
+            for outcome in self.unknown.outcomes(claims):
+                self.completer.put(outcome)
         except Exception as error:  # noqa: BLE001
             what = f"could not give back {len(claims)} unknown tasks; their leases will run out"
             say(log, logging.ERROR, what, error)

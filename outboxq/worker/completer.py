@@ -40,11 +40,7 @@ _Written: TypeAlias = tuple[frozenset[UUID], frozenset[UUID]]
 """The ids of the tasks whose lease was lost, and of those that another transaction has locked."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flush:
-    done: threading.Event
-
-
+@dataclass(eq=False, repr=False)
 class Completer(threading.Thread):
     """Collects outcomes while a statement is under way, and writes them with the next one: no outcome waits for a clock.
 
@@ -52,30 +48,22 @@ class Completer(threading.Thread):
     outcome whose row another transaction has locked waits apart from the others.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        leases: Leases,
-        *,
-        on_failpoint: OnFailpoint,
-        on_thread_failure: Callable[[BaseException], None],
-        on_unblocked: Callable[[], None] = lambda: None,
-        durable: bool = True,
-    ) -> None:
-        """`on_unblocked` is called when outcomes were written that may let other tasks start. `durable` False: a crash of the server
-        may undo the most recent writes.
-        """
+    store: Store
+    leases: Leases
+    on_failpoint: OnFailpoint
+    on_thread_failure: Callable[[BaseException], None]
+    on_unblocked: Callable[[], None] = lambda: None
+    """Called when outcomes were written that may let other tasks start."""
+    durable: bool = True
+    """False: a crash of the server may undo the most recent writes."""
+
+    def __post_init__(self) -> None:
         super().__init__(name="outboxq-completer", daemon=True)
         self.can_write = threading.Event()
         """Set while outcomes can be written. Otherwise nothing is claimed, for its outcome would only wait, too."""
         self.can_write.set()
-        self._store = store
-        self._leases = leases
-        self._on_failpoint = on_failpoint
-        self._on_thread_failure = on_thread_failure
-        self._on_unblocked = on_unblocked
-        self._durable = durable
-        self._outcomes: queue.SimpleQueue[Outcome | _Flush | None] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
+        """The outcomes to write, events to set once all before them are written, and None for the end."""
         self._locked: list[Outcome] = []
         self._locked_retry_at = math.inf
         """When the locked outcomes are tried again (`time.monotonic()`)."""
@@ -96,12 +84,12 @@ class Completer(threading.Thread):
     def notify_unblocked(self, claims: Iterable[Claim]) -> None:
         """Wake the claim loop if the end of one of these claims may let other tasks start."""
         if any(claim.makes_way for claim in claims):
-            self._on_unblocked()
+            self.on_unblocked()
 
     def begin(self, claim: Claim) -> bool:
         """Write that a suspect begins, after the outcomes before it. Returns whether its claim still holds."""
         self.flush(_SUSPECT_FLUSH_TIMEOUT)
-        return self._store.begin(claim)
+        return self.store.begin(claim)
 
     @property
     def has_locked(self) -> bool:
@@ -110,10 +98,10 @@ class Completer(threading.Thread):
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until every outcome put so far is written, has failed, or waits for a lock. Returns False after `timeout` seconds."""
-        mark = _Flush(threading.Event())
-        self._outcomes.put(mark)
+        written = threading.Event()
+        self._outcomes.put(written)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        while not (done := mark.done.wait(max(0.0, min(_CHECK_EVERY, deadline - time.monotonic())))):
+        while not (done := written.wait(max(0.0, min(_CHECK_EVERY, deadline - time.monotonic())))):
             if not self.is_alive() or time.monotonic() >= deadline:
                 break
         return done
@@ -126,12 +114,12 @@ class Completer(threading.Thread):
         try:
             while self._write_next():
                 pass
-            while self._locked and not self._store.gone.wait(max(0.0, self._locked_retry_at - time.monotonic())):
+            while self._locked and not self.store.gone.wait(max(0.0, self._locked_retry_at - time.monotonic())):
                 self._write_locked()
         except (OutcomesRefused, FileUnusable) as refused:
-            self._on_thread_failure(refused)
+            self.on_thread_failure(refused)
         except BaseException as error:
-            self._on_thread_failure(error)
+            self.on_thread_failure(error)
             raise
 
     def _write_next(self) -> bool:
@@ -140,47 +128,40 @@ class Completer(threading.Thread):
             return True
         batch: list[Outcome] = []
         try:
-            last = self._outcomes.get(timeout=self._seconds_until_retry())
+            pause = max(0.0, self._locked_retry_at - time.monotonic()) if self._locked else None
+            last = self._outcomes.get(timeout=pause)
         except queue.Empty:
             return True
         with suppress(queue.Empty):
             while isinstance(last, Outcome):
                 batch.append(last)
-                last = self._outcomes.get_nowait() if len(batch) < _BATCH_LIMIT else _Flush(threading.Event())
+                last = self._outcomes.get_nowait() if len(batch) < _BATCH_LIMIT else threading.Event()
         if batch:
             self._write(batch)
-        if isinstance(last, _Flush):
-            last.done.set()
+        if isinstance(last, threading.Event):
+            last.set()
         return last is not None
-
-    def _seconds_until_retry(self) -> float | None:
-        """Return the seconds until the locked outcomes are tried again. None: there are none."""
-        return max(0.0, self._locked_retry_at - time.monotonic()) if self._locked else None
 
     def _write_locked(self) -> None:
         outcomes, self._locked = self._locked, []
         self._write(outcomes, skip_locked=True)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        self._on_failpoint(Failpoint.BEFORE_FINISH)
+        self.on_failpoint(Failpoint.BEFORE_FINISH)
         locked: frozenset[UUID] = frozenset()
         try:
             lost, locked = self._write_until_answered(outcomes, skip_locked=skip_locked)
             self.notify_unblocked(outcome.claim for outcome in outcomes)
             for outcome in outcomes:
                 if outcome.claim.id in lost:
-                    log.warning(
-                        "task %s (%s): its lease was lost, so its outcome %s is discarded",
-                        outcome.claim.id,
-                        outcome.claim.task_name,
-                        outcome.event_type,
-                    )
+                    text = "%s: its lease was lost, so its outcome %s is discarded"
+                    log.warning(text, outcome.claim, outcome.event_type)
         finally:
-            self._leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
+            self.leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
         if locked:
             self._locked += [outcome for outcome in outcomes if outcome.claim.id in locked]
             self._locked_retry_at = time.monotonic() + _RETRY_AFTER
-        self._on_failpoint(Failpoint.AFTER_FINISH)
+        self.on_failpoint(Failpoint.AFTER_FINISH)
 
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
         """Write the outcomes. Returns the ids of those whose lease was lost, and of those whose rows are locked.
@@ -193,15 +174,19 @@ class Completer(threading.Thread):
         while True:
             try:
                 if skip_locked:
-                    written = self._store.finish_unlocked(outcomes, durable=self._durable)
+                    written = self.store.finish_unlocked(outcomes, durable=self.durable)
                 else:
-                    written = self._store.finish(outcomes, durable=self._durable, waits=False), frozenset()
+                    written = self.store.finish(outcomes, durable=self.durable, waits=False), frozenset()
             except Exception as error:
-                if (unusable := self._store.unusable(error)) is not None:
+                if (unusable := self.store.unusable(error)) is not None:
                     raise unusable from error
-                if self._store.is_locked_out(error):
+                if self.store.is_locked_out(error):
                     if skip_locked:
-                        return self._one_by_one(outcomes) if len(outcomes) > 1 else (frozenset(), _ids(outcomes))
+                        return (
+                            self._one_by_one(outcomes)
+                            if len(outcomes) > 1
+                            else (frozenset(), frozenset({outcomes[0].claim.id}))
+                        )
                     skip_locked = True
                 elif self._wait_to_retry(error, tries, len(outcomes)):
                     tries += 1
@@ -227,17 +212,17 @@ class Completer(threading.Thread):
 
     def _wait_to_retry(self, error: Exception, tries: int, outcomes: int) -> bool:
         """Pause if the same outcomes may be written later. Returns whether they may."""
-        if self._store.gone.is_set():
+        if self.store.gone.is_set():
             return False
-        if self._store.may_pass(error):
+        if self.store.may_pass(error):
             pause = _RETRY_AFTER
-        elif self._store.cannot_write_now(error):
+        elif self.store.cannot_write_now(error):
             pause = min(_RETRY_AFTER * 2 ** min(tries, 10), _LONGEST_PAUSE)
         else:
             return False
         self.can_write.clear()
         self._failing.failed(f"{outcomes} outcomes wait for the database, which could not write them", error)
-        self._store.gone.wait(pause)
+        self.store.gone.wait(pause)
         return True
 
     def _replace_refused(self, outcome: Outcome, error: Exception) -> _Written:
@@ -247,13 +232,13 @@ class Completer(threading.Thread):
         """
         what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
         say(log, logging.ERROR, what, error)
-        if self._store.gone.is_set():
+        if self.store.gone.is_set():
             return frozenset(), frozenset()
         self.can_write.set()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
                 raise error  # its handler has not run: it is recovered when its lease has run out
-            lost = self._store.finish([unwritable(outcome, error)], durable=self._durable, waits=False)
+            lost = self.store.finish([unwritable(outcome, error)], durable=self.durable, waits=False)
         except Exception as again:
             self._refused += 1
             if self._refused >= _MAX_REFUSED:
@@ -264,7 +249,3 @@ class Completer(threading.Thread):
             return frozenset(), frozenset()
         self._refused = 0
         return lost, frozenset()
-
-
-def _ids(outcomes: Sequence[Outcome]) -> frozenset[UUID]:
-    return frozenset(outcome.claim.id for outcome in outcomes)

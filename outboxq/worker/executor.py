@@ -27,48 +27,50 @@ def context_of(claim: Claim, task: Task[..., Any], stopping: threading.Event) ->
     return TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
 
 
-def execute(claim: Claim, task: Task[..., Any], context: TaskContext) -> Outcome:
+def execute(task: Task[..., Any], context: TaskContext) -> Outcome:
     """Run the task's function and return the outcome of its claim. Never raises: whatever the function does is an outcome.
 
     SystemExit, KeyboardInterrupt and the like end this attempt as any error does; they do not end the worker.
     """
-    began = time.monotonic()
-    context.begin()
+    context.began = time.monotonic()
     token = current.set(context)
     try:
-        return _run(claim, task, context, began)
+        return _run(task, context)
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
-        context.error = error
-        return _failed_for_good(claim, _describe(error))
+        return _failed_for_good(context, error)
     finally:
-        context.end()
+        context.has_ended = True
         current.reset(token)
 
 
-def failed(claim: Claim, task: Task[..., Any], error: Exception) -> Outcome:
-    """Return the outcome of a task whose handler returned, but whose transaction could not be committed."""
-    return _failed(claim, task, error, elapsed=claim.started_at - claim.first_started_at)
-
-
-def _run(claim: Claim, task: Task[..., Any], context: TaskContext, began: float) -> Outcome:
+def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> Outcome:
+    """Return the outcome of an attempt that ended in this error: a retry or a failure."""
+    claim, available_at = context.claim, None
+    context.error = error
     try:
-        try:
-            arguments = task.parameters.load(claim.args)
-        except UnreadableArguments as error:
-            context.error = error
-            return _failed_for_good(claim, _describe(error))
-        result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
-        if isinstance(result, Snooze | Cancel | Retry):
-            raise result  # returned or raised, it means the same
-        return _completed(claim, task, result, context)
-    except Snooze as request:
-        return _snoozed(claim, request)
-    except Cancel as request:
-        return _cancelled(claim, request)
-    except BaseException as error:  # noqa: BLE001
-        context.error = error
-        elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=time.monotonic() - began)
-        return _failed(claim, task, error, elapsed=elapsed)
+        if isinstance(error, Retry):
+            is_last = context.max_attempts is not None and claim.attempt >= context.max_attempts
+            delay = None if is_last else _bounded_delay(error.delay or timedelta(0))
+            available_at = error.at
+        else:
+            seconds = 0.0 if context.began is None else time.monotonic() - context.began
+            elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=seconds)
+            delay = task.retry.next_delay(
+                attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
+            )
+    except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
+        return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
+    if delay is None:
+        return _failed_for_good(context, error)
+    data = _describe(error)
+    return Outcome(
+        claim=claim,
+        event_type=EventType.RETRY_SCHEDULED,
+        error=data["error"],
+        available_at=available_at,
+        delay=delay,
+        data=data,
+    )
 
 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
@@ -87,54 +89,30 @@ def unwritable(outcome: Outcome, refused: Exception) -> Outcome:
 STOPPED = "the worker stopped"
 
 
-def _completed(claim: Claim, task: Task[..., Any], result: object, context: TaskContext) -> Outcome:
+def _run(task: Task[..., Any], context: TaskContext) -> Outcome:
+    claim = context.claim
     try:
-        stored = dump_result(result, name=task.name)
-    except PayloadError as error:
-        # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
-        context.error = error
-        return _failed_for_good(claim, _describe(error))
-    return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
-
-
-def _snoozed(claim: Claim, request: Snooze) -> Outcome:
-    least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE
-    return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_bounded_delay(max(request.delay, least)))
-
-
-def _cancelled(claim: Claim, request: Cancel) -> Outcome:
-    data = {"reason": sanitize(request.reason)} if request.reason else {}
-    return Outcome(claim=claim, event_type=EventType.CANCELLED, data=data)
-
-
-def _failed(claim: Claim, task: Task[..., Any], error: BaseException, *, elapsed: timedelta) -> Outcome:
-    details = _describe(error)
-    try:
-        if isinstance(error, Retry):
-            return _retried(claim, task, error, details)
-        delay = task.retry.next_delay(
-            attempt=claim.attempt, error=error, max_attempts=claim.max_attempts, elapsed=elapsed
-        )
-    except ConfigurationError as broken:  # the policy itself: the task's own error must not be lost over it
-        return _failed_for_good(claim, {**details, "policy_error": sanitize(str(broken), limit=_ERROR_BYTES)})
-    if delay is None:
-        return _failed_for_good(claim, details)
-    return Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error=details["error"], delay=delay, data=details)
-
-
-def _retried(claim: Claim, task: Task[..., Any], request: Retry, details: dict[str, str]) -> Outcome:
-    """Return the retry that the handler has asked for, or a failure if no attempt is left."""
-    bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
-    if bound is not None and claim.attempt >= bound:
-        return _failed_for_good(claim, details)
-    return Outcome(
-        claim=claim,
-        event_type=EventType.RETRY_SCHEDULED,
-        error=details["error"],
-        available_at=request.at,
-        delay=_bounded_delay(request.delay or timedelta(0)),
-        data=details,
-    )
+        try:
+            arguments = task.parameters.load(claim.args)
+        except UnreadableArguments as error:
+            return _failed_for_good(context, error)
+        result = task.function(context, **arguments) if task.takes_context else task.function(**arguments)
+        if isinstance(result, Snooze | Cancel | Retry):
+            raise result  # returned or raised, it means the same
+        try:
+            stored = dump_result(result, name=task.name)
+        except PayloadError as error:
+            # The handler did its work, and would do it again: a retry cannot help, silence would lose the result.
+            return _failed_for_good(context, error)
+        return Outcome(claim=claim, event_type=EventType.COMPLETED, result=stored)
+    except Snooze as request:
+        least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE
+        return Outcome(claim=claim, event_type=EventType.SNOOZED, delay=_bounded_delay(max(request.delay, least)))
+    except Cancel as request:
+        data = {"reason": sanitize(request.reason)} if request.reason else {}
+        return Outcome(claim=claim, event_type=EventType.CANCELLED, data=data)
+    except BaseException as error:  # noqa: BLE001
+        return failed(task, context, error)
 
 
 def _bounded_delay(delay: timedelta) -> timedelta:
@@ -142,8 +120,10 @@ def _bounded_delay(delay: timedelta) -> timedelta:
     return min(max(delay, timedelta(0)), _LONGEST)
 
 
-def _failed_for_good(claim: Claim, details: dict[str, str]) -> Outcome:
-    return Outcome(claim=claim, event_type=EventType.FAILED, error=details["error"], data=details)
+def _failed_for_good(context: TaskContext, error: BaseException, **more: str) -> Outcome:
+    context.error = error
+    data = {**_describe(error), **more}
+    return Outcome(claim=context.claim, event_type=EventType.FAILED, error=data["error"], data=data)
 
 
 def _describe(error: BaseException) -> dict[str, str]:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from ..model import Claim
 from ..store import Store
@@ -21,16 +22,16 @@ _RETRY_AFTER = 0.02
 """Seconds between two tries while a task is locked: a heartbeat under way takes a few milliseconds."""
 
 
+@dataclass(eq=False, repr=False)
 class Handback:
     """Releases the claims that a worker still holds, within a time limit: the database may not answer."""
 
-    def __init__(self, store: Store, leases: Leases, *, timeout: float, on_failpoint: OnFailpoint) -> None:
-        """`timeout`: the seconds that one call may take."""
-        self._store = store
-        self._leases = leases
-        self._timeout = timeout
-        self._on_failpoint = on_failpoint
-        self._lock = threading.Lock()
+    store: Store
+    leases: Leases
+    timeout: float
+    """The seconds that one call may take."""
+    on_failpoint: OnFailpoint
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self) -> int:
         """Release the claims that are still held, which fences their handlers. Returns how many had not ended by themselves.
@@ -39,24 +40,25 @@ class Handback:
         before the first has committed.
         """
         with self._lock:
-            claims = [one.claim for one in self._leases.held()]
-            for claim in claims:
-                self._leases.lose(claim)
-                log.warning("task %s (%s) did not finish in time and is given back", claim.id, claim.task_name)
+            held = self.leases.held()
+            for one in held:
+                one.context.was_lost = True
+                log.warning("%s did not finish in time and is given back", one.claim)
+            claims = [one.claim for one in held]
             if not claims:
                 return 0
             ended: list[int] = []
             over = threading.Event()
-            run_with_timeout(self._timeout, lambda: ended.append(self._release(claims, over)))
+            run_with_timeout(self.timeout, lambda: ended.append(self._release(claims, over)))
             over.set()
             return len(claims) - sum(ended)
 
     def _release(self, claims: Sequence[Claim], over: threading.Event) -> int:
         """Release the claims; try locked ones again until `over` is set. Returns how many had ended meanwhile."""
         ended, outcomes = 0, [released(claim, STOPPED) for claim in claims]
-        with releasing(outcomes, self._on_failpoint):
+        with releasing(outcomes, self.on_failpoint):
             while True:
-                lost, locked = self._store.finish_unlocked(outcomes)
+                lost, locked = self.store.finish_unlocked(outcomes)
                 ended += len(lost)
                 if not locked or over.wait(_RETRY_AFTER):
                     break

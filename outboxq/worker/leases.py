@@ -54,26 +54,31 @@ class ActiveClaim:
     """The log says that its lease ended before the database could be reached."""
 
 
+@dataclass(eq=False, repr=False)
 class Leases:
     """The claims that this process holds. `run_once()` sends one heartbeat that extends their leases."""
 
-    def __init__(self, store: Store, *, heartbeat: timedelta | None, on_failpoint: OnFailpoint) -> None:
-        """`store` has a connection reserved for this. `heartbeat` bounds the time between beats; None: a third of each lease."""
-        self._store = store
-        self._on_failpoint = on_failpoint
-        self._bound = math.inf if heartbeat is None else heartbeat.total_seconds()
+    store: Store
+    """Has a connection reserved for this."""
+    heartbeat: timedelta | None
+    """The longest time between two heartbeats. None: a third of each lease."""
+    on_failpoint: OnFailpoint
+
+    def __post_init__(self) -> None:
+        self._longest_interval = math.inf if self.heartbeat is None else self.heartbeat.total_seconds()
         self.beat_moved = threading.Event()
         """Set when the next heartbeat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
 
-    def hold(self, claims: Iterable[tuple[Claim, TaskContext]], *, sent: float) -> list[ActiveClaim]:
+    def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
         """Extend the leases of these claims from now on; the caller sets `beat_moved`. `sent`: `time.monotonic()` before the claim was
         sent.
         """
         new = []
-        for claim, context in claims:
+        for context in contexts:
+            claim = context.claim
             # Counted from before the claim was sent, so that it never ends later than in the database.
             context.deadline = sent + claim.lease_seconds
             new.append(ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim)))
@@ -81,26 +86,19 @@ class Leases:
             self._held.update((one.claim.id, one) for one in new)
         return new
 
-    def holds(self, claim: Claim) -> bool:
-        """Return whether this process holds the claim: it waits, runs, or its outcome is not written yet."""
-        return self._find(claim) is not None
-
-    def has(self, lease: Lease) -> bool:
-        """Return whether this lease belongs to a claim that this process holds."""
+    def holds(self, claim: Claim | Lease) -> bool:
+        """Return whether this process holds the claim: it waits, runs, or its outcome is not written yet. A later claim of the same
+        task is another one.
+        """
         with self._lock:
-            one = self._held.get(lease.id)
-        return one is not None and (one.claim.lease_token, one.claim.worker_id) == (lease.lease_token, lease.worker_id)
+            one = self._held.get(claim.id)
+        return one is not None and (one.claim.lease_token, one.claim.worker_id) == (claim.lease_token, claim.worker_id)
 
     def beat_at_once(self) -> None:
         """Send the next heartbeat now: a clock was set, so other workers may think that these leases have ended."""
         for one in self.held():
             one.next_beat = -math.inf
         self.beat_moved.set()
-
-    def lose(self, claim: Claim) -> None:
-        """Give the claim up, and tell its handler."""
-        if (one := self._find(claim)) is not None:
-            one.context.lose()
 
     def drop(self, *claims: Claim) -> None:
         with self._lock:
@@ -128,9 +126,9 @@ class Leases:
             self.warn_if_late(one)
         sent = time.monotonic()
         try:
-            self._on_failpoint(Failpoint.BEFORE_BEAT)
-            beats = self._store.heartbeat([one.claim for one in held])
-            self._on_failpoint(Failpoint.AFTER_BEAT)
+            self.on_failpoint(Failpoint.BEFORE_BEAT)
+            beats = self.store.heartbeat([one.claim for one in held])
+            self.on_failpoint(Failpoint.AFTER_BEAT)
         except Exception as error:  # noqa: BLE001 - whatever it was, the next beat may come through
             self._failing.failed(f"heartbeat for {len(held)} tasks failed; trying again", error)
             for one in held:
@@ -142,20 +140,19 @@ class Leases:
             beat = beats.get(one.claim.id)
             if beat is None:
                 one.next_beat = math.inf
-                if one.state is ClaimState.HELD and self._find(one.claim) is one:
-                    self._lose(one, "another worker may run it")
+                if one.state is ClaimState.HELD and self.holds(one.claim) and not one.context.was_lost:
+                    one.context.was_lost = True
+                    log.warning("lost the lease of %s: another worker may run it", one.claim)
                 continue
             one.was_locked = beat.lease_expires_at is None
             if one.was_locked:
                 one.next_beat = sent + self._retry_interval(one.claim)
             else:
-                one.context.deadline, one.next_beat = (
-                    sent + one.claim.lease_seconds,
-                    sent + self._beat_interval(one.claim),
-                )
+                one.context.deadline = sent + one.claim.lease_seconds
+                one.next_beat = sent + self._beat_interval(one.claim)
                 one.warned_unreachable = False
             if beat.cancel_requested:
-                one.context.request_cancel()
+                one.context.cancel_requested = True
 
     def _claims_to_beat(self) -> list[ActiveClaim]:
         """Return all claims that are held, or only those that were locked the last time, if nothing else is due."""
@@ -167,15 +164,11 @@ class Leases:
         """Warn once that a handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
         if one.context.timed_out and not one.warned_late:
             one.warned_late = True
-            log.warning(
-                "task %s (%s) runs past its timeout of %g s; its handler should check ctx.timed_out",
-                one.claim.id,
-                one.claim.task_name,
-                one.claim.timeout_seconds,
-            )
+            text = "%s runs past its timeout of %g s; its handler should check ctx.timed_out"
+            log.warning(text, one.claim, one.claim.timeout_seconds)
 
     def _beat_interval(self, claim: Claim) -> float:
-        return min(claim.lease_seconds / BEATS_PER_LEASE, self._bound)
+        return min(claim.lease_seconds / BEATS_PER_LEASE, self._longest_interval)
 
     def _retry_interval(self, claim: Claim) -> float:
         return min(self._beat_interval(claim) / 4, _RETRY_AFTER)
@@ -185,18 +178,7 @@ class Leases:
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(
-                "the lease of task %s (%s) ended before the database could be reached; it runs on, and its outcome counts if no "
+                "the lease of %s ended before the database could be reached; it runs on, and its outcome counts if no "
                 "other worker has taken the task by then",
-                one.claim.id,
-                one.claim.task_name,
+                one.claim,
             )
-
-    def _find(self, claim: Claim) -> ActiveClaim | None:
-        """Return what is held for this claim, but not for a later claim of the same task."""
-        with self._lock:
-            one = self._held.get(claim.id)
-        return one if one is not None and one.claim.lease_token == claim.lease_token else None
-
-    def _lose(self, one: ActiveClaim, why: str) -> None:
-        if one.context.lose():
-            log.warning("lost the lease of task %s (%s): %s", one.claim.id, one.claim.task_name, why)

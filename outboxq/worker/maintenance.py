@@ -6,8 +6,9 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -20,36 +21,26 @@ log = logging.getLogger("outboxq.worker")
 REGISTER_EVERY = 30.0
 
 
+@dataclass(eq=False, repr=False)
 class WorkerRegistration:
     """Registers the worker and what it takes: for people, `explain` and statistics. No task depends on it.
 
     A worker that has not renewed its registration for 90 s counts as gone.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        worker_id: UUID,
-        unknown_tasks: Callable[[], Collection[tuple[str, str]]],
-        **description: Any,
-    ) -> None:
-        """`unknown_tasks` returns queue and name of the tasks that the worker met lately and does not know. `description` holds
-        the other arguments of `Store.register`.
-        """
-        self._store = store
-        self._worker_id = worker_id
-        self._unknown_tasks = unknown_tasks
-        self._description = description
+    store: Store
+    worker_id: UUID
+    unknown_tasks: Callable[[], Collection[tuple[str, str]]]
+    """Returns queue and name of the tasks that the worker met lately and does not know."""
+    description: Mapping[str, Any]
+    """The other arguments of `Store.workers.register`."""
+
+    def __post_init__(self) -> None:
         self._written_unknown: Collection[tuple[str, str]] = ()
         self._due = 0.0
         self._ended = False
         self._lock = threading.Lock()
         """Keeps one thread from registering the worker while another removes it."""
-
-    def begin(self) -> None:
-        """Register before any thread does: a thread that runs while the worker is stopped may outlive its connections."""
-        with suppress(Exception):  # the thread tries again
-            self.run_once()
 
     def run_once(self) -> None:
         """Renew the registration, unless the worker has ended. May be called by any thread."""
@@ -57,10 +48,10 @@ class WorkerRegistration:
             if self._ended:
                 return
             self._due = time.monotonic() + REGISTER_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
-            self._written_unknown = unknown = self._unknown_tasks()
-            if not self._store.seen(self._worker_id, unknown_tasks=unknown):
-                self._store.unregister(self._worker_id)  # and those that have not been seen for a day
-                self._store.register(self._worker_id, unknown_tasks=unknown, **self._description)
+            self._written_unknown = unknown = self.unknown_tasks()
+            if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
+                self.store.workers.unregister(self.worker_id)  # and those that have not been seen for a day
+                self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.
@@ -70,23 +61,23 @@ class WorkerRegistration:
         with self._lock:
             self._ended = True
             with suppress(Exception):
-                self._store.unregister(self._worker_id, met_unknown=bool(self._unknown_tasks()))
+                self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
         """Return the seconds until the next renewal. It is due at once when a name was met that is not registered yet."""
-        if set(self._unknown_tasks()) - set(self._written_unknown):
+        if set(self.unknown_tasks()) - set(self._written_unknown):
             return 0.0
         return max(0.0, self._due - time.monotonic())
 
 
+@dataclass(eq=False, repr=False)
 class PartitionMaker:
     """Creates future partitions of the history, if it is partitioned. Three exist ahead of time, so this is not urgent."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     def run_once(self) -> None:
-        self._store.make_partitions()
+        self.store.time_partitions.make()
 
     def pause(self) -> float:
         """Return the seconds until the next look: half an hour to an hour."""
@@ -127,6 +118,11 @@ class ServiceThread(threading.Thread):
         self._on_stop = on_stop
         self._stopped = False
         self._wake = wake or threading.Event()
+
+    def run_early(self) -> None:
+        """Run the service before any thread does: a thread that runs while the worker is stopped may outlive its connections."""
+        with suppress(Exception):  # the thread tries again
+            self._service.run_once()
 
     def run(self) -> None:
         failing = FailureLog(log)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self, TypedDict, Unpack, get_type_hints
 
@@ -54,55 +54,41 @@ def _positive(value: timedelta | float, name: str) -> timedelta:
     return span
 
 
-_CHECKS: Mapping[str, Callable[[Any, str], object]] = {
-    "queues": queue_names,
-    "topics": queue_names,
-    "concurrency": _at_least(1),
-    "prefetch": _at_least(0),
-    "poll": _positive,
-    "drain_timeout": duration,
-    "heartbeat": _positive,
-    "recover_every": _positive,
-    "unknown_task_delay": duration,
-    "unknown_task_longest_delay": duration,
-    "unknown_task_limit": duration,
-    "max_tasks": _at_least(1),
-}
-"""Gets the value of an option and its name, and returns the value that is kept. A default of None is not checked."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSettings:
-    """The checked options of one worker. Each field is one option of `WorkerOptions`, with its default."""
+    """The checked options of one worker. Each field is one option of `WorkerOptions`, with its default.
 
-    queues: Sequence[str] | None = None
+    A `check` gets a value other than the default and the name of the option, and returns the value that is kept.
+    """
+
+    queues: Sequence[str] | None = field(default=None, metadata={"check": queue_names})
     """The queues to work on. None: all."""
-    topics: Sequence[str] | None = None
+    topics: Sequence[str] | None = field(default=None, metadata={"check": queue_names})
     """Run only tasks that handle events of these topics, exact or as patterns (``order.*``). None: all tasks."""
-    concurrency: int = 8
+    concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
-    prefetch: int | None = None
+    prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
     """The number of claims that may wait for a busy handler thread. None: what the handlers do in 50 ms at their recent pace,
     so none for slow handlers."""
-    poll: timedelta | None = None
+    poll: timedelta | None = field(default=None, metadata={"check": _positive})
     """The longest wait between two looks for tasks. None: the distributor's own (`create_work_distributor`)."""
     notifications: bool = True
     """Wait for notifications of new tasks. False: only poll."""
     listen_url: str | None = None
     """The address of the server itself, where the engine's leads to a pooler. None: the engine's."""
-    drain_timeout: timedelta = timedelta(seconds=25)
+    drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time that running tasks have to finish when the worker stops."""
-    heartbeat: timedelta | None = None
+    heartbeat: timedelta | None = field(default=None, metadata={"check": _positive})
     """The longest time between two heartbeats. None: a third of each lease."""
-    recover_every: timedelta = timedelta(seconds=5)
+    recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": _positive})
     """The time between two looks for tasks of dead workers."""
-    unknown_task_delay: timedelta = timedelta(seconds=15)
+    unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
     """The delay after which a task whose name this process does not know is due again. It doubles with each release."""
-    unknown_task_longest_delay: timedelta = timedelta(minutes=15)
+    unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
     """The longest such delay."""
-    unknown_task_limit: timedelta = timedelta(days=1)
+    unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
     """The time after which such a task fails."""
-    max_tasks: int | None = None
+    max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
     """Stop after this many tasks. None: never."""
     relaxed_durability: bool = False
     """Do not wait until the database has flushed an outcome to disk. After a crash of the server (SQLite: of the machine) the
@@ -120,8 +106,8 @@ class WorkerSettings:
         """Return the settings. Raises InvalidArgument for a value out of range."""
         checked: dict[str, Any] = dict(options)
         for one in fields(cls):
-            if one.name in _CHECKS and checked.get(one.name, one.default) is not one.default:
-                checked[one.name] = _CHECKS[one.name](checked[one.name], one.name)
+            if one.metadata and checked.get(one.name, one.default) is not one.default:
+                checked[one.name] = one.metadata["check"](checked[one.name], one.name)
         return cls(**checked)
 
     @property

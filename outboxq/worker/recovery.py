@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..model import TaskStatus
@@ -36,28 +37,22 @@ _CLOCK_STEP = 1.0
 """Seconds by which the database's clock must move against ours to count as having been set."""
 
 
+@dataclass(eq=False, repr=False)
 class Recovery:
     """Recovers the tasks of workers that died. Every worker runs it: there is no registry and no leader."""
 
-    def __init__(
-        self,
-        store: Store,
-        leases: Leases,
-        *,
-        every: timedelta,
-        prove_writable: Callable[[], object],
-        on_recovery: Callable[[], object],
-        on_failpoint: OnFailpoint,
-    ) -> None:
-        """`leases` are those of this process, which are never recovered. `prove_writable` writes, and raises if the database takes no
-        writes. `on_recovery` is called before tasks are recovered.
-        """
-        self._store = store
-        self._leases = leases
-        self._every = every.total_seconds()
-        self._prove_writable = prove_writable
-        self._on_recovery = on_recovery
-        self._on_failpoint = on_failpoint
+    store: Store
+    leases: Leases
+    """The leases of this process, which are never recovered."""
+    every: timedelta
+    prove_writable: Callable[[], object]
+    """Writes, and raises if the database takes no writes."""
+    on_recovery: Callable[[], object]
+    """Called before tasks are recovered."""
+    on_failpoint: OnFailpoint
+
+    def __post_init__(self) -> None:
+        self._every = self.every.total_seconds()
         self._watched: dict[Lease, float] = {}
         """Expired leases, and since when they have been watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
@@ -72,7 +67,7 @@ class Recovery:
 
     def run_once(self) -> int:
         """Look once, and recover one bounded batch of the tasks that were watched for long enough. Returns their number."""
-        self._store.check_file()
+        self.store.check_file()
         try:
             return self._look()
         except Exception:
@@ -88,20 +83,20 @@ class Recovery:
         return self._pause
 
     def _look(self) -> int:
-        self._on_failpoint(Failpoint.BEFORE_RECOVERY)
+        self.on_failpoint(Failpoint.BEFORE_RECOVERY)
         began = time.monotonic()
         if self._looked_at is not None and began - self._looked_at > self._pause + _STALL:
             self._restart_watch()
-        look = self._store.expired_leases()
+        look = self.store.expired_leases()
         self._looked_at = time.monotonic()
         if (took := self._looked_at - began) > _STALL:
             self._restart_watch()
-        if self._store.clock is None:
+        if self.store.clock is None:
             self._check_clock(look.now, took)
-        expired = [lease for lease in self._expired(look) if not self._leases.has(lease)]
+        expired = [lease for lease in self._expired(look) if not self.leases.holds(lease)]
         new = [lease for lease in expired if lease not in self._watched]
         if new:
-            self._prove_writable()
+            self.prove_writable()
         now = time.monotonic()
         self._watched = {lease: self._watched.get(lease, now) for lease in expired}
         ripe = [lease for lease, since in self._watched.items() if since + self._watch <= now]
@@ -115,9 +110,9 @@ class Recovery:
         return taken
 
     def _recover_batch(self, ripe: Sequence[Lease]) -> int:
-        self._on_recovery()
+        self.on_recovery()
         found = self._recover(ripe)
-        self._on_failpoint(Failpoint.AFTER_RECOVERY)
+        self.on_failpoint(Failpoint.AFTER_RECOVERY)
         now, taken = time.monotonic(), {one.id for one in found}
         for lease in ripe:
             self._real_ends.pop(lease, None)
@@ -133,9 +128,9 @@ class Recovery:
     def _recover(self, leases: Sequence[Lease]) -> list[Recovered]:
         """Recover the tasks together. If the database refuses that, one by one, so that a broken row harms only itself."""
         try:
-            return self._store.recover(len(leases), leases=leases, patience=_LOCK_TIMEOUT)
+            return self.store.recover(len(leases), leases=leases, patience=_LOCK_TIMEOUT)
         except Exception as error:
-            if self._store.may_pass(error) or self._store.cannot_write_now(error):
+            if self.store.may_pass(error) or self.store.cannot_write_now(error):
                 raise
             if len(leases) == 1:
                 say(
@@ -155,7 +150,7 @@ class Recovery:
     def _restart_watch(self) -> None:
         """Begin to watch all leases again: after trouble, living workers may not have been able to send heartbeats."""
         self._watched.clear()
-        self._watch = max(2 * self._every, min(_WATCH_SECONDS, self._every))
+        self._watch = 2 * self._every
         self._looked_at = None
 
     def _check_clock(self, now: datetime, took: float) -> None:
@@ -165,17 +160,17 @@ class Recovery:
         if abs(by) > _CLOCK_STEP + took:
             log.warning("the database's clock was set by %+.0f s; leases are extended at once", by)
             self._restart_watch()
-            self._leases.beat_at_once()
+            self.leases.beat_at_once()
             if by < 0:
                 self._correct_for_clock(timedelta(seconds=-by))
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta) -> None:
         """Remember when leases really end that now seem to last longer, and make tasks due again that were due before."""
-        look, moment = self._store.outlasting_leases(), time.monotonic()
+        look, moment = self.store.outlasting_leases(), time.monotonic()
         for lease in look.leases:
             if lease.lease_expires_at - look.now <= back:
                 continue  # made since the clock was set, although it lasts longer than its task asks for
             self._real_ends[lease] = moment + (lease.lease_expires_at - back - look.now).total_seconds()
-        if moved := self._store.due_again(look.now + back):
+        if moved := self.store.due_again(look.now + back):
             log.warning("%d tasks that were due before the clock was set back are due again", moved)

@@ -3,7 +3,7 @@
 The rule. Each process counts only the signals that it receives itself, and never those that another process of outboxq has
 counted. The first signal asks for a polite stop. A further one asks for a stop at once if it comes more than a tenth of a
 second after the first; SIGQUIT always does. A supervisor that receives a signal sends its workers none: it writes what it has
-counted, "stop" or "at once", into the lifeline of each (`cli/lifeline.py`). A worker obeys that order, and does not count it.
+counted, "stop" or "at once", into the lifeline of each (`cli/stop_requests.py`). A worker obeys that order, and does not count it.
 
 So a worker need not distinguish a person's second signal from an echo of its supervisor, which may come at any later time:
 
@@ -33,9 +33,6 @@ STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name 
 """The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), which alone reaches a process group."""
 
 
-_QUIT = getattr(signal, "SIGQUIT", None)
-
-
 class SignalCounter:
     """Counts the signals that one process receives. It takes no lock, so that a signal handler may use it."""
 
@@ -47,7 +44,7 @@ class SignalCounter:
         now = time.monotonic()
         if self._first is None:
             self._first = now
-        return number == _QUIT or now - self._first > _ECHO
+        return number == getattr(signal, "SIGQUIT", None) or now - self._first > _ECHO
 
 
 def unignored_stop_signals() -> list[signal.Signals]:

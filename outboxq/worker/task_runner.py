@@ -5,66 +5,48 @@ from __future__ import annotations
 import logging
 import math
 import time
+from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import Enum, auto
 from typing import Any
 
 from ..context import UnitOfWork
 from ..errors import LeaseLost
 from ..integration.base import Integration
-from ..model import SUSPECT, EventType, Outcome, Retry
+from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry
+from ..payload.parameters import sanitize
 from ..store import Store
-from ..store.failure_log import say
+from ..store.failure_log import say, sentence
 from ..task import Task, TaskRegistry
 from .completer import Completer
-from .end_log import EndLog
 from .executor import execute, failed, released
 from .failpoints import Failpoint, OnFailpoint
-from .interruptions import Interruptions
 from .leases import ActiveClaim, ClaimState, Leases
+from .log_lines import EndLog
 
 log = logging.getLogger("outboxq.worker")
 
-_LOST_BEFORE = "task %s (%s): its lease was lost before it began"
+_LOST_BEFORE = "%s: its lease was lost before it began"
 _RETRY_AFTER = timedelta(seconds=1)
+FIRST_DELAY = timedelta(seconds=1)
+"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
+_CAUSE_BYTES = 500
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 
 
-class Settled(Enum):
-    """The ways in which a claim ends without an outcome for the completer to write."""
-
-    COMMITTED = auto()
-    """Its completion was committed in the task's own transaction."""
-    LEASE_LOST = auto()
-    """Another worker may run the task, and this attempt is discarded."""
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class TaskRunner:
     """Runs claims, and passes their outcomes on to the completer."""
 
-    def __init__(
-        self,
-        store: Store,
-        tasks: TaskRegistry,
-        leases: Leases,
-        completer: Completer,
-        *,
-        own: Store,
-        integration: Integration,
-        on_failpoint: OnFailpoint,
-        ends: EndLog | None = None,
-    ) -> None:
-        """`store` is the application's: transactional tasks write on its connections. `own` is the worker's, for what must not
-        wait until a handler gives one of those back. `ends` logs how each attempt ended.
-        """
-        self._store = store
-        self._integration = integration
-        self._tasks = tasks
-        self._leases = leases
-        self._completer = completer
-        self._interruptions = Interruptions(own)
-        self._on_failpoint = on_failpoint
-        self._ends = ends or EndLog()
+    store: Store
+    """The application's: transactional tasks write on its connections."""
+    own: Store
+    """The worker's, for what must not wait until a handler gives one of those back."""
+    tasks: TaskRegistry
+    leases: Leases
+    completer: Completer
+    integration: Integration
+    on_failpoint: OnFailpoint
+    ends: EndLog = field(default_factory=EndLog)
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. Unless the completer gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
@@ -72,16 +54,16 @@ class TaskRunner:
         A thread that dies drops nothing: the worker then gives back what it had.
         """
         try:
-            self._on_failpoint(Failpoint.BEFORE_START)
+            self.on_failpoint(Failpoint.BEFORE_START)
             if self._may_begin(active):
                 began = time.monotonic()
-                result = self._run_with_hooks(active, self._tasks.get(active.claim.task_name))
-                self._on_failpoint(Failpoint.AFTER_HANDLER)
-                self._leases.warn_if_late(active)
-                if isinstance(result, Outcome):
-                    self._completer.put(result, active)
+                outcome = self._run_with_hooks(active, self.tasks.get(active.claim.task_name))
+                self.on_failpoint(Failpoint.AFTER_HANDLER)
+                self.leases.warn_if_late(active)
+                if outcome is not None:
+                    self.completer.put(outcome, active)
                     # Last: what a log handler raises must not cost the outcome.
-                    self._ends.write(result, active.context, time.monotonic() - began)
+                    self.ends.write(outcome, active.context, time.monotonic() - began)
         except Exception:
             self._drop_unless_handed_over(active)
             raise
@@ -91,16 +73,16 @@ class TaskRunner:
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
         if active.state is not ClaimState.HANDED_OVER:
-            self._leases.drop(active.claim)
+            self.leases.drop(active.claim)
 
     def _may_begin(self, active: ActiveClaim) -> bool:
         """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
         claim, context = active.claim, active.context
         if context.was_lost:
-            log.warning(_LOST_BEFORE, claim.id, claim.task_name)
+            log.warning(_LOST_BEFORE, claim)
             return False
         if context.lost:  # the database has not answered for so long; it decides whether this counts
-            self._completer.put(released(claim, "its lease ended before it began"), active)
+            self.completer.put(released(claim, "its lease ended before it began"), active)
             return False
         return claim.recovery_attempts < SUSPECT or self._record_start(active)
 
@@ -108,73 +90,74 @@ class TaskRunner:
         """Record that a suspect begins, so that it counts if this process dies now. Returns whether it may begin."""
         claim = active.claim
         try:
-            if self._completer.begin(claim):
+            if self.completer.begin(claim):
                 return True
-            log.warning(_LOST_BEFORE, claim.id, claim.task_name)
+            log.warning(_LOST_BEFORE, claim)
         except Exception as error:  # noqa: BLE001
-            what = f"task {claim.id} ({claim.task_name}): its start could not be recorded; it is given back"
-            say(log, logging.ERROR, what, error)
-            self._completer.put(released(claim, "its start could not be recorded", delay=_RETRY_AFTER), active)
+            say(log, logging.ERROR, f"{claim}: its start could not be recorded; it is given back", error)
+            self.completer.put(released(claim, "its start could not be recorded", delay=_RETRY_AFTER), active)
         return False
 
-    def _run_with_hooks(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | Settled:
-        """Run the task inside the hooks of the application's framework. A hook that fails after the handler changes nothing."""
-        claim, context, result = active.claim, active.context, None
+    def _run_with_hooks(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | None:
+        """Run the task inside the hooks of the application's framework. A hook that fails after the handler changes nothing.
+
+        Returns None if the completer has no outcome to write: the task's own transaction has committed it, or the lease is lost.
+        """
+        claim, context, outcome, has_run = active.claim, active.context, None, False
         try:
-            with self._integration.around_handler(context):
-                result = self._run_in_transaction(active, task) if task.transactional else execute(claim, task, context)
-                if isinstance(result, Outcome):
-                    self._call_after_handler(active, result)
+            with self.integration.around_handler(context):
+                outcome = self._run_in_transaction(active, task) if task.transactional else execute(task, context)
+                has_run = True
+                if outcome is not None:
+                    self._call_after_handler(active, outcome)
         except Exception as error:
-            if result is None:
-                context.error = error
-                return failed(claim, task, error)
-            log.exception("task %s (%s): a framework hook around its handler failed after it", claim.id, task.name)
-        return result
+            if not has_run:
+                return failed(task, context, error)
+            log.exception("%s: a framework hook around its handler failed after it", claim)
+        return outcome
 
     def _call_after_handler(self, active: ActiveClaim, outcome: Outcome) -> None:
         try:
-            self._integration.after_handler(active.context, outcome)
+            self.integration.after_handler(active.context, outcome)
         except Exception:
-            log.exception("task %s (%s): the hook after its handler failed", active.claim.id, active.claim.task_name)
+            log.exception("%s: the hook after its handler failed", active.claim)
 
-    def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | Settled:
+    def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | None:
         """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back."""
-        claim, unit, rolled_back, ours = active.claim, None, None, True
+        claim, unit, ours = active.claim, None, True
+        rolled_back: Outcome | None = None
+        interruption: BaseException | None = None
         began = time.monotonic()
         try:
-            with self._integration.unit_of_work(self._store) as unit:
-                active.context.enter_unit_of_work(unit)
-                if self._store.dialect.one_writer:
+            with self.integration.unit_of_work(self.store) as unit:
+                active.context.unit = unit
+                if self.store.dialect.one_writer:
                     self._hold_lease(active, unit)
-                self._on_failpoint(Failpoint.TRANSACTION_BEGUN)
+                self.on_failpoint(Failpoint.TRANSACTION_BEGUN)
                 ours = False
-                outcome = execute(claim, task, active.context)
+                outcome = execute(task, active.context)
                 if outcome.event_type is not EventType.COMPLETED:
-                    rolled_back = _RolledBack(outcome, error=_interruption(active, outcome, unit))
-                    raise rolled_back
+                    rolled_back, interruption = outcome, _interruption(active, outcome, unit)
+                    raise _RolledBack
                 unit.flush()
                 active.state, ours = ClaimState.ENDING, True
-                if self._store.finish([outcome], using=unit.target):
-                    raise LeaseLost(
-                        f"task {claim.id} ({task.name}): its lease was lost, so what it wrote is rolled back"
-                    )
-                self._on_failpoint(Failpoint.BEFORE_COMMIT)
-            self._on_failpoint(Failpoint.AFTER_COMMIT)
-            self._completer.notify_unblocked([claim])
+                if self.store.finish([outcome], using=unit.target):
+                    raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
+                self.on_failpoint(Failpoint.BEFORE_COMMIT)
+            self.on_failpoint(Failpoint.AFTER_COMMIT)
+            self.completer.notify_unblocked([claim])
             self._call_after_handler(active, outcome)
-            self._ends.write(outcome, active.context, time.monotonic() - began)
+            self.ends.write(outcome, active.context, time.monotonic() - began)
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
-            return Settled.LEASE_LOST
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
             # Also where its connection was lost before the rollback.
-            if rolled_back.error is None:
-                return rolled_back.outcome
-            return self._outcome_of_interruption(active, rolled_back.error) or rolled_back.outcome
-        return Settled.COMMITTED
+            if interruption is not None and (given_back := self._outcome_of_interruption(active, interruption)):
+                return given_back
+            return rolled_back
+        return None
 
     def _outcome_of_failed_transaction(
         self, active: ActiveClaim, task: Task[..., Any], error: Exception, unit: UnitOfWork | None, *, ours: bool
@@ -185,19 +168,18 @@ class TaskRunner:
         `ours`: the error came from what we write around the handler. An error from what the handler's session still held
         back, such as a row that waited for a lock in vain, counts as it would inside the handler.
         """
-        passes = self._store.may_pass(error) or self._store.cannot_write_now(error)
+        passes = self.store.may_pass(error) or self.store.cannot_write_now(error)
         if unit is None and passes:  # the handler was not called: no attempt is used
             return released(active.claim, "no transaction could be begun", delay=_RETRY_AFTER)
         interrupted = (ours and passes) or (unit is not None and unit.was_interrupted(error))
         if interrupted and (outcome := self._outcome_of_interruption(active, error)):
             return outcome
-        active.context.error = error
-        return failed(active.claim, task, error)
+        return failed(task, active.context, error)
 
     def _outcome_of_interruption(self, active: ActiveClaim, error: BaseException) -> Outcome | None:
         """Return how a claim ends whose transaction an error from outside ended. None: it counts as a failed attempt."""
         active.state = ClaimState.ENDING  # the database may have to come back first
-        return self._interruptions.outcome(active.claim, error)
+        return outcome_of_interruption(self.own, active.claim, error)
 
     def _hold_lease(self, active: ActiveClaim, unit: UnitOfWork) -> None:
         """Keep the lease until the transaction ends: it has the only lock there is, so a lease that is ours now stays ours.
@@ -205,18 +187,13 @@ class TaskRunner:
         Raises LeaseLost if another worker took it while we waited for the lock.
         """
         claim, context = active.claim, active.context
-        if context.lost and not self._store.heartbeat([claim], using=unit.target):
-            raise LeaseLost(_LOST_BEFORE % (claim.id, claim.task_name))
+        if context.lost and not self.store.heartbeat([claim], using=unit.target):
+            raise LeaseLost(_LOST_BEFORE % claim)
         context.deadline = math.inf
 
 
 class _RolledBack(Exception):
-    """Rolls the transaction back, and carries the outcome with which its claim ends instead."""
-
-    def __init__(self, outcome: Outcome, *, error: BaseException | None) -> None:
-        """`error`: one from outside that ended the transaction; None: the handler alone did."""
-        self.outcome = outcome
-        self.error = error
+    """Rolls the transaction back."""
 
 
 def _interruption(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
@@ -228,3 +205,33 @@ def _interruption(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> Ba
     if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
         return None
     return error if unit.was_interrupted(error) else None
+
+
+def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
+    """Return the release that ends the claim of a transactional task whose transaction `error` ended from outside.
+
+    No attempt is used, and the delay is longer each time. The sixth time in a row counts as a failed attempt, and None is
+    returned, since the task itself may break its connection, for instance by a pause that the server takes for idleness.
+    Waits up to half a minute for the database.
+    """
+    try:
+        before = store.interruptions(claim)
+    except Exception as refused:  # noqa: BLE001 - sorted out here
+        if not store.may_pass(refused):
+            what = "its earlier interruptions could not be read, so this one counts as a failed attempt"
+            log.warning("%s: %s: %s", claim, what, sentence(refused))
+            return None
+        before = 0  # the release waits for the database as well
+    if before >= MAX_INTERRUPTIONS:
+        return None
+    times, delay, cause = before + 1, FIRST_DELAY * 2**before, sentence(error)
+    log.warning(
+        "%s: its transaction was interrupted; unless it was committed, no attempt is used, and it runs again in %g s "
+        "(%d of %d times in a row): %s",
+        claim,
+        delay.total_seconds(),
+        times,
+        MAX_INTERRUPTIONS,
+        cause,
+    )
+    return released(claim, INTERRUPTED, delay=delay, times=times, cause=sanitize(cause, limit=_CAUSE_BYTES))

@@ -8,6 +8,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -21,49 +23,34 @@ _PACE_WINDOW = 0.2
 shrink the next claims, just when there is much to do."""
 
 
+@dataclass(eq=False, repr=False)
 class HandlerPool(Generic[T]):
     """A fixed number of threads, each of which handles one job after another."""
 
-    def __init__(
-        self,
-        size: int,
-        handle: Callable[[T], object],
-        *,
-        prefetch: int | None,
-        on_thread_failure: Callable[[BaseException], None],
-        on_thread_exit: Callable[[], object] = lambda: None,
-    ) -> None:
-        """`prefetch`: the number of jobs that may wait for busy threads. None: as many as they do in 50 ms at their recent pace.
+    size: int
+    handle: Callable[[T], object]
+    prefetch: int | None
+    """The number of jobs that may wait for busy threads. None: as many as they do in 50 ms at their recent pace."""
+    on_thread_failure: Callable[[BaseException], None]
+    """Called with the error that ends a thread."""
+    on_thread_exit: Callable[[], object] = lambda: None
+    """Called in each thread when it ends."""
 
-        `on_thread_failure` is called with the error that ends a thread, `on_thread_exit` in each thread when it ends.
-        """
-        self.size = size
+    def __post_init__(self) -> None:
         self.handled = 0
-        self._handle = handle
-        self._prefetch = prefetch
-        self._on_thread_failure = on_thread_failure
-        self._on_thread_exit = on_thread_exit
+        self.in_flight = 0
+        """The number of jobs that run or wait."""
         self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
-        self._in_flight = 0
         self._is_shut_down = False
         self._awaited_limit = -1
         """A thread waits until no more than this many jobs are in flight. -1: none does."""
         self._recent_jobs = self._recent_seconds = 0.0
         """The number of recent jobs and the seconds they took, both decaying."""
         self._threads = [
-            threading.Thread(target=self._work, name=f"outboxq-handler-{number}", daemon=True) for number in range(size)
+            threading.Thread(target=self._work, name=f"outboxq-handler-{number}", daemon=True)
+            for number in range(self.size)
         ]
-
-    @property
-    def in_flight(self) -> int:
-        """The number of jobs that run or wait."""
-        return self._in_flight
-
-    @property
-    def is_adaptive(self) -> bool:
-        """True if the prefetch limit follows the handlers' pace, False if it was set."""
-        return self._prefetch is None
 
     @property
     def queued(self) -> int:
@@ -73,13 +60,12 @@ class HandlerPool(Generic[T]):
     @property
     def prefetch_limit(self) -> int:
         """The number of jobs that may wait for busy threads now."""
-        if self._prefetch is not None:
-            return self._prefetch
+        if self.prefetch is not None:
+            return self.prefetch
         if not self._recent_jobs:  # nothing is known of their pace yet
             return 0
-        return min(
-            _MAX_PREFETCH, int(self.size * _PREFETCH_SECONDS / max(self._recent_seconds / self._recent_jobs, 1e-6))
-        )
+        seconds = max(self._recent_seconds / self._recent_jobs, 1e-6)
+        return min(_MAX_PREFETCH, int(self.size * _PREFETCH_SECONDS / seconds))
 
     def start(self) -> None:
         for thread in self._threads:
@@ -87,30 +73,27 @@ class HandlerPool(Generic[T]):
 
     def submit(self, job: T) -> None:
         with self._changed:
-            self._in_flight += 1
+            self.in_flight += 1
         self._jobs.put(job)
 
     def cancel_queued(self) -> list[T]:
         """Remove and return the jobs that no thread has begun."""
         jobs: list[T] = []
-        while True:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                break
-            if job is not None:
-                jobs.append(job)
+        with suppress(queue.Empty):
+            while True:
+                if (job := self._jobs.get_nowait()) is not None:
+                    jobs.append(job)
         self._account(-len(jobs))
         return jobs
 
     def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
         """Wait until no more than this many jobs are in flight, until `wake()`, or for `timeout` seconds. Returns whether they are."""
         with self._changed:
-            if self._in_flight > jobs:
+            if self.in_flight > jobs:
                 self._awaited_limit = jobs
                 self._changed.wait(timeout)
                 self._awaited_limit = -1
-            return self._in_flight <= jobs
+            return self.in_flight <= jobs
 
     def reset_pace(self, seconds: float) -> None:
         """Assume that a job takes at least this long, although none has ended yet: nothing is prefetched then."""
@@ -136,23 +119,23 @@ class HandlerPool(Generic[T]):
             while (job := self._jobs.get()) is not None:
                 began = time.monotonic()
                 try:
-                    self._handle(job)
+                    self.handle(job)
                 except Exception:
                     log.exception("a claim could not be handled; its lease runs out and it is recovered")
                 self._account(-1, time.monotonic() - began)
         except BaseException as error:
-            self._on_thread_failure(error)
+            self.on_thread_failure(error)
             raise
         finally:
-            self._on_thread_exit()
+            self.on_thread_exit()
 
     def _account(self, jobs: int, seconds: float | None = None) -> None:
         with self._changed:
-            self._in_flight += jobs
+            self.in_flight += jobs
             if seconds is not None:
                 self.handled += 1
                 kept = math.exp(-seconds / (self.size * _PACE_WINDOW))
                 self._recent_jobs = self._recent_jobs * kept + 1
                 self._recent_seconds = self._recent_seconds * kept + seconds
-            if self._in_flight <= self._awaited_limit:
+            if self.in_flight <= self._awaited_limit:
                 self._changed.notify_all()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from ..database.column_types import iso
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome
 from ..store import Store, UnknownRun
 from ..store.failure_log import say
+from .executor import released
 
 log = logging.getLogger("outboxq.worker")
 
@@ -29,6 +30,7 @@ _MAX_NAMES = 1000
 _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 
+@dataclass(eq=False, repr=False)
 class UnknownTasks:
     """Decides how claims end whose names this process does not know.
 
@@ -37,20 +39,14 @@ class UnknownTasks:
     the database busy. While a live worker knows the name, the delay does not grow, for that worker is only busy.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        first_delay: timedelta,
-        longest_delay: timedelta,
-        limit: timedelta,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._first_delay = first_delay.total_seconds()
-        self._longest_delay = max(self._first_delay, longest_delay.total_seconds())
-        self._limit = limit
-        self._clock = clock
+    store: Store
+    first_delay: timedelta
+    longest_delay: timedelta
+    limit: timedelta
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._longest_seconds = max(self.first_delay, self.longest_delay).total_seconds()
         self.found_new = threading.Event()
         """Set when a name was met that `recent()` did not have before."""
         self._lock = threading.Lock()
@@ -69,42 +65,37 @@ class UnknownTasks:
     def recent(self) -> frozenset[tuple[str, str]]:
         """Return queue and name of the tasks met lately. A task that still waits has come back to some worker in that time."""
         with self._lock:
-            oldest = self._clock() - max(2 * self._longest_delay, LOG_EVERY)
+            oldest = self.clock() - max(2 * self._longest_seconds, LOG_EVERY)
             for pair in [pair for pair, moment in self._seen_at.items() if moment < oldest]:
                 del self._seen_at[pair]
             return frozenset(self._seen_at)
 
     def delay(self, times: int) -> timedelta:
         """Return the delay of a task after this many releases in a row."""
-        seconds = min(self._longest_delay, self._first_delay * 2.0 ** min(times - 1, _MAX_DOUBLINGS))
+        seconds = min(self._longest_seconds, self.first_delay.total_seconds() * 2.0 ** min(times - 1, _MAX_DOUBLINGS))
         return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
 
     def _outcome(self, claim: Claim, run: UnknownRun) -> Outcome:
-        if claim.started_at - run.since > self._limit:
+        if claim.started_at - run.since > self.limit:
             error = f"UnknownTask: no worker that claimed {claim.task_name!r} has it registered"
             failed = {"error": error, "reason": UNKNOWN_TASK}
             return Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=failed)
         times = 1 if run.known_elsewhere else run.times + 1
-        data = {"reason": UNKNOWN_TASK, "times": times, "since": iso(run.since)}
-        return Outcome(claim=claim, event_type=EventType.RELEASED, delay=self.delay(times), data=data)
+        return released(claim, UNKNOWN_TASK, delay=self.delay(times), times=times, since=iso(run.since))
 
     def _runs(self, claims: Sequence[Claim]) -> Mapping[UUID, UnknownRun]:
         try:
-            return self._store.unknown_runs(claims) if claims else {}
+            return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
             # Giving them back too early is better than keeping them until their leases end, which counts as the death of a worker.
-            say(
-                log,
-                logging.ERROR,
-                f"could not look up how often {len(claims)} unknown tasks were given back before",
-                error,
-            )
+            what = f"could not look up how often {len(claims)} unknown tasks were given back before"
+            say(log, logging.ERROR, what, error)
             return {}
 
     def _remember(self, claims: Sequence[Claim]) -> None:
         pairs = {(claim.queue, claim.task_name) for claim in claims}
         with self._lock:
-            new, now = pairs - self._seen_at.keys(), self._clock()
+            new, now = pairs - self._seen_at.keys(), self.clock()
             for pair in pairs:
                 self._seen_at.pop(pair, None)
                 self._seen_at[pair] = now
@@ -116,7 +107,7 @@ class UnknownTasks:
     def _log_unknown(self, claims: Sequence[Claim]) -> None:
         """Log one line a minute for each name, however many tasks have it."""
         self._unlogged.update(claim.task_name for claim in claims)
-        now = self._clock()
+        now = self.clock()
         for name in {claim.task_name for claim in claims}:
             if now - self._logged_at.get(name, float("-inf")) < LOG_EVERY:
                 continue
@@ -134,6 +125,7 @@ class UnknownTasks:
                 self._unlogged.pop(old, None)
 
 
+@dataclass(eq=False, repr=False)
 class KnownTaskScheduler:
     """Makes tasks due now that this worker knows, and that wait because other workers did not know them.
 
@@ -142,29 +134,21 @@ class KnownTaskScheduler:
     given back just when the worker started.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        task_names: Collection[str],
-        *,
-        queues: Collection[str] | None,
-        topics: Collection[str] | None,
-    ) -> None:
-        """`queues` and `topics`: those of the worker. None: all."""
-        self._store = store
-        self._task_names, self._queues, self._topics = task_names, queues, topics
-        self._after, self._pause = 0, 0.0
+    store: Store
+    task_names: Collection[str]
+    queues: Collection[str] | None
+    """The queues of the worker. None: all."""
+    topics: Collection[str] | None
+    """The topics of the worker. None: all."""
 
-    def begin(self) -> None:
-        """Run before any thread does: a thread that runs while the worker is stopped may outlive its connections."""
-        with suppress(Exception):  # the thread tries again
-            self.run_once()
+    def __post_init__(self) -> None:
+        self._after, self._pause = 0, 0.0
 
     def run_once(self) -> None:
         """Work through one page of the outbox."""
         self._pause = _RETRY_AFTER  # if the database is away
-        following = self._store.make_known_due(
-            self._task_names, queues=self._queues, topics=self._topics, after=self._after
+        following = self.store.make_known_due(
+            self.task_names, queues=self.queues, topics=self.topics, after=self._after
         )
         self._after = following or 0
         self._pause = _REPEAT_AFTER * random.uniform(0.5, 1.0) if following is None else 0.0  # noqa: S311

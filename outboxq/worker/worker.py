@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Unpack
 from uuid import UUID, uuid4
 
+from ..database.engine import close
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
@@ -25,11 +26,10 @@ from .claim_loop import ClaimLoop
 from .completer import Completer
 from .deadline import end_process_after
 from .distributor import Health, create_work_distributor
-from .end_log import EndLog
 from .executor import STOPPED
 from .handback import Handback
-from .introduction import Introduction
 from .leases import Leases
+from .log_lines import EndLog, introduce
 from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
 from .options import WorkerOptions, WorkerSettings, with_options
 from .recovery import Recovery
@@ -41,6 +41,7 @@ from .unknown_tasks import KnownTaskScheduler, UnknownTasks
 log = logging.getLogger("outboxq.worker")
 
 _SIGNAL_CHECK = 0.1
+"""Seconds between two wakes of the main thread: only then Python handles a signal that another thread got."""
 _GIVE_BACK_TIMEOUT = 0.8
 """Seconds a worker whose time is over may take to give back what runs: the database may not answer."""
 
@@ -68,7 +69,8 @@ class Worker:
         """
         self._settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        self._tasks, names, integration = tasks, [task.name for task in tasks], integration or Integration()
+        self._tasks, integration = tasks, integration or Integration()
+        self._task_names = names = sorted(task.name for task in tasks)
         on_failpoint, fails = settings.on_failpoint, self._on_thread_failure
 
         self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
@@ -81,6 +83,7 @@ class Worker:
         self._ended: queue.SimpleQueue[None] = queue.SimpleQueue()
         """Gets an item when `run` is to end."""
         self._failure: BaseException | None = None
+        self._has_begun = False
         self._abandoned = False
         """It was told to stop at once, and gave back what ran."""
 
@@ -110,16 +113,15 @@ class Worker:
             on_unblocked=self._distributor.wake,
             durable=not settings.relaxed_durability,
         )
-        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
         runner = TaskRunner(
-            store,
-            tasks,
-            self._leases,
-            self._completer,
+            store=store,
             own=self._store,
+            tasks=tasks,
+            leases=self._leases,
+            completer=self._completer,
             integration=integration,
             on_failpoint=on_failpoint,
-            ends=ends,
+            ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
         )
         self._pool = HandlerPool(
             settings.concurrency,
@@ -128,40 +130,50 @@ class Worker:
             on_thread_failure=fails,
             on_thread_exit=integration.on_thread_exit,
         )
-        self._claim_loop: ClaimLoop | None = None
-
-        # Services, each in a thread of its own.
-        self._unknown = UnknownTasks(
+        unknown = UnknownTasks(
             self._claiming,
             first_delay=settings.unknown_task_delay,
             longest_delay=settings.unknown_task_longest_delay,
             limit=settings.unknown_task_limit,
         )
-        self._known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
-        self._registration = WorkerRegistration(
-            self._claiming, self.id, self._unknown.recent, label=self.label, task_names=names, **settings.scope
+        self._claim_loop = ClaimLoop(
+            self._claiming,
+            tasks,
+            settings,
+            leases=self._leases,
+            pool=self._pool,
+            completer=self._completer,
+            distributor=self._distributor,
+            unknown=unknown,
+            worker_id=self.id,
+            stopping=self._stopping,
+            on_finished=self.request_stop,
+            on_thread_failure=fails,
         )
+
+        # Services, each in a thread of its own.
+        known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
+        description = {"label": self.label, "task_names": names, **settings.scope}
+        registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
             self._urgent,
             self._leases,
             every=settings.recover_every,
-            prove_writable=self._registration.run_once,
-            on_recovery=self._expect_recovered,
+            prove_writable=registration.run_once,
+            on_recovery=self._claim_loop.expect_recovered,
             on_failpoint=on_failpoint,
         )
-        self._registration_thread = ServiceThread(
-            "registration", self._registration, fails, wake=self._unknown.found_new, on_stop=self._registration.end
+        self._registration = ServiceThread(
+            "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
+        self._known_tasks = ServiceThread("known-tasks", known_tasks, fails)
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
-            self._registration_thread,
+            self._registration,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
-            ServiceThread("known-tasks", self._known_tasks, fails),
+            self._known_tasks,
         ]
-        self._introduction = Introduction(
-            store=store, hears=self._distributor.means, task_names=sorted(names), **settings.scope
-        )
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the drain timeout gives
@@ -173,8 +185,10 @@ class Worker:
         """
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
-            while self._keep_waiting():
-                pass
+            while True:
+                with suppress(queue.Empty):
+                    self._ended.get(timeout=_SIGNAL_CHECK)
+                    break
             # Whatever a thread is stuck in, the process ends.
             overtime = end_process_after(self._settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
             clean = self.stop()
@@ -194,10 +208,9 @@ class Worker:
         self._handback.give_back()
         # A start that is under way registers the worker: wait for it, or the worker would stay registered.
         starting = self._starting.acquire(timeout=_GIVE_BACK_TIMEOUT / 2)
-        thread = self._registration_thread
-        thread.stop()
-        if thread.is_alive():
-            thread.join(_GIVE_BACK_TIMEOUT / 2)
+        self._registration.stop()
+        if self._registration.is_alive():
+            self._registration.join(_GIVE_BACK_TIMEOUT / 2)
         if starting:
             self._starting.release()
         os._exit(1)
@@ -207,7 +220,7 @@ class Worker:
         """False once a thread of the worker itself has died, or the database refuses to record outcomes: it then claims nothing
         more, and should be stopped. Also False while its role lacks a right to claim. `health.error` says why.
         """
-        return self._failure is None and self._denied is None
+        return self._failure is None and self._claim_loop.denied is None
 
     @property
     def may_start_again(self) -> bool:
@@ -224,12 +237,8 @@ class Worker:
         """The way in which it notices new tasks, or the reason why it no longer works."""
         if self._failure is not None:
             return replace(self._distributor.health, listening=False, error=str(self._failure))
-        health = self._distributor.health
-        return health if self._denied is None else replace(health, error=self._denied)
-
-    @property
-    def _denied(self) -> str | None:
-        return None if self._claim_loop is None else self._claim_loop.denied
+        health, denied = self._distributor.health, self._claim_loop.denied
+        return health if denied is None else replace(health, error=denied)
 
     @property
     def handled(self) -> int:
@@ -250,15 +259,14 @@ class Worker:
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
         self._application.ensure_file()
-        self._application.ensure_permitted(Role.WORKER)
+        self._application.rights.ensure(Role.WORKER)
         self._application.ensure_current()
         self._application.ensure_primary()
         self._application.compile_ends()
-        self._application.subscribe(
-            [one for task in self._tasks for one in task.subscriptions], tasks=[task.name for task in self._tasks]
-        )
+        subscriptions = [one for task in self._tasks for one in task.subscriptions]
+        self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
         with self._starting:
-            if self._claim_loop is not None:
+            if self._has_begun:
                 raise ConfigurationError("a worker starts once; make a new one")
             if self._stopping.is_set():  # it was stopped before it could begin
                 self._ended.put(None)
@@ -271,24 +279,15 @@ class Worker:
 
     def _begin(self, *, burst: bool) -> None:
         self._urgent.check_file()
-        self._registration.begin()
-        self._known_tasks.begin()
-        self._claim_loop = ClaimLoop(
-            self._claiming,
-            self._tasks,
-            self._settings,
-            leases=self._leases,
-            pool=self._pool,
-            completer=self._completer,
-            distributor=self._distributor,
-            unknown=self._unknown,
-            worker_id=self.id,
-            stopping=self._stopping,
-            on_finished=self.request_stop,
-            on_thread_failure=self._on_thread_failure,
-            burst=burst,
-        )
-        self._introduction.log_start(self.label, self.id, in_full=self.introduces_itself)
+        self._registration.run_early()
+        self._known_tasks.run_early()
+        self._has_begun = True
+        self._claim_loop.burst = burst
+        if self.introduces_itself:
+            hears = self._distributor.means
+            introduce(self.label, self.id, self._application, self._settings, hears=hears, task_names=self._task_names)
+        else:
+            log.info("worker %s (%s) started", self.label, self.id)
         self._distributor.start()
         self._pool.start()
         for thread in (self._completer, *self._services, self._claim_loop):
@@ -309,55 +308,44 @@ class Worker:
             return True
         self._distributor.close()
         with self._starting:  # another thread may be about to start it
-            claim_loop = self._claim_loop
-        if claim_loop is None:
+            has_begun = self._has_begun
+        if not has_begun:
             return True
         limit = self._settings.drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
-        self._stop_claiming(claim_loop, limit.total_seconds())
+        self._stop_claiming(limit.total_seconds())
         self._pool.shutdown(deadline)
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
         self._disconnect()
         log.info("worker %s stopped%s", self.label, f"; gave back {unfinished} unfinished tasks" if unfinished else "")
-        return unfinished == 0 and not claim_loop.is_alive()
+        return unfinished == 0 and not self._claim_loop.is_alive()
 
-    def _stop_claiming(self, claim_loop: ClaimLoop, seconds: float) -> None:
+    def _stop_claiming(self, seconds: float) -> None:
         """Give back what was not begun, and again once the claim loop has ended: a claim may have been under way."""
         self._pool.wake()
         self._completer.give_back(self._pool.cancel_queued(), STOPPED)
-        claim_loop.join(seconds)
+        _join(self._claim_loop, seconds)
         self._completer.give_back(self._pool.cancel_queued(), STOPPED)
 
     def _write_outcomes(self, deadline: float) -> None:
         """Wait until the completer has written all outcomes: until the deadline, but only for a moment if a handler still runs."""
         self._completer.finish()
         is_done = self._pool.in_flight == 0
-        self._completer.join(max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if is_done else _GIVE_BACK_TIMEOUT)
+        _join(self._completer, max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic()) if is_done else _GIVE_BACK_TIMEOUT)
         self._stopped.set()
 
     def _stop_services(self) -> None:
         for service in self._services:
             service.stop()
         for service in self._services:
-            service.join(_GIVE_BACK_TIMEOUT / 4)
+            _join(service, _GIVE_BACK_TIMEOUT / 4)
 
     def _disconnect(self) -> None:
         """Close the worker's own connections."""
         for own in (self._store, self._claiming, self._urgent):
-            own.bound_engine.dispose()
-
-    def _expect_recovered(self) -> None:
-        if self._claim_loop is not None:
-            self._claim_loop.expect_recovered()
-
-    def _keep_waiting(self) -> bool:
-        """Return False once there is a reason to end. Wakes every 0.1 s: only then Python handles a signal that another thread got."""
-        with suppress(queue.Empty):
-            self._ended.get(timeout=_SIGNAL_CHECK)
-            return False
-        return True
+            close(own.bound_engine)
 
     def _on_thread_failure(self, error: BaseException) -> None:
         """Stop the process, with a non-zero exit code: a thread of the worker itself must not end unnoticed."""
@@ -370,6 +358,12 @@ class Worker:
         self._distributor.wake()
         self._pool.wake()
         self._ended.put(None)
+
+
+def _join(thread: threading.Thread, seconds: float) -> None:
+    """Wait for a thread to end, unless it never began because the start failed before."""
+    if thread.ident is not None:
+        thread.join(seconds)
 
 
 Worker.__init__.__signature__ = with_options(inspect.signature(Worker.__init__))  # type: ignore[attr-defined]

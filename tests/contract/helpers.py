@@ -73,7 +73,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 @contextmanager
 def transaction(database: Database) -> Iterator[Connection]:
     """A transaction of an application's own; the test ends it or lets it be rolled back."""
-    with database.host_engine().connect() as connection:
+    with database.host.connect() as connection:
         connection.begin()
         yield connection
 

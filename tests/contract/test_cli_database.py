@@ -15,8 +15,8 @@ from sqlalchemy.engine import make_url
 
 from outboxq import Outbox, SchemaOutOfDate, migrations
 from outboxq.cli import main
-from outboxq.cli.console import on_store
 from outboxq.cli.database import Given
+from outboxq.cli.framework import Frame, framed
 from outboxq.database.engine import make_engine
 from outboxq.store import Store
 
@@ -343,7 +343,7 @@ def test_a_framework_has_the_commands_without_what_says_which_database(path, fil
     for name in path:
         group = group.get_command(context, name)
     engine = make_engine(file)
-    ours = on_store(group, lambda: Store(engine))
+    ours = framed(group, Frame(program=lambda: "outboxq", store=lambda: Store(engine)))
     assert {one.name for one in group.params} - {one.name for one in ours.params} >= {"url", "schema", "app"}
     assert "APP" not in CliRunner().invoke(ours, ["--help"]).output
     words = {"pause": ["mail"], "redrive": ["--all"]}.get(path[-1], [])

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
-from outboxq.store import listing
+from outboxq.store import tasks
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -93,7 +93,7 @@ def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
 
 
 def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
-    monkeypatch.setattr(listing, "_SCAN", 2)
+    monkeypatch.setattr(tasks, "_SCAN", 2)
     store = database.store
     old = database.add(store, queue="mail")
     newer = [database.add(store, queue="sync").id for _ in range(3)]
@@ -192,7 +192,7 @@ def test_a_cure_starts_a_worker_without_an_app_where_the_environment_has_one(dat
 def test_nothing_from_the_database_speaks_to_the_terminal(database):
     hostile = "\x1b[31mred\ttab\nline\u202eleft\x9b2J"
     task_id = failed(database, exception=hostile, queue=hostile, task_name=hostile, partition_key=hostile)
-    database.store.pause(hostile)
+    database.store.queues.pause(hostile)
     words = [("task", "list"), ("task", "show", "--traceback", task_id), ("task", "explain", task_id)]
     for command in (*words, ("failed", "list"), ("queue", "list")):
         printed = outboxq(database, *command).stdout
@@ -284,7 +284,7 @@ def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back
     head = ["queue", "paused since", "concurrency", "rate", "order"]
     assert cells(outboxq(database, "queue", "list")) == [head]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail"))
-    assert datetime.fromisoformat(paused[1]) == database.store.queue_settings()[0].paused_at
+    assert datetime.fromisoformat(paused[1]) == database.store.queues.settings()[0].paused_at
     outboxq(database, "queue", "limit", "mail", "--concurrency", 3)
     outboxq(database, "queue", "limit", "mail", "--rate", "100/1m")
     outboxq(database, "queue", "order", "mail", "oldest")
@@ -314,7 +314,7 @@ def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back
 )
 def test_a_setting_that_makes_no_sense_is_a_wrong_usage(sqlite, words):
     outboxq(sqlite, "queue", *words, exit_code=2)
-    assert sqlite.store.queue_settings() == []
+    assert sqlite.store.queues.settings() == []
 
 
 def test_an_empty_name_is_refused(sqlite):

@@ -308,7 +308,7 @@ def test_who_calls_the_command_hears_its_own_signals_again_a_little_later(record
         outboxq("recording", "--burst")
         signal.raise_signal(signal.SIGTERM)
         assert heard == [], "this process might be about to end"
-        monkeypatch.setattr("outboxq.cli.stop_signals._EXIT_TIMEOUT", -1.0)
+        monkeypatch.setattr("outboxq.cli.stop_requests._EXIT_TIMEOUT", -1.0)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert heard == [1, 1]

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.cli.main import main
+from outboxq.cli import main
 from outboxq.model import EventType, OnConflict, Outcome, TaskStatus
 from outboxq.model.replay import replay
 from tests.contract import helpers, test_verify
@@ -52,7 +52,7 @@ def raised(database):
 
 
 def limited(database):
-    database.frozen.limit("default", rate=(10, 60))
+    database.frozen.queues.limit("default", rate=(10, 60))
     return running(database)
 
 
@@ -290,7 +290,7 @@ def test_a_long_lease_of_the_claims_own_is_no_alarm(database):
 
 
 def test_a_clock_that_was_set_back_is_no_alarm(database):
-    database.frozen.limit("default", rate=(10, 60))
+    database.frozen.queues.limit("default", rate=(10, 60))
     claim = helpers.claimed(database)
     database.frozen.heartbeat([claim])
     database.clock.advance(timedelta(days=-2))

@@ -44,7 +44,7 @@ def held(database):
 
 def test_a_dead_letter_tells_what_an_operator_needs(database):
     task_id = died(database, queue="mail", partition_key="k", topic="order.paid", on_dead_letter=OnDeadLetter.HOLD)
-    (letter,) = database.frozen.dead_letters()
+    (letter,) = database.frozen.dead_letters.list()
     assert (letter.id, letter.task_name, letter.queue, letter.topic) == (
         task_id,
         "tests.work",
@@ -60,20 +60,20 @@ def test_only_what_has_failed_is_a_dead_letter(database):
     helpers.claimed(database)
     database.add(delay=HOUR)
     task_id = died(database)
-    assert [letter.id for letter in database.frozen.dead_letters()] == [task_id]
+    assert [letter.id for letter in database.frozen.dead_letters.list()] == [task_id]
     database.frozen.redrive(task_id)
-    assert database.frozen.dead_letters() == []
+    assert database.frozen.dead_letters.list() == []
 
 
 def test_they_come_newest_first_and_page_by_page(database):
     ids = [died(database) for _ in range(3)] + sorted(many(database, 4))
     pages, after = [], None
-    while page := database.frozen.dead_letters(limit=2, after=after):
+    while page := database.frozen.dead_letters.list(limit=2, after=after):
         pages.append([letter.id for letter in page])
         after = page[-1].place
     assert [len(page) for page in pages] == [2, 2, 2, 1]
     assert [task_id for page in pages for task_id in page] == ids[::-1]
-    assert [letter.id for letter in database.frozen.dead_letters()] == ids[::-1]
+    assert [letter.id for letter in database.frozen.dead_letters.list()] == ids[::-1]
 
 
 FILTERS = [
@@ -118,26 +118,26 @@ def test_a_filter_means_the_same_wherever_it_is_given(database):
     for filters, expected in FILTERS:
         moments = {key: began + timedelta(seconds=filters[key]) for key in ("since", "until") if filters.get(key)}
         wanted = filters | moments
-        assert {names[letter.id] for letter in database.frozen.dead_letters(**wanted)} == expected, wanted
+        assert {names[letter.id] for letter in database.frozen.dead_letters.list(**wanted)} == expected, wanted
         with helpers.transaction(database) as connection:
-            assert database.frozen.redrive_all(**wanted, using=connection) == len(expected), wanted
-            left = {names[letter.id] for letter in database.frozen.dead_letters(using=connection)}
+            assert database.frozen.dead_letters.redrive_all(**wanted, using=connection) == len(expected), wanted
+            left = {names[letter.id] for letter in database.frozen.dead_letters.list(using=connection)}
             assert left == set("abcdef") - expected
             connection.rollback()
-    assert database.frozen.discard_all(exception="Gone") == 1
-    assert database.frozen.discard_all(queue="none") == 0
-    assert {names[letter.id] for letter in database.frozen.dead_letters()} == set("abcdf")
+    assert database.frozen.dead_letters.discard_all(exception="Gone") == 1
+    assert database.frozen.dead_letters.discard_all(queue="none") == 0
+    assert {names[letter.id] for letter in database.frozen.dead_letters.list()} == set("abcdf")
 
 
 @pytest.mark.parametrize(
     ("operation", "options"),
     [
-        ("dead_letters", {"limit": 0}),
-        ("dead_letters", {"queue": 7}),
-        ("dead_letters", {"exception": "nul \0"}),
-        ("dead_letters", {"since": datetime(2030, 1, 1)}),  # noqa: DTZ001
-        ("dead_letters", {"after": (datetime(2030, 1, 1), uuid4())}),  # noqa: DTZ001
-        ("dead_letters", {"after": (datetime(2030, 1, 1, tzinfo=UTC), "id")}),
+        ("list", {"limit": 0}),
+        ("list", {"queue": 7}),
+        ("list", {"exception": "nul \0"}),
+        ("list", {"since": datetime(2030, 1, 1)}),  # noqa: DTZ001
+        ("list", {"after": (datetime(2030, 1, 1), uuid4())}),  # noqa: DTZ001
+        ("list", {"after": (datetime(2030, 1, 1, tzinfo=UTC), "id")}),
         ("redrive_all", {"limit": 0}),
         ("redrive_all", {"until": "now"}),
         ("discard_all", {"queues": ["mail"]}),
@@ -146,8 +146,8 @@ def test_a_filter_means_the_same_wherever_it_is_given(database):
 def test_senseless_filters_are_refused_before_anything_is_moved(sqlite, operation, options):
     died(sqlite)
     with pytest.raises(InvalidArgument):
-        getattr(sqlite.frozen, operation)(**options)
-    assert len(sqlite.frozen.dead_letters()) == 1
+        getattr(sqlite.frozen.dead_letters, operation)(**options)
+    assert len(sqlite.frozen.dead_letters.list()) == 1
 
 
 def test_attempts_tell_what_became_of_each(database):
@@ -191,7 +191,7 @@ def test_a_discarded_letter_is_cancelled_for_good(database):
         "ValueError: no",
     )
     assert (event.event_type, event.lease_token, event.event_data["reason"]) == ("task_discarded", None, "obsolete")
-    assert database.frozen.dead_letters() == []
+    assert database.frozen.dead_letters.list() == []
     for call in (database.frozen.discard, database.frozen.redrive, database.frozen.cancel):
         with pytest.raises(InvalidTransition):
             call(task_id)
@@ -209,20 +209,20 @@ def test_only_what_failed_is_discarded(database, state):
         database.frozen.discard(handle.id)
     with pytest.raises(TaskNotFound):
         database.frozen.discard(uuid4())
-    assert database.frozen.redrive_all() == database.frozen.discard_all() == 0
+    assert database.frozen.dead_letters.redrive_all() == database.frozen.dead_letters.discard_all() == 0
     assert helpers.everything(database) == before
 
 
 def test_all_of_them_are_redriven_batch_by_batch_oldest_first(database, monkeypatch):
     monkeypatch.setattr(dead_letters, "_BATCH", 2)
     ids = [died(database) for _ in range(3)] + sorted(many(database, 4))
-    assert database.frozen.redrive_all(limit=3) == 3
+    assert database.frozen.dead_letters.redrive_all(limit=3) == 3
     assert {claim.id for claim in database.claim(9)} == set(ids[:3])
-    assert [letter.id for letter in database.frozen.dead_letters()] == ids[:2:-1]
-    assert database.frozen.redrive_all() == 4
+    assert [letter.id for letter in database.frozen.dead_letters.list()] == ids[:2:-1]
+    assert database.frozen.dead_letters.redrive_all() == 4
     again = database.claim(9)
     assert {(claim.id, claim.attempt, claim.lease_token) for claim in again} == {(task_id, 1, 2) for task_id in ids[3:]}
-    assert database.frozen.redrive_all() == 0
+    assert database.frozen.dead_letters.redrive_all() == 0
     assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)
 
 
@@ -230,7 +230,7 @@ def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatc
     monkeypatch.setattr(dead_letters, "_BATCH", 1)
     store = database.frozen
     ids = [died(database) for _ in range(3)]
-    real = dead_letters._moving
+    real = dead_letters.DeadLetters._moving
 
     def failing_at_once(given, rows, left_out):
         def work(target):
@@ -242,9 +242,9 @@ def test_what_fails_again_meanwhile_waits_for_the_next_time(database, monkeypatc
 
         return work
 
-    monkeypatch.setattr(dead_letters, "_moving", failing_at_once)
-    assert store.redrive_all(limit=9) == 3
-    assert {letter.id for letter in store.dead_letters()} == set(ids)
+    monkeypatch.setattr(dead_letters.DeadLetters, "_moving", failing_at_once)
+    assert store.dead_letters.redrive_all(limit=9) == 3
+    assert {letter.id for letter in store.dead_letters.list()} == set(ids)
     assert all(helpers.types(database, task_id).count("task_requeued") == 1 for task_id in ids)
 
 
@@ -252,10 +252,12 @@ def test_of_operators_at_once_each_letter_is_moved_by_one(database, monkeypatch)
     monkeypatch.setattr(dead_letters, "_BATCH", 7)
     ids = many(database, 60)
     store = database.frozen
-    moved = helpers.at_once(store.redrive_all, store.discard_all, store.redrive_all)
+    moved = helpers.at_once(
+        store.dead_letters.redrive_all, store.dead_letters.discard_all, store.dead_letters.redrive_all
+    )
     assert all(isinstance(one, int) for one in moved), moved
     assert sum(moved) == len(ids)
-    assert store.dead_letters() == []
+    assert store.dead_letters.list() == []
     ends = database.rows(
         "SELECT count(*), count(DISTINCT task_execution_id) FROM execution_events "
         "WHERE event_type IN ('task_requeued', 'task_discarded')"
@@ -266,8 +268,8 @@ def test_of_operators_at_once_each_letter_is_moved_by_one(database, monkeypatch)
 @pytest.mark.parametrize("operation", ["redrive_all", "discard_all"])
 def test_a_batch_whose_answer_is_lost_is_counted_all_the_same(database, monkeypatch, operation):
     many(database, 3)
-    assert getattr(helpers.lossy(database, monkeypatch), operation)() == 3
-    assert database.frozen.dead_letters() == []
+    assert getattr(helpers.lossy(database, monkeypatch).dead_letters, operation)() == 3
+    assert database.frozen.dead_letters.list() == []
 
 
 def test_in_a_callers_transaction_all_batches_are_the_callers(database, monkeypatch):
@@ -275,7 +277,7 @@ def test_in_a_callers_transaction_all_batches_are_the_callers(database, monkeypa
     many(database, 5)
     before = helpers.everything(database)
     with helpers.transaction(database) as connection:
-        assert database.frozen.redrive_all(using=connection) == 5
+        assert database.frozen.dead_letters.redrive_all(using=connection) == 5
         connection.rollback()
     assert helpers.everything(database) == before
 
@@ -285,18 +287,18 @@ def test_an_event_that_is_refused_undoes_its_batch(database):
     before = helpers.everything(database)
     helpers.refuse_event(database, "task_requeued")
     with pytest.raises(Exception, match="refuse"):
-        database.frozen.redrive_all()
+        database.frozen.dead_letters.redrive_all()
     assert helpers.everything(database) == before
-    assert len(database.frozen.dead_letters()) == 3
+    assert len(database.frozen.dead_letters.list()) == 3
 
 
 # --- keys
 
 FREES = {
     "redrive": lambda store, task_id: store.redrive(task_id),
-    "redrive_all": lambda store, task_id: store.redrive_all(partition_key="k"),
+    "redrive_all": lambda store, task_id: store.dead_letters.redrive_all(partition_key="k"),
     "discard": lambda store, task_id: store.discard(task_id),
-    "discard_all": lambda store, task_id: store.discard_all(queue="default"),
+    "discard_all": lambda store, task_id: store.dead_letters.discard_all(queue="default"),
     "schedule_retry": lambda store, task_id: store.schedule_retry(task_id, datetime(2031, 1, 1, tzinfo=UTC), 1),
     "prune": lambda store, task_id: store.prune(0, statuses=[TaskStatus.FAILED]),
 }
@@ -320,7 +322,7 @@ def test_a_head_that_failed_holds_its_key_until_it_is_dealt_with(database, monke
         return
     assert [key for key, _ in held(database)] == ["j"]
     assert told == ["default"]
-    assert database.frozen.dead_letters()[0].id == other
+    assert database.frozen.dead_letters.list()[0].id == other
     claims = database.claim(9)
     expected = {"redrive": first, "redrive_all": first, "discard": second.id, "discard_all": second.id}
     assert [claim.id for claim in claims] == (
@@ -332,7 +334,7 @@ def test_a_head_that_releases_its_key_holds_nothing(database):
     died(database, partition_key="k")
     second = database.add(partition_key="k")
     assert held(database) == []
-    assert not database.frozen.dead_letters()[0].holds_key
+    assert not database.frozen.dead_letters.list()[0].holds_key
     assert [claim.id for claim in database.claim(9)] == [second.id]
 
 

@@ -118,7 +118,7 @@ DURABLE: dict[str, Callable[[Database], Callable[..., object]]] = {
     "redrive all": lambda db: partial(_redrive_all, db, failed(db)),
     "run now": lambda db: partial(db.frozen.run_now, db.add(delay=timedelta(hours=1)).id),
     "priority": lambda db: partial(db.frozen.set_priority, db.add().id, 9),
-    "pause": lambda db: partial(db.frozen.pause, "default"),
+    "pause": lambda db: partial(db.frozen.queues.pause, "default"),
 }
 """How each is made ready; what that returns is looked at."""
 
@@ -133,7 +133,7 @@ def _recover(db: Database, claim: Claim, using: object = None) -> None:
 
 
 def _redrive_all(db: Database, _letter: Claim, using: object = None) -> None:
-    assert db.frozen.redrive_all(using=using) == 1
+    assert db.frozen.dead_letters.redrive_all(using=using) == 1
 
 
 @pytest.mark.parametrize("name", RELAXING)

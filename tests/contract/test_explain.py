@@ -81,7 +81,7 @@ def end(database, claim, event_type, **fields):
 def at_work(database, worker_id=None, **said):
     said = {"label": "host:7", "concurrency": 4, "task_names": ["tests.work"], **said}
     worker_id = worker_id or uuid4()
-    database.frozen.register(worker_id, **said)
+    database.frozen.workers.register(worker_id, **said)
     return worker_id
 
 
@@ -138,7 +138,7 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
     database.clock.advance(121)
     words = ("host:7", "not extended its lease for 2 min 1 s", "in 1 min 19 s")
     explained(database, claim, Reason.WORKER_SILENT, *words)
-    database.frozen.seen(database.worker)  # it is there, and something in it has died
+    database.frozen.workers.seen(database.worker)  # it is there, and something in it has died
     explained(database, claim, Reason.WORKER_SILENT, *words)
     database.clock.advance(80)
     explained(
@@ -178,11 +178,11 @@ def test_what_is_due_later_says_when_and_why(database):
 
 def test_a_paused_queue_comes_before_its_limits_and_workers(database):
     handle = database.add(queue="mail")
-    database.frozen.limit("mail", concurrency=1)
-    database.frozen.pause("mail")
+    database.frozen.queues.limit("mail", concurrency=1)
+    database.frozen.queues.pause("mail")
     database.clock.advance(60)
     explained(database, handle, Reason.QUEUE_PAUSED, "paused since 2030-01-01 12:00:00 UTC", "for 1 min")
-    database.frozen.resume("mail")
+    database.frozen.queues.resume("mail")
     explained(database, handle, Reason.NO_WORKER)
 
 
@@ -200,7 +200,7 @@ def test_a_key_is_waited_for_by_all_behind_its_head(database):
     explained(database, urgent, Reason.DUE)
     elsewhere = database.add(**key, queue="mail")
     explained(database, elsewhere, Reason.DUE)
-    database.frozen.order("default", fair=False)
+    database.frozen.queues.order("default", fair=False)
     explained(database, second, Reason.KEY_WAITING, waits_for=first.id)
 
 
@@ -219,7 +219,7 @@ def test_a_key_is_taken_by_the_one_that_runs_and_held_by_a_dead_letter(database)
 
 def test_a_queue_that_runs_as_many_as_it_may(database):
     at_work(database)
-    database.frozen.limit("default", concurrency=2)
+    database.frozen.queues.limit("default", concurrency=2)
     running, waiting = helpers.claimed(database), database.add()
     explained(database, waiting, Reason.DUE)
     assert len(database.claim()) == 1
@@ -231,7 +231,7 @@ def test_a_queue_that_runs_as_many_as_it_may(database):
 
 def test_a_queue_that_has_started_as_many_as_it_may(database):
     at_work(database)
-    database.frozen.limit("default", rate=(3, timedelta(minutes=1)))
+    database.frozen.queues.limit("default", rate=(3, timedelta(minutes=1)))
     for _ in range(5):
         last = database.add()
     assert len(database.claim(10)) == 3
@@ -257,7 +257,7 @@ def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
     explained(database, handled, Reason.TASK_UNKNOWN, "'tests.work'", "import its module")
     knowing = at_work(database, queues=["mail"])
     explained(database, alone, Reason.DUE)
-    database.frozen.unregister(knowing)
+    database.frozen.workers.unregister(knowing)
     explained(database, handled, Reason.TASK_UNKNOWN)
     database.clock.advance(91)
     explained(database, handled, Reason.NO_WORKER)
@@ -298,7 +298,7 @@ def test_tables_that_do_not_tell_one_story_are_told(database):
 
 def test_a_page_of_tasks_costs_as_many_statements_as_one_task(database):
     at_work(database)
-    database.frozen.limit("mail", concurrency=1)
+    database.frozen.queues.limit("mail", concurrency=1)
     key = {"partition_key": "k", "queue": "mail"}
     first = database.add(**key, delay=HOUR)
     many = [database.add(**key).id for _ in range(5)] + [database.add(queue="mail", delay=HOUR).id for _ in range(5)]

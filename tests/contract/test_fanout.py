@@ -49,7 +49,7 @@ def of(*pairs: list[Subscription]) -> list[Subscription]:
 @pytest.fixture
 def three(database: Database) -> Store:
     """Three tasks that take order.paid."""
-    database.frozen.subscribe(of(*(subscriber(name, "order.paid") for name in ("audit", "book", "mail"))))
+    database.frozen.subscriptions.replace(of(*(subscriber(name, "order.paid") for name in ("audit", "book", "mail"))))
     return database.frozen
 
 
@@ -136,7 +136,7 @@ def test_ids_are_version_7_and_counted_up_from_the_events(database: Database, th
 
 def test_more_subscribers_than_a_digit_counts(database: Database) -> None:
     names = [f"task{number:03}" for number in range(300)]
-    database.frozen.subscribe(of(*(subscriber(name, "order.paid") for name in names)))
+    database.frozen.subscriptions.replace(of(*(subscriber(name, "order.paid") for name in names)))
     emitted = database.frozen.emit(new())
     assert list(emitted.handles) == names
     assert [handle.id.int & FAMILY for handle in emitted.handles.values()] == list(range(1, 301))
@@ -173,7 +173,7 @@ def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
     monkeypatch.setattr("outboxq.store.fanout.MOST_SUBSCRIBERS", 3)
     assert len(three.emit(new(idempotency_key=key)).handles) == 3
     assert database.counts() == (3, 3, 3)
-    three.subscribe(subscriber("fourth", "order.paid"))
+    three.subscriptions.replace(subscriber("fourth", "order.paid"))
     before = helpers.everything(database)
     for using in (nullcontext(), helpers.transaction(database)):
         with using as connection, pytest.raises(InvalidArgument, match=r"4 tasks subscribe.* can have 3 of them"):
@@ -182,7 +182,7 @@ def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
 
 
 def test_what_the_subscription_says_of_the_task_is_the_tasks(database: Database) -> None:
-    database.frozen.subscribe(
+    database.frozen.subscriptions.replace(
         subscriber(
             "book",
             "order.paid",
@@ -220,7 +220,7 @@ def test_it_is_due_and_expires_as_it_is_told(database: Database, three: Store) -
 
 
 def test_each_consumer_gets_its_types_and_no_others(database: Database) -> None:
-    database.frozen.subscribe(
+    database.frozen.subscriptions.replace(
         of(
             subscriber("exact", "order.paid"),
             subscriber("prefix", "order.*"),
@@ -365,7 +365,7 @@ def test_a_key_makes_one_task_for_each_subscriber(database: Database, three: Sto
 
 def test_a_key_reaches_those_who_subscribed_since(database: Database, three: Store) -> None:
     first = three.emit(new(idempotency_key="k"))
-    three.subscribe(subscriber("late", "order.*"))
+    three.subscriptions.replace(subscriber("late", "order.*"))
     again = three.emit(new(idempotency_key="k"))
     assert {name: handle.created for name, handle in again.handles.items()} == {
         "audit": False,
@@ -438,7 +438,9 @@ def test_a_key_that_is_taken_leaves_the_callers_transaction_usable(database: Dat
 def test_an_answer_that_is_lost_is_no_second_event(
     database: Database, three: Store, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    lossy = helpers.lossy(database, monkeypatch, between=lambda: three.subscribe(subscriber("audit2", "order.*")))
+    lossy = helpers.lossy(
+        database, monkeypatch, between=lambda: three.subscriptions.replace(subscriber("audit2", "order.*"))
+    )
     before = three.enqueue(NewTask(id=uuid7(), task_name="mail", args="{}", idempotency_key="k"))
     emitted = lossy.emit(new(idempotency_key=key))
     created = {name: handle.created for name, handle in emitted.handles.items()}
@@ -498,19 +500,19 @@ def test_an_emit_names_its_transaction(outbox: Outbox) -> None:
 
 def test_what_a_release_subscribes_to_replaces_what_it_did(database: Database) -> None:
     store = database.store
-    store.subscribe(of(subscriber("book", "a", "b"), subscriber("mail", "a"), subscriber("other", "a")))
+    store.subscriptions.replace(of(subscriber("book", "a", "b"), subscriber("mail", "a"), subscriber("other", "a")))
     changed = of(subscriber("book", "b", "c", queue="ledger", timeout=timedelta(seconds=2.5)))
-    store.subscribe(changed, tasks=["mail"])  # mail is declared still, and subscribes to nothing now
-    assert store.subscriptions() == sorted(
+    store.subscriptions.replace(changed, tasks=["mail"])  # mail is declared still, and subscribes to nothing now
+    assert store.subscriptions.list() == sorted(
         of(changed, subscriber("other", "a")), key=lambda one: (one.topic, one.task_name)
     )
-    store.unsubscribe("other")
-    store.unsubscribe("other")
-    assert store.subscriptions() == changed
+    store.subscriptions.remove("other")
+    store.subscriptions.remove("other")
+    assert store.subscriptions.list() == changed
 
 
 def test_an_outbox_knows_and_syncs_its_own(database: Database, outbox: Outbox) -> None:
-    database.store.subscribe(of(subscriber("foreign", "a"), subscriber("silent", "a")))
+    database.store.subscriptions.replace(of(subscriber("foreign", "a"), subscriber("silent", "a")))
     outbox.task(name="silent")(lambda payload: None)
     outbox.task(name="mail", subscribe=("b", "a", "b"), queue="m", priority=3, lease=5, on_dead_letter="hold")(
         lambda payload, note="": None
@@ -519,26 +521,26 @@ def test_an_outbox_knows_and_syncs_its_own(database: Database, outbox: Outbox) -
     options = {"queue": "m", "priority": 3, "lease": timedelta(seconds=5), "on_dead_letter": OnDeadLetter.HOLD}
     mine = subscriber("mail", "b", "a", **options)
     assert outbox.subscriptions == mine
-    assert database.store.subscriptions() == [*subscriber("foreign", "a"), mine[1], mine[0]]
+    assert database.store.subscriptions.list() == [*subscriber("foreign", "a"), mine[1], mine[0]]
 
 
 def test_nothing_is_written_where_nothing_changes(database: Database) -> None:
     mine = of(subscriber("book", "a", "b"))
-    database.store.subscribe(mine)
+    database.store.subscriptions.replace(mine)
     with helpers.transaction(database) as it:  # who wrote, or locked a row, would wait for this
         it.execute(text("UPDATE task_subscriptions SET priority = priority"))
-        database.store.subscribe(mine, tasks=["silent"])
+        database.store.subscriptions.replace(mine, tasks=["silent"])
         it.rollback()
 
 
 def test_workers_that_start_at_once_agree(database: Database) -> None:
     old = of(*(subscriber(f"t{n}", "a", "b", "c") for n in range(8)))
     fresh = of(*(subscriber(f"t{n}", "d", "c", "b", priority=1) for n in reversed(range(8))))
-    database.store.subscribe(old)
-    calls = [lambda mine=mine: database.store.subscribe(mine) for mine in [fresh, fresh, old] * 2]
+    database.store.subscriptions.replace(old)
+    calls = [lambda mine=mine: database.store.subscriptions.replace(mine) for mine in [fresh, fresh, old] * 2]
     assert helpers.at_once(*calls) == [None] * 6
-    database.store.subscribe(fresh)
-    assert set(database.store.subscriptions()) == set(fresh)
+    database.store.subscriptions.replace(fresh)
+    assert set(database.store.subscriptions.list()) == set(fresh)
 
 
 @pytest.mark.parametrize(
@@ -560,4 +562,4 @@ def test_workers_that_start_at_once_agree(database: Database) -> None:
 def test_a_subscription_that_would_break_an_emit_is_refused(fields: dict[str, Any]) -> None:
     (good,) = subscriber("book", "order.paid")
     with pytest.raises(InvalidArgument):
-        Store(None).subscribe([dataclasses.replace(good, **fields)], using=object())
+        Store(None).subscriptions.replace([dataclasses.replace(good, **fields)], using=object())

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from sqlalchemy.exc import IntegrityError
 
 from outboxq import Outbox
-from outboxq.cli.main import main
+from outboxq.cli import main
 from outboxq.model import EventType, Outcome, TaskStatus
-from outboxq.store import Store
+from outboxq.store import Reason, Store
 from outboxq.worker.leases import Leases
 from outboxq.worker.recovery import Recovery
 from tests.contract.planting import plant
@@ -110,7 +110,7 @@ def assert_all_go_on(place, task_id):
     store.history(task_id)
     store.get(task_id)
     store.look_ahead()
-    store.tail()
+    store.log.tail()
     for arguments in (
         ("task", "list"),
         ("task", "show", str(task_id)),
@@ -161,7 +161,7 @@ def test_a_hostile_event_is_read_with_all_others(place, change):
     task_id, other = enqueue(place, 2)
     plant(place.database, f"UPDATE execution_events SET {change} WHERE task_execution_id = '{task_id.hex}'")
     assert [event.event_type for event in place.store.history(task_id)] == [EventType.CREATED]
-    events, _ = place.store.tail()
+    events, _ = place.store.log.tail()
     assert {event.task_execution_id for event in events} == {task_id, other}
     place.store.verify()
     assert_all_go_on(place, task_id)
@@ -196,7 +196,8 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
     infinity = "9e999" if place.database.name == "sqlite" else "'Infinity'"
     plant(place.database, f"UPDATE {table} SET {change.format(inf=infinity)} WHERE {key} = '{hostile.hex}'")
     frozen.outlasting_leases()
-    frozen.explain(hostile)
+    told, listed = frozen.explain(hostile), frozen.outlooks([frozen.get(hostile)])[hostile]
+    assert (told.reason is Reason.INCONSISTENT) is (listed.reason is Reason.INCONSISTENT)
     clock.advance(timedelta(hours=1))
     assert {lease.id for lease in frozen.expired_leases().leases} == {hostile, *healthy}
     seen = frozen.expired_leases().leases

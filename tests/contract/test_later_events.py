@@ -60,11 +60,11 @@ def test_the_history_has_them_as_text(database, noted):
 
 
 def test_a_reader_of_the_log_gets_them_and_goes_on(database, noted):
-    read, cursor = database.frozen.tail(limit=2)
+    read, cursor = database.frozen.log.tail(limit=2)
     assert read[-1].event_type == LATER
     more = read
     while more:
-        more, cursor = database.frozen.tail(cursor, limit=2)
+        more, cursor = database.frozen.log.tail(cursor, limit=2)
         read = [*read, *more]
     assert read == database.frozen.history(noted)
 
@@ -72,7 +72,7 @@ def test_a_reader_of_the_log_gets_them_and_goes_on(database, noted):
 def test_they_move_nothing(database, noted):
     state = replay(database.frozen.history(noted))
     assert (state.status, state.attempt, state.lease_token) == ("Completed", 2, 2)
-    assert database.frozen.state_at(noted, database.clock.now) == state
+    assert database.frozen.log.state_at(noted, database.clock.now) == state
     assert [attempt.outcome for attempt in database.frozen.attempts(noted)] == [
         "task_retry_scheduled",
         "task_completed",
@@ -86,8 +86,8 @@ def test_a_task_of_which_only_they_are_told_so_far_was_not_there_yet(database):
     before = database.clock.now
     note(database, new.id)
     database.frozen.enqueue(new)
-    assert database.frozen.state_at(new.id, before) is None
-    assert database.frozen.state_at(new.id, database.clock.now).status == "Ready"
+    assert database.frozen.log.state_at(new.id, before) is None
+    assert database.frozen.log.state_at(new.id, database.clock.now).status == "Ready"
 
 
 def test_the_reason_of_an_end_is_found_behind_them(database):

@@ -77,6 +77,13 @@ def test_a_cancellation_is_not_refused_for_its_own_sake(database, monkeypatch):
     assert types(database, handle) == [EventType.CREATED, EventType.CANCELLED]
 
 
+def test_a_running_task_that_was_asked_to_stop_is_said_to_run(database, monkeypatch):
+    database.add()
+    (claim,) = database.claim()
+    assert helpers.lossy(database, monkeypatch).cancel(claim.id) is TaskStatus.RUNNING
+    assert database.frozen.get(claim.id).cancel_requested_at is not None
+
+
 def test_a_redrive_is_not_refused_for_its_own_sake(database, monkeypatch):
     handle = failed(database)
     helpers.lossy(database, monkeypatch).redrive(handle.id)
@@ -134,7 +141,7 @@ def test_what_was_done_by_hand_is_known_although_a_worker_has_claimed_the_task_s
     handle, others = failed(database), [failed(database) for _ in range(3)]
     helpers.lossy(database, monkeypatch, database.claim).redrive(handle.id)
     assert types(database, handle)[-2:] == [EventType.REQUEUED, EventType.CLAIMED]
-    assert helpers.lossy(database, monkeypatch, lambda: database.claim(5)).redrive_all() == len(others)
+    assert helpers.lossy(database, monkeypatch, lambda: database.claim(5)).dead_letters.redrive_all() == len(others)
     later = database.add(delay=timedelta(hours=1))
     assert helpers.lossy(database, monkeypatch, database.claim).run_now(later.id)
     assert types(database, later) == [EventType.CREATED, EventType.RESCHEDULED, EventType.CLAIMED]

@@ -308,7 +308,7 @@ OPERATIONS = {
         task_id, datetime(2040, 1, 1, tzinfo=UTC), 2, **using
     ),
     "redrive": lambda store, task_id, claim, **using: store.redrive(task_id, **using),
-    "redrive_all": lambda store, task_id, claim, **using: store.redrive_all(**using),
+    "redrive_all": lambda store, task_id, claim, **using: store.dead_letters.redrive_all(**using),
     "discard": lambda store, task_id, claim, **using: store.discard(task_id, **using),
     "run_now": lambda store, task_id, claim, **using: store.run_now(task_id, **using),
     "priority": lambda store, task_id, claim, **using: store.set_priority(task_id, 9, **using),
@@ -354,6 +354,7 @@ def test_a_request_to_stop_that_meets_the_end_is_answered_with_the_truth(databas
     assert helpers.types(database, claim.id)[-1] == "task_completed"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("operation", "arguments", "options"),
     [

@@ -89,26 +89,26 @@ def writes(database, outbox):
     return {
         "emit": lambda **u: store.emit(NewEvent(id=family(), **event), **u),
         "Outbox.emit": lambda using=outbox: outbox.emit("order.paid", using=using),
-        "subscribe": lambda **u: store.subscribe([subscription], **u),
+        "subscribe": lambda **u: store.subscriptions.replace([subscription], **u),
         "cancel": lambda **u: store.cancel(ready, **u),
         "redrive": lambda **u: store.redrive(first, **u),
-        "redrive_all": lambda **u: store.redrive_all(limit=1, **u),
+        "redrive_all": lambda **u: store.dead_letters.redrive_all(limit=1, **u),
         "discard": lambda **u: store.discard(third, **u),
-        "discard_all": lambda **u: store.discard_all(limit=1, **u),
+        "discard_all": lambda **u: store.dead_letters.discard_all(limit=1, **u),
         "schedule_retry": lambda **u: store.schedule_retry(fifth, database.clock(), 1, **u),
         "run_now": lambda **u: database.frozen.run_now(later, **u),
         "set_priority": lambda **u: store.set_priority(later, 7, **u),
-        "pause": lambda **u: store.pause("ready", **u),
-        "limit": lambda **u: store.limit("ready", concurrency=1, **u),
-        "resume": lambda **u: store.resume("ready", **u),
+        "pause": lambda **u: store.queues.pause("ready", **u),
+        "limit": lambda **u: store.queues.limit("ready", concurrency=1, **u),
+        "resume": lambda **u: store.queues.resume("ready", **u),
         "claim": lambda **u: database.frozen.claim_ready_task(1, worker_id=worker, queues=["claimed"], **u),
         "complete": lambda **u: database.frozen.complete(running[0], **u),
         "fail": lambda **u: database.frozen.fail(running[1], "no", **u),
         "release": lambda **u: database.frozen.release(running[2], **u),
         "heartbeat": lambda **u: database.frozen.heartbeat(running[3:], **u),
-        "register": lambda **u: store.register(worker, label="me", concurrency=1, task_names=[], **u),
-        "seen": lambda **u: store.seen(worker, **u),
-        "unregister": lambda **u: store.unregister(worker, **u),
+        "register": lambda **u: store.workers.register(worker, label="me", concurrency=1, task_names=[], **u),
+        "seen": lambda **u: store.workers.seen(worker, **u),
+        "unregister": lambda **u: store.workers.unregister(worker, **u),
         "prune": lambda **u: store.prune(timedelta(0), **u),
     }
 
@@ -143,11 +143,11 @@ def test_reads_are_not(database, outbox, child):
         store.history(ready)
         store.explain(ready)
         store.stats()
-        store.dead_letters()
+        store.dead_letters.list()
         store.tasks()
-        store.workers()
-        store.subscriptions()
-        store.queue_settings()
+        store.workers.list()
+        store.subscriptions.list()
+        store.queues.settings()
         store.ensure_current()
         assert store.verify() == []
         assert store.prune(timedelta(days=1), dry_run=True) == 0

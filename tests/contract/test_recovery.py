@@ -200,7 +200,7 @@ def test_any_end_by_a_living_worker_forgives_earlier_recoveries(database, kind):
     assert database.frozen.finish([Outcome(claim=claim, event_type=kind, **ENDS[kind])]) == frozenset()
     assert database.frozen.get(claim.id).recovery_attempts == 0
     assert database.frozen.history(claim.id)[-1].event_data["recovery_attempts"] == 0
-    assert database.frozen.state_at(claim.id, database.clock.now).recovery_attempts == 0
+    assert database.frozen.log.state_at(claim.id, database.clock.now).recovery_attempts == 0
 
 
 def test_a_release_forgives_nothing(database):
@@ -259,6 +259,7 @@ def outage(database):
             yield proxy.url, lambda: away(proxy)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nothing_is_run_again_after_an_outage_longer_than_the_leases(database, outage, work, workers):
     """Handlers end in the middle of it, and their outcomes wait; others run on. All of them count, once."""
@@ -374,12 +375,12 @@ def test_what_was_due_before_the_clock_was_set_back_is_run(outbox, work, step, l
     def due(n: int) -> None: ...
 
     work()
-    outbox.store.pause("paused")
+    outbox.store.queues.pause("paused")
     waiting = [due.using(outbox, queue="paused").enqueue(n) for n in range(3)]
     delayed = due.using(outbox, delay=7200).enqueue(9)
     until(lambda: looks.total() >= 2)
     step(-3600)
-    outbox.store.resume("paused")
+    outbox.store.queues.resume("paused")
     until(lambda: all(outbox.store.get(one.id).status is TaskStatus.COMPLETED for one in waiting))
     assert outbox.store.get(delayed.id).status is TaskStatus.READY
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, event
 from sqlalchemy.exc import OperationalError
 
-from outboxq.cli.main import main
+from outboxq.cli import main
 from outboxq.errors import DuplicateTask
 from outboxq.model import Handle, NewTask, OnConflict, TaskStatus
 from outboxq.model.uuid7 import uuid7
@@ -161,7 +161,7 @@ def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, mo
         letter(database, key="own"),
     )
     with caplog.at_level("WARNING", "outboxq.store"):
-        assert database.frozen.redrive_all() == 4
+        assert database.frozen.dead_letters.redrive_all() == 4
     assert statuses(database, *lost) == [TaskStatus.FAILED] * 4
     assert statuses(database, *plain, own, *owners) == [TaskStatus.READY] * 8
     [said] = [record.message for record in caplog.records if "left out" in record.message]
@@ -177,11 +177,11 @@ def test_of_two_dead_letters_with_one_key_one_runs(database, other):
         assert complete(database) == third
         database.clock.advance(2 * DAY)
         assert database.frozen.prune(DAY) == 1
-    assert database.frozen.redrive_all() == 1
+    assert database.frozen.dead_letters.redrive_all() == 1
     runs = second if other == "failed" else first  # the one that has it, else the older one
     assert add(database) == Handle(id=runs, created=False)
     assert sorted(statuses(database, first, second)) == [TaskStatus.FAILED, TaskStatus.READY]
-    assert database.frozen.redrive_all() == 0
+    assert database.frozen.dead_letters.redrive_all() == 0
 
 
 def test_the_commands_say_so(database, capsys, caplog):
@@ -294,9 +294,9 @@ def test_redrives_and_enqueues_of_the_same_keys_at_once_leave_one_task_of_each(d
         for order in (keys, keys[::-1])
     ]
     found = helpers.at_once(
-        database.frozen.redrive_all,
+        database.frozen.dead_letters.redrive_all,
         *(lambda tasks=tasks: database.frozen.enqueue_many(tasks) for tasks in batches),
-        database.frozen.redrive_all,
+        database.frozen.dead_letters.redrive_all,
     )
     assert not [one for one in found if isinstance(one, Exception)]
     assert len(database.claim(100)) == len(keys)

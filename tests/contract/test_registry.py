@@ -16,18 +16,18 @@ DAY = timedelta(days=1)
 def register(database, worker_id=None, **said):
     worker_id = worker_id or uuid4()
     said = {"label": "host:1", "concurrency": 4, "task_names": ["mail.send"], **said}
-    database.frozen.register(worker_id, **said)
+    database.frozen.workers.register(worker_id, **said)
     return worker_id
 
 
 def ids(database, *within):
-    return [worker.id for worker in database.frozen.workers(*within)]
+    return [worker.id for worker in database.frozen.workers.list(*within)]
 
 
 def test_a_worker_is_read_as_it_described_itself(database):
     began = database.clock.now
     worker_id = register(database, queues=["mail", "sms"], topics=["order.*"], task_names=["b", "a", 'the "ü"'])
-    (found,) = database.frozen.workers()
+    (found,) = database.frozen.workers.list()
     assert (found.id, found.label, found.concurrency) == (worker_id, "host:1", 4)
     assert (found.queues, found.topics) == ({"mail", "sms"}, ("order.*",))
     assert found.task_names == {"a", "b", 'the "ü"'}
@@ -41,7 +41,7 @@ def test_a_worker_is_read_as_it_described_itself(database):
 
 def test_a_worker_of_everything_takes_everything(database):
     register(database)
-    (found,) = database.frozen.workers()
+    (found,) = database.frozen.workers.list()
     assert (found.queues, found.topics) == (None, None)
     assert found.works_on("any")
     assert found.takes("any")
@@ -51,14 +51,14 @@ def test_a_worker_of_everything_takes_everything(database):
 def test_who_ends_is_gone_though_what_it_did_not_know_is_kept(database):
     stranger = ("mail", "mail.unheard")
     one, other = register(database), register(database)
-    database.frozen.seen(one, unknown_tasks=[stranger])
-    database.frozen.unregister(one, met_unknown=True)
+    database.frozen.workers.seen(one, unknown_tasks=[stranger])
+    database.frozen.workers.unregister(one, met_unknown=True)
     assert ids(database) == [other]
     assert database.rows("SELECT unknown_tasks FROM workers WHERE unknown_tasks IS NOT NULL") == [
         ('[["mail", "mail.unheard"]]',)
     ]
     database.clock.advance(DAY)
-    database.frozen.unregister(other)
+    database.frozen.workers.unregister(other)
     assert database.rows("SELECT count(*) FROM workers") == [(0,)]
 
 
@@ -67,26 +67,26 @@ def test_a_worker_is_live_while_it_is_seen(database):
     database.clock.advance(90)
     assert set(ids(database)) == {first, second}
     database.clock.advance(timedelta(microseconds=1))
-    assert database.frozen.seen(second) is True
+    assert database.frozen.workers.seen(second) is True
     assert ids(database) == [second]
     assert set(ids(database, 120)) == {first, second}
-    assert database.frozen.workers()[0].last_seen_at == database.clock.now
+    assert database.frozen.workers.list()[0].last_seen_at == database.clock.now
 
 
 def test_a_worker_that_was_forgotten_is_told_and_registers_again(database):
     worker_id = register(database)
     database.run("DELETE FROM workers")
-    assert database.frozen.seen(worker_id) is False
+    assert database.frozen.workers.seen(worker_id) is False
     assert ids(database) == []
     register(database, worker_id)
-    assert database.frozen.seen(worker_id) is True
+    assert database.frozen.workers.seen(worker_id) is True
 
 
 def test_to_register_again_replaces_what_was_said_and_keeps_the_beginning(database):
     worker_id, began = register(database, queues=["mail"]), database.clock.now
     now = database.clock.advance(10)
     register(database, worker_id, queues=None, label="host:2", concurrency=8)
-    (found,) = database.frozen.workers()
+    (found,) = database.frozen.workers.list()
     assert (found.label, found.queues, found.concurrency) == ("host:2", None, 8)
     assert (found.started_at, found.last_seen_at) == (began, now)
 
@@ -96,19 +96,19 @@ def test_a_worker_that_ends_takes_those_along_that_were_not_seen_for_a_day(datab
     database.clock.advance(timedelta(microseconds=1))
     a_day_ago, ending = register(database), register(database)
     database.clock.advance(DAY)
-    database.frozen.unregister(ending)
+    database.frozen.workers.unregister(ending)
     assert ids(database, 2 * DAY) == [a_day_ago]
     assert long_gone not in ids(database, 2 * DAY)
-    database.frozen.unregister(uuid4())
+    database.frozen.workers.unregister(uuid4())
 
 
 def test_it_all_happens_in_the_callers_transaction_if_asked(database):
     worker_id = uuid4()
     with helpers.transaction(database) as connection:
         said = {"label": "x", "concurrency": 1, "task_names": []}
-        database.frozen.register(worker_id, **said, using=connection)
-        assert database.frozen.seen(worker_id, using=connection) is True
-        assert [worker.id for worker in database.frozen.workers(using=connection)] == [worker_id]
+        database.frozen.workers.register(worker_id, **said, using=connection)
+        assert database.frozen.workers.seen(worker_id, using=connection) is True
+        assert [worker.id for worker in database.frozen.workers.list(using=connection)] == [worker_id]
     assert ids(database) == []
 
 

@@ -50,12 +50,12 @@ def test_the_state_at_every_moment_is_the_row_as_it_stood_then(database):
     assert len({row.status for _, row, _ in told}) == 4
     for moment, row, entries in told:
         for when in (moment, moment + SECOND - timedelta(microseconds=1)):
-            state = database.frozen.state_at(task_id, when)
+            state = database.frozen.log.state_at(task_id, when)
             for name in ("status", "attempt", "recovery_attempts", "lease_token", "worker_id", "completed_at"):
                 assert getattr(state, name) == getattr(row, name), (moment, name)
             assert state.last_error == row.last_error
             assert (state.available_at is not None) == bool(entries)
-    assert database.frozen.state_at(task_id, moment) == replay(database.frozen.history(task_id))
+    assert database.frozen.log.state_at(task_id, moment) == replay(database.frozen.history(task_id))
 
 
 def test_a_moment_belongs_to_what_happened_in_it(database):
@@ -64,28 +64,28 @@ def test_a_moment_belongs_to_what_happened_in_it(database):
     database.clock.advance(1)
     database.claim()
     tick = timedelta(microseconds=1)
-    assert database.frozen.state_at(handle.id, born - tick) is None
-    assert database.frozen.state_at(handle.id, born).status is TaskStatus.READY
-    assert database.frozen.state_at(handle.id, born + SECOND - tick).status is TaskStatus.READY
-    state = database.frozen.state_at(handle.id, born + SECOND)
+    assert database.frozen.log.state_at(handle.id, born - tick) is None
+    assert database.frozen.log.state_at(handle.id, born).status is TaskStatus.READY
+    assert database.frozen.log.state_at(handle.id, born + SECOND - tick).status is TaskStatus.READY
+    state = database.frozen.log.state_at(handle.id, born + SECOND)
     assert (state.status, state.worker_id, state.available_at) == (TaskStatus.RUNNING, database.worker, None)
 
 
 def test_what_never_was_has_no_state(database):
     with pytest.raises(TaskNotFound, match="there is no task"):
-        database.frozen.state_at(uuid4(), database.clock.now)
+        database.frozen.log.state_at(uuid4(), database.clock.now)
     handle = database.add()
     with pytest.raises(InvalidArgument, match="when: .* is naive"):
-        database.frozen.state_at(handle.id, datetime(2030, 1, 1))  # noqa: DTZ001
+        database.frozen.log.state_at(handle.id, datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(InvalidArgument):
-        database.frozen.state_at(str(handle.id), database.clock.now)
+        database.frozen.log.state_at(str(handle.id), database.clock.now)
 
 
 def test_the_state_is_read_in_the_callers_transaction(database):
     with helpers.transaction(database) as connection:
         handle = database.frozen.enqueue(NewTask(id=uuid7(), task_name="tests.work", args="{}"), using=connection)
-        state = database.frozen.state_at(handle.id, database.clock.now, using=connection)
+        state = database.frozen.log.state_at(handle.id, database.clock.now, using=connection)
         assert state.status is TaskStatus.READY
         connection.rollback()
     with pytest.raises(TaskNotFound):
-        database.frozen.state_at(handle.id, database.clock.now)
+        database.frozen.log.state_at(handle.id, database.clock.now)

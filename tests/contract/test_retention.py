@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
-from outboxq.cli.main import main
+from outboxq.cli import main
 from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import TERMINAL, EventType, TaskStatus
 from outboxq.model.periods import first_id
@@ -253,7 +253,7 @@ def test_a_tasks_events_are_found_by_index(database):
 def test_where_nothing_is_partitioned_whole_partitions_say_nothing(database):
     completed(database)
     database.clock.advance(2 * DAY)
-    assert database.frozen.make_partitions() == 0
+    assert database.frozen.time_partitions.make() == 0
     assert database.frozen.prune(DAY, whole_partitions=True, dry_run=True) == 1
     assert database.frozen.prune(DAY, whole_partitions=True) == 1
 

@@ -18,7 +18,7 @@ from outboxq.database.privileges import Role
 from outboxq.database.tables import metadata
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Permissions
+from outboxq.store import Store
 
 COLUMNS = {
     "task_executions": """id pipeline_execution_id task_name queue topic partition_key position priority args headers
@@ -472,7 +472,7 @@ def test_the_trigger_speaks_for_a_role_that_may_only_enqueue(postgresql, postgre
     """The function is granted to nobody: a trigger needs no EXECUTE."""
     role = f"outboxq_{uuid4().hex[:12]}"
     postgresql.run(f"CREATE ROLE {role}")
-    Permissions(postgresql.engine).grant(Role.PRODUCER, role)
+    Store(postgresql.engine).rights.grant(Role.PRODUCER, role)
     try:
         with ear(postgresql_url) as heard:
             with postgresql.host_engine().begin() as connection:

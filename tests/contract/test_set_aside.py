@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from outboxq import TaskStatus
-from outboxq.store import aside
+from outboxq.store import broken_entries
 from tests.contract import helpers
 from tests.contract.planting import plant
 
@@ -110,7 +110,7 @@ def test_healthy_claims_in_a_callers_transaction_are_not_returned_where_an_unusa
 
 
 def test_a_search_ends_after_a_batch_in_which_all_fail_alike_and_is_not_repeated_at_once(database, monkeypatch):
-    monkeypatch.setattr(aside, "_AT_ONCE", 16)
+    monkeypatch.setattr(broken_entries, "_AT_ONCE", 16)
     for _ in range(48):
         database.add(database.store)
     refuse(database, "task_leases")

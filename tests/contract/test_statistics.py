@@ -222,11 +222,11 @@ def test_live_workers_are_those_that_work_on_it(database):
     database.add(queue="mail", task_name="send")
     database.add(queue="mail", task_name="print")
     said = {"label": "x", "concurrency": 1, "task_names": ["send"]}
-    database.frozen.register(uuid4(), queues=["mail"], **said)
+    database.frozen.workers.register(uuid4(), queues=["mail"], **said)
     database.clock.advance(91)
-    database.frozen.register(uuid4(), queues=["mail"], **said)
-    database.frozen.register(uuid4(), queues=["other"], **said)
-    database.frozen.register(uuid4(), **said)
+    database.frozen.workers.register(uuid4(), queues=["mail"], **said)
+    database.frozen.workers.register(uuid4(), queues=["other"], **said)
+    database.frozen.workers.register(uuid4(), **said)
     assert one(database).live_workers == 2
     assert [(line.task_name, line.live_workers) for line in database.frozen.stats(by="task")] == [
         ("print", 0),
@@ -235,7 +235,7 @@ def test_live_workers_are_those_that_work_on_it(database):
 
 
 def test_a_paused_queue_is_told_even_where_nothing_waits(database):
-    database.frozen.pause("mail")
+    database.frozen.queues.pause("mail")
     database.add(queue="sms")
     assert [(line.queue, line.paused) for line in database.frozen.stats()] == [("mail", True), ("sms", False)]
     assert [line.queue for line in database.frozen.stats(queues=["sms"])] == ["sms"]
@@ -258,7 +258,7 @@ def test_what_waits_for_another_attempt_is_told_apart_from_what_is_delayed(datab
 
 
 def test_the_limits_of_a_queue_are_told(database):
-    database.frozen.limit("mail", concurrency=1, rate=(5, timedelta(minutes=1)))
+    database.frozen.queues.limit("mail", concurrency=1, rate=(5, timedelta(minutes=1)))
     database.add(queue="mail")
     database.add(queue="sms")
     assert [(line.concurrency, line.rate) for line in database.frozen.stats()] == [

@@ -35,7 +35,7 @@ class Reader:
 
     def read(self):
         cursor = None if self.stored is None else TailCursor.parse(self.stored)
-        events, cursor = self.store.tail(cursor, limit=self.limit)
+        events, cursor = self.store.log.tail(cursor, limit=self.limit)
         assert len(events) <= self.limit
         self.stored = str(cursor)
         self.seen += events
@@ -80,20 +80,20 @@ def test_an_old_log_is_read_from_its_beginning_page_by_page(database, limit):
 
 
 def test_an_empty_log_has_nothing_and_a_cursor_to_go_on_from(database):
-    events, cursor = database.store.tail()
+    events, cursor = database.store.log.tail()
     assert events == []
     database.add()
-    events, cursor = database.store.tail(cursor)
+    events, cursor = database.store.log.tail(cursor)
     assert len(events) == 1
-    assert database.store.tail(cursor)[0] == []
+    assert database.store.log.tail(cursor)[0] == []
 
 
 def test_from_now_on_is_what_is_committed_later(database):
     database.add()
-    cursor = database.store.tail_from_now()
-    assert database.store.tail(cursor)[0] == []
+    cursor = database.store.log.tail_from_now()
+    assert database.store.log.tail(cursor)[0] == []
     handle = database.add()
-    assert [event.task_execution_id for event in database.store.tail(cursor)[0]] == [handle.id]
+    assert [event.task_execution_id for event in database.store.log.tail(cursor)[0]] == [handle.id]
 
 
 def test_what_is_not_committed_is_not_read(database):
@@ -231,7 +231,7 @@ def test_pruned_events_are_passed_by(database):
 
 def test_a_cursor_is_stored_as_text_and_read_back(database):
     database.add()
-    _, cursor = database.store.tail()
+    _, cursor = database.store.log.tail()
     assert TailCursor.parse(str(cursor)) == cursor
     odd = TailCursor(sequence_num=1, settled=2, mark_xact=3, mark_sequence=4)
     assert TailCursor.parse(str(odd)) == odd
@@ -246,9 +246,9 @@ def test_what_is_no_cursor_is_refused(text):
 def test_a_limit_and_a_cursor_are_checked_before_anything_is_read(database):
     for limit in (0, -1, 1.0, True):
         with pytest.raises(InvalidArgument, match="limit"):
-            database.store.tail(limit=limit)
+            database.store.log.tail(limit=limit)
     with pytest.raises(InvalidArgument, match="TailCursor.parse"):
-        database.store.tail("1.2.3.4")
+        database.store.log.tail("1.2.3.4")
 
 
 def test_beside_writers_that_overlap_and_roll_back_every_event_is_read_once(database):

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from outboxq.cli import main
-from outboxq.cli.tables import fitted
+from outboxq.cli.console import drawn
 from outboxq.errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from outboxq.model import EventType, NewTask, Outcome
 from tests.contract import helpers
@@ -160,7 +160,7 @@ def test_an_id_is_whole_whatever_the_width(width):
     head = ("id", "task", "queue", "created", "error")
     row = (TASK, "shop.tasks.send_receipt_to_customer", "mail", moment, "ValueError: " + "no such order " * 5)
     screen = Console(width=width, file=io.StringIO(), markup=False)
-    screen.print(fitted(head, [row], width=width, spare=("created", "queue"), plain=str), crop=False)
+    screen.print(drawn(head, [row], width=width, spare=("created", "queue")), crop=False)
     printed = screen.file.getvalue()
     assert str(TASK) in printed
     assert ("2026-11-22 07:40:39" in printed) is ("created UTC" in printed) is (width >= 120)

@@ -13,7 +13,7 @@ from outboxq import EventType, Outbox, TaskStatus
 from outboxq.cli import main
 from outboxq.model import Outcome
 from outboxq.store import Reason
-from outboxq.store.unknown import _make_due
+from outboxq.store.unknown_tasks import _make_due
 from tests.waiting import PROMPTLY, until
 
 HOUR = timedelta(hours=1)
@@ -141,11 +141,11 @@ def test_a_task_that_a_live_worker_knows_is_given_back_for_the_first_delay_only(
         turned_away(database, unknown)
         database.clock.advance(HOUR)
     said = {"concurrency": 1, "task_names": [NAME]}
-    database.frozen.register(uuid4(), label="elsewhere:1", queues=["other"], **said)
-    database.frozen.register(uuid4(), label="unwilling:1", topics=["order.cancelled"], **said)
+    database.frozen.workers.register(uuid4(), label="elsewhere:1", queues=["other"], **said)
+    database.frozen.workers.register(uuid4(), label="unwilling:1", topics=["order.cancelled"], **said)
     assert [outcome.data["times"] for outcome in turned_away(database, unknown)] == [4]
     database.clock.advance(HOUR)
-    database.frozen.register(uuid4(), label="host:1", **said)
+    database.frozen.workers.register(uuid4(), label="host:1", **said)
     (outcome,) = turned_away(database, unknown)
     assert outcome.data["times"] == 1
     assert outcome.delay < 20 * SECOND
@@ -179,7 +179,7 @@ def explained(database, handle, reason, *words):
 def test_explain_says_that_no_live_worker_knows_it_and_when_it_is_tried_again(database):
     handle = stranger(database, database.frozen)
     said = {"label": "host:7", "concurrency": 4}
-    database.frozen.register(uuid4(), task_names=["tests.work"], **said)
+    database.frozen.workers.register(uuid4(), task_names=["tests.work"], **said)
 
     def give_back(delay, **data):
         outcomes = [
@@ -191,15 +191,15 @@ def test_explain_says_that_no_live_worker_knows_it_and_when_it_is_tried_again(da
     give_back(90 * SECOND)
     words = ("no live worker", f"knows the task {NAME!r}", "import its module", "in 1 min 30 s")
     explained(database, handle, Reason.TASK_UNKNOWN, *words, "at 2030-01-01 12:01:30 UTC")
-    database.frozen.pause("default")
+    database.frozen.queues.pause("default")
     explained(database, handle, Reason.TASK_UNKNOWN)
-    database.frozen.resume("default")
+    database.frozen.queues.resume("default")
     database.clock.advance(90)
     explained(database, handle, Reason.TASK_UNKNOWN, "import its module")
     give_back(10 * SECOND, times=2, since="2030-01-01T12:00:00.000000+00:00")
-    database.frozen.register(uuid4(), task_names=["tests.work"], **said)  # the other was last seen 90 s ago
+    database.frozen.workers.register(uuid4(), task_names=["tests.work"], **said)  # the other was last seen 90 s ago
     explained(database, handle, Reason.TASK_UNKNOWN, "2 times", "since 2030-01-01 12:00:00 UTC", "in 10 s")
-    database.frozen.register(uuid4(), task_names=[NAME], **said)
+    database.frozen.workers.register(uuid4(), task_names=[NAME], **said)
     explained(database, handle, Reason.DELAYED, "due in 10 s")
     database.frozen.schedule_retry(handle.id, database.clock.now + HOUR, 2)
     explained(database, handle, Reason.RETRY_LATER)
@@ -227,14 +227,14 @@ def test_status_names_what_no_live_worker_knows(database, work):
     assert [(one.task_name, one.met_by) for one in mail.unknown] == [(NAME, (worker.label,))]
     work(NAME, queues=["elsewhere"])
     assert status(database)[0]["unknown"] == NAME
-    database.store.register(uuid4(), label="host:2", concurrency=1, task_names=[NAME], queues=["mail"])
+    database.store.workers.register(uuid4(), label="host:2", concurrency=1, task_names=[NAME], queues=["mail"])
     assert status(database)[0]["unknown"] == ""
 
 
 def test_a_name_of_which_nothing_waits_any_more_is_not_told(database):
     handle = stranger(database, database.frozen)
     said = {"label": "host:1", "concurrency": 1, "task_names": [], "unknown_tasks": [("default", NAME)]}
-    database.frozen.register(uuid4(), **said)
+    database.frozen.workers.register(uuid4(), **said)
     assert [one.task_name for one in database.frozen.stats()[0].unknown] == [NAME]
     database.frozen.cancel(handle.id)
     assert database.frozen.stats()[0].unknown == ()
@@ -244,7 +244,7 @@ def test_a_worker_that_starts_and_knows_them_has_them_at_once(database, work):
     handles = [stranger(database) for _ in range(3)]
     ignorant = work(unknown_task_delay=3600)
     until(lambda: all(releases(database, handle) for handle in handles))
-    until(lambda: any(worker.unknown_tasks for worker in database.store.workers()), seconds=PROMPTLY)
+    until(lambda: any(worker.unknown_tasks for worker in database.store.workers.list()), seconds=PROMPTLY)
     ignorant.stop()
     work(NAME)
     for handle in handles:
@@ -255,7 +255,7 @@ def test_a_worker_that_starts_and_knows_them_has_them_at_once(database, work):
 
 
 def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, monkeypatch):
-    monkeypatch.setattr("outboxq.store.unknown._PAGE", 3)
+    monkeypatch.setattr("outboxq.store.unknown_tasks._PAGE", 3)
     unknown = unknown_tasks(database.frozen)
     add = database.add
     waiting = [stranger(database, database.frozen, queue=queue) for queue in ("mail", "mail", "mail", "other")]
@@ -284,7 +284,7 @@ def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, mon
     assert start(NAME) == set()
     assert pages == [None], "nobody had met it, and the outbox was read"
     met = [("mail", NAME), ("other", NAME), ("mail", "other.name")]
-    database.frozen.register(uuid4(), label="x", concurrency=1, task_names=[], unknown_tasks=met)
+    database.frozen.workers.register(uuid4(), label="x", concurrency=1, task_names=[], unknown_tasks=met)
     database.clock.advance(HOUR - SECOND)  # it is gone, and told of it all the same
     assert start("tests.work") == set()
     assert pages == [None]

@@ -139,6 +139,7 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(outbox, work):
     assert outbox.store.get(others.id).status is TaskStatus.READY
 
 
+@pytest.mark.in_turn
 def test_a_lease_shorter_than_its_handler_is_kept_alive(outbox, work):
     gate = threading.Event()
 
@@ -287,6 +288,7 @@ def test_a_claim_that_comes_back_after_the_stop_is_given_back(outbox, work, monk
     assert outbox.store.get(handle.id).status is TaskStatus.READY
 
 
+@pytest.mark.in_turn
 def test_a_handler_hears_of_a_lease_that_ended_while_the_database_was_silent(outbox, work, monkeypatch):
     heard = threading.Event()
 
@@ -448,6 +450,7 @@ def test_a_handler_is_told_that_its_time_is_over(outbox, work):
     assert ended(outbox, handle).result == "[false,true,true,false,false]"
 
 
+@pytest.mark.in_turn
 def test_the_time_a_task_waits_for_its_thread_is_not_its_own(outbox, work):
     gate = threading.Event()
 
@@ -528,6 +531,7 @@ def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(
     assert caplog.text.count(warning) == 1
 
 
+@pytest.mark.in_turn
 def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
     """Which comes after a third of the lease: here, long after the handler has ended."""
     gate = threading.Event()
@@ -647,6 +651,7 @@ def test_what_could_not_begin_its_transaction_has_used_no_attempt(outbox, work, 
     assert EventType.RELEASED in types(outbox, handle)
 
 
+@pytest.mark.in_turn
 def test_running_counts_handlers_while_they_drain(outbox, work):
     gate = threading.Event()
     outbox.task(name="long")(lambda: gate.wait(60) and None).using(outbox).enqueue_many([()] * 3)

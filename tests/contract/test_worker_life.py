@@ -33,7 +33,7 @@ from outboxq.model import SUSPECT
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint
-from outboxq.worker.maintenance import WorkerRegistration
+from outboxq.worker.maintenance import ServiceThread
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import until
@@ -129,15 +129,15 @@ def test_run_after_stop_returns(outbox, exits):
 
 def test_a_worker_that_stops_is_taken_out_of_the_list_at_once(outbox, work):
     worker = work(label="host:7")
-    assert [one.label for one in outbox.store.workers()] == ["host:7"]
+    assert [one.label for one in outbox.store.workers.list()] == ["host:7"]
     assert worker.stop() is True
-    assert outbox.store.workers() == []
+    assert outbox.store.workers.list() == []
 
 
 def test_told_to_stop_at_once_it_is_taken_out_of_the_list_too(outbox, work, exits):
     work().stop_at_once()
     assert exits == [1]
-    assert outbox.store.workers() == []
+    assert outbox.store.workers.list() == []
 
 
 def test_told_to_stop_at_once_before_it_starts_it_ends_and_claims_nothing(outbox, exits):
@@ -152,20 +152,20 @@ def test_told_to_stop_at_once_before_it_starts_it_ends_and_claims_nothing(outbox
 
 def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox, exits, monkeypatch):
     listed, going_on = threading.Event(), threading.Event()
-    begin = WorkerRegistration.begin
+    run_early = ServiceThread.run_early
 
-    def slow_begin(presence: WorkerRegistration) -> None:
-        begin(presence)
+    def slowly(service: ServiceThread) -> None:
+        run_early(service)
         listed.set()
         going_on.wait(60)
 
-    monkeypatch.setattr(WorkerRegistration, "begin", slow_begin)
+    monkeypatch.setattr(ServiceThread, "run_early", slowly)
     monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
     worker = outbox.worker(notifications=False)
     starting = threading.Thread(target=worker.start)
     starting.start()
     listed.wait(60)
-    assert len(outbox.store.workers()) == 1
+    assert len(outbox.store.workers.list()) == 1
     stopping = threading.Thread(target=worker.stop_at_once)
     stopping.start()
     until(worker._stopping.is_set)
@@ -173,15 +173,28 @@ def test_told_to_stop_at_once_while_it_starts_it_is_taken_out_of_the_list(outbox
     starting.join()
     stopping.join()
     assert exits == [1]
-    assert outbox.store.workers() == []
+    assert outbox.store.workers.list() == []
     worker.stop()
 
 
+@pytest.mark.parametrize("part", ["_distributor", "_pool", "_completer", "_registration", "_claim_loop"])
+def test_a_worker_of_which_a_part_cannot_start_can_be_stopped(outbox, monkeypatch, part):
+    def fails() -> None:
+        raise OSError("no threads")
+
+    worker = outbox.worker()
+    monkeypatch.setattr(getattr(worker, part), "start", fails)
+    with pytest.raises(OSError, match="no threads"):
+        worker.start()
+    assert worker.stop() is True
+    assert not threads()
+
+
 def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
-    def fails(presence: WorkerRegistration) -> None:
+    def fails(service: ServiceThread) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(WorkerRegistration, "begin", fails)
+    monkeypatch.setattr(ServiceThread, "run_early", fails)
     worker = outbox.worker(notifications=False)
     own = [store.bound_engine for store in (worker._store, worker._claiming, worker._urgent)]
     opened = []
@@ -471,6 +484,7 @@ def test_after_run_nothing_ends_the_process_any_more(run, exits):
     until(lambda: not [thread for thread in set(threading.enumerate()) - before if isinstance(thread, threading.Timer)])
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "options",
     [{"concurrency": 1}, {"concurrency": 8}, {"concurrency": 8, "prefetch": 12}, {"concurrency": 1, "prefetch": 20}],
@@ -520,6 +534,7 @@ def small(database):
     return engine
 
 
+@pytest.mark.in_turn
 def test_handlers_that_take_every_connection_starve_no_heartbeat(small, work, database):
     """For longer than the lease; nothing is taken back, and every beat comes in time."""
     outbox, taken, gate = Outbox(small), [], threading.Event()
@@ -818,6 +833,7 @@ def in_a_process(script, database):
     return json.loads(done.stdout)
 
 
+@pytest.mark.in_turn
 def test_in_a_forked_child_the_worker_is_the_parents(database):
     refusal, stopped, seconds, took, ran_in_parent, same_connection, listening, clean = in_a_process(REFUSES, database)
     assert "made before the process forked" in refusal
@@ -830,6 +846,7 @@ def test_in_a_forked_child_the_worker_is_the_parents(database):
     assert clean
 
 
+@pytest.mark.in_turn
 def test_a_forked_child_enqueues_on_connections_of_its_own(database):
     mine, mine_after, children, ready, in_order = in_a_process(PIDS, database)
     assert mine_after == mine
@@ -840,6 +857,7 @@ def test_a_forked_child_enqueues_on_connections_of_its_own(database):
         assert len({mine, *(pid for pid, _ in children)}) == 4
 
 
+@pytest.mark.in_turn
 def test_a_forked_child_may_have_a_worker_of_its_own(database):
     assert in_a_process(NEW, database) == [True, True]
 
@@ -947,6 +965,7 @@ def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
     assert worker.handled == 5
 
 
+@pytest.mark.in_turn
 def test_a_suspect_is_run_even_if_giving_back_another_failed(outbox, work, monkeypatch):
     """Two were taken back twice; the first runs, and the second cannot be given back: neither is held for ever."""
     task = outbox.task(name="orphan", lease=1)(lambda: None)
@@ -1048,6 +1067,7 @@ def test_heartbeats_come_as_often_as_asked(outbox, work):
     assert beats[3] - beats[0] < 15  # a third of the lease would be 20 s
 
 
+@pytest.mark.in_turn
 def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(database, tmp_path):
     """Its worker's signal handlers are not its own, even where it runs no Python; it has a copy of the worker's claims."""
     script = """

@@ -308,6 +308,7 @@ def test_much_lies_ahead_of_fast_handlers(outbox, work):
     assert max(limits) > 50
 
 
+@pytest.mark.in_turn
 def test_what_lies_ahead_is_given_back_when_the_worker_stops(outbox, work, gate):
     """At once, and not after the handlers that run have ended."""
 
@@ -357,6 +358,7 @@ def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
     assert worker.handled == 500
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("options", [{"concurrency": 1, "prefetch": 5}, {"concurrency": 40}], ids=str)
 def test_what_is_let_go_is_not_fetched_again_at_once(outbox, work, database, monkeypatch, options, gate):
     """Each turn would be two events for each task, for as long as the slow handlers take."""
@@ -414,6 +416,7 @@ class Quiet:
         self._closed.set()
 
 
+@pytest.mark.in_turn
 def test_it_claims_first_and_waits_only_after_less_than_it_asked_for(outbox, monkeypatch):
     happened, real, ran = [], Store.claim_ready_task, []
 

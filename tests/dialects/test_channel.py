@@ -18,7 +18,7 @@ from outboxq.database.statements import channel as channel_statements
 from outboxq.database.tables import VERSION_TABLE, metadata
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Sleeping, Store
+from outboxq.store import Store
 from outboxq.worker.distributor import create_work_distributor
 from tests.sleeper import Claimer, Sleeper
 from tests.waiting import PROMPTLY, until
@@ -214,10 +214,10 @@ def test_a_task_is_picked_up_at_once_wherever_the_tables_lie(place, found):
 @pytest.mark.parametrize("found", [by_default, found_by_the_databases_path, in_a_schema_whose_name_needs_quotes, moved])
 def test_what_becomes_claimable_without_an_insert_wakes_too_wherever_the_tables_lie(place, found):
     producer, worker = found(place)
-    producer.pause("default")
+    producer.queues.pause("default")
     add(producer)
     with listening(worker) as distributor, Sleeper(distributor).asleep() as woken:
-        producer.resume("default")
+        producer.queues.resume("default")
         began = time.monotonic()
         assert woken.result(30) - began < PROMPTLY
 
@@ -244,7 +244,7 @@ def test_nobody_is_notified_while_nobody_sleeps_wherever_the_tables_lie(place, f
             word = f"last {uuid4()}"
             connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (channel, word))
             assert heard_before(word, ear) == expected
-            Sleeping(worker.bound_engine, schema=worker.schema).announce(uuid4(), None, MINUTE)
+            Store(worker.bound_engine, schema=worker.schema).sleeping_workers.announce(uuid4(), None, MINUTE)
 
 
 def test_tables_that_move_while_a_worker_listens_are_found_again(place):

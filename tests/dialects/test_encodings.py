@@ -15,7 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import InvalidTarget, Outbox, UnsupportedDatabase, migrations
-from outboxq.cli.main import main
+from outboxq.cli import main
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Sleeping, Store
+from outboxq.store import Store
 from outboxq.worker.distributor import create_work_distributor
 from tests.conftest import Database
 from tests.contract import helpers
@@ -334,7 +334,7 @@ def test_an_end_that_is_open_keeps_its_key_until_it_is_committed(postgresql, mon
 
 @pytest.fixture
 def sleeping(postgresql):
-    return Sleeping(postgresql.engine)
+    return Store(postgresql.engine).sleeping_workers
 
 
 @pytest.fixture
@@ -426,7 +426,7 @@ def test_the_end_of_a_task_that_nobody_waits_for_notifies_nobody(postgresql, sle
 
 
 def limited(postgresql):
-    postgresql.store.limit("default", concurrency=1)
+    postgresql.store.queues.limit("default", concurrency=1)
     claim = started(postgresql)
     assert claim.limited
     return claim
@@ -438,7 +438,7 @@ def slot_freed(postgresql):
 
 
 def slot_recovered(postgresql):
-    postgresql.store.limit("default", concurrency=1)
+    postgresql.store.queues.limit("default", concurrency=1)
     started(postgresql, lease=timedelta(microseconds=1))
     return lambda: postgresql.store.recover(max_recoveries=0)
 
@@ -449,19 +449,19 @@ def slot_cancelled(postgresql):
 
 
 def resumed(postgresql):
-    postgresql.store.pause("default")
+    postgresql.store.queues.pause("default")
     postgresql.add(postgresql.store)
-    return lambda: postgresql.store.resume("default")
+    return lambda: postgresql.store.queues.resume("default")
 
 
 def raised(postgresql):
     limited(postgresql)
-    return lambda: postgresql.store.limit("default", concurrency=2)
+    return lambda: postgresql.store.queues.limit("default", concurrency=2)
 
 
 def lifted(postgresql):
     limited(postgresql)
-    return lambda: postgresql.store.limit("default", concurrency=None)
+    return lambda: postgresql.store.queues.limit("default", concurrency=None)
 
 
 @pytest.mark.parametrize("how", [slot_freed, slot_recovered, slot_cancelled, resumed, raised, lifted])

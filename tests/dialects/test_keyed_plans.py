@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.statements import dead_letters, explaining, listing, partition_keys, retention, waiting
+from outboxq.database.statements import dead_letters, due, explaining, partition_keys, retention, tasks
 from outboxq.database.target import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store
@@ -163,7 +163,7 @@ def _claim(*queues: str, oldest: bool = False) -> Callable[..., object]:
     def call(_: Store, big: Big, using: Connection) -> None:
         store = Store(big.database.engine)  # its turns and cursors are its own: every call is alike
         if oldest:
-            store.order(queues[0], fair=False, using=using)
+            store.queues.order(queues[0], fair=False, using=using)
         found = store.claim_ready_task(LIMIT, worker_id=big.database.worker, queues=queues or None, using=using)
         assert len(found) == min(LIMIT, sum(FOUND[queue] for queue in queues or FOUND))
 
@@ -176,7 +176,7 @@ def _waits(queue: str, *, can_claim: bool) -> Callable[..., object]:
     def call(store: Store, _: Big, using: Connection) -> None:
         target = target_of(using, schema=None)
         values = store.values(target) | store.scope(target, [queue], None)
-        assert bool(target.run(waiting.any_due_given, values)) is can_claim
+        assert bool(target.run(due.any_due_given, values)) is can_claim
         target.run(partition_keys.other_queues_given, values)
 
     return call
@@ -224,7 +224,7 @@ QUESTIONS: dict[str, Callable[..., object]] = {
     "next due time": _next,
     "explain the next of a key": _explain("one", 1000),
     "explain a head": _explain("each", 1000),
-    "dead letters": lambda store, _, using: store.dead_letters(limit=LIMIT, using=using),
+    "dead letters": lambda store, _, using: store.dead_letters.list(limit=LIMIT, using=using),
     "list of dead letters": lambda store, _, using: store.tasks(status=TaskStatus.FAILED, limit=LIMIT, using=using),
 }
 CHANGES: dict[str, Callable[..., object]] = {"settle": _settle, "prune": _prune}
@@ -300,12 +300,12 @@ class Grown:
             partition_keys.release_unused,
             partition_keys.other_queues,
             partition_keys.other_queues_given,
-            waiting.any_due_given,
-            waiting.any_recent_given,
-            waiting.next_available_at_given,
+            due.any_due_given,
+            due.any_recent_given,
+            due.next_available_at_given,
             retention.prune,
             dead_letters.newest,
-            listing.failed,
+            tasks.failed,
             explaining.entry,
             explaining.holder,
             explaining.head,

@@ -165,7 +165,7 @@ def test_an_end_tells_who_waits_where_limits_were_set_after_the_claim(postgresql
     store = own_store(postgresql)
     store.enqueue(new(queue="slow"))
     [claim] = store.claim_ready_task(1, worker_id=postgresql.worker)
-    store.limit("slow", concurrency=1)
+    store.queues.limit("slow", concurrency=1)
     woken = []
     real = type(store).wake
     with pytest.MonkeyPatch.context() as patch:
@@ -231,9 +231,11 @@ def test_behind_a_pooler_an_engine_of_our_own_prepares_nothing(postgresql, poole
 
 
 def test_without_a_pooler_an_engine_of_our_own_prepares_what_it_repeats(postgresql):
+    engine = postgresql.own(make_engine(postgresql.url))  # without what earlier tests have prepared
+    store = Store(engine)
     for _ in range(8):
-        postgresql.store.enqueue(new())
-    with postgresql.engine.connect() as connection:
+        store.enqueue(new())
+    with engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar() == 1
 
 

@@ -17,15 +17,15 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import IntegrityError
 
 from outboxq import migrations
-from outboxq.cli.main import main
+from outboxq.cli import main
 from outboxq.database.dialects.partitioning import Partition, Partitioning
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
 from outboxq.model.periods import Every, Period, first_id, moment_of, periods
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Store, partitions
-from outboxq.store.partitions import read_layout
+from outboxq.store import Store
+from outboxq.store.time_partitions import TimePartitions
 from tests.conftest import Clock, Database
 from tests.contract import helpers
 from tests.reuse import Reused
@@ -59,7 +59,7 @@ def partitioned(reused) -> Iterator[Database]:
 
 
 def layout(database: Database) -> list[Partition]:
-    found = read_layout(database.store)
+    found = TimePartitions(database.store).layout()
     assert found is not None
     return list(found.partitions)
 
@@ -135,14 +135,14 @@ def test_partitioning_twice_is_partitioning_once(partitioned):
 def test_sqlite_says_that_it_has_none(sqlite):
     with pytest.raises(UnsupportedDatabase, match="row by row"):
         migrations.partition(sqlite.url)
-    assert sqlite.store.make_partitions() == 0
+    assert sqlite.store.time_partitions.make() == 0
 
 
 @pytest.mark.parametrize("options", [{"every": "year"}, {"ahead": 0}, {"ahead": True}])
 def test_senseless_layouts_are_refused(postgresql, options):
     with pytest.raises(InvalidArgument):
         migrations.partition(postgresql.url, **options)
-    assert read_layout(postgresql.store) is None
+    assert TimePartitions(postgresql.store).layout() is None
 
 
 def test_without_tables_there_is_nothing_to_partition(cluster):
@@ -247,11 +247,11 @@ def test_a_schema_of_its_own_and_roles_with_few_rights(cluster):
         store = Store(weak, schema="tasks")
         handle = store.enqueue(NewTask(id=uuid7(), task_name="a", args="{}"))
         assert store.get(handle.id)
-        assert store.make_partitions() == 0
-        assert store.make_partitions(30) == 0
+        assert store.time_partitions.make() == 0
+        assert store.time_partitions.make(30) == 0
         database.run(f"RESET ROLE; ALTER DATABASE {database.engine.url.database} RESET role")
         owner = Store(database.own(database.host_engine()), schema="tasks")
-        assert owner.make_partitions(4) == 1
+        assert owner.time_partitions.make(4) == 1
         assert owner.prune(0) == 0
         assert owner.verify() == []
     finally:
@@ -476,7 +476,7 @@ def test_rows_wait_for_their_partition_where_that_is_wanted(partitioned):
 
 
 def test_too_much_to_carry_is_pruned_row_by_row(partitioned, full, monkeypatch):
-    monkeypatch.setattr("outboxq.store.partitions.MOVED_AT_MOST", 3)
+    monkeypatch.setattr("outboxq.store.time_partitions.MOVED_AT_MOST", 3)
     one = layout(partitioned)[1]
     assert partitioned.frozen.prune(DAY, whole_partitions=True, dry_run=True) == 2
     assert partitioned.frozen.prune(DAY, whole_partitions=True) == 2
@@ -498,8 +498,8 @@ def test_a_drop_that_dies_has_changed_nothing(partitioned, full, monkeypatch):
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(partitions, "_free_keys", lambda *_: None)
-    monkeypatch.setattr("outboxq.store.retention.make_partitions", lambda _: 0)
+    monkeypatch.setattr(TimePartitions, "_free_keys", lambda *_: None)
+    monkeypatch.setattr(TimePartitions, "make", lambda _: 0)
     monkeypatch.setattr(Partitioning, "drop", die)
     with pytest.raises(KeyboardInterrupt):
         partitioned.frozen.prune(DAY)
@@ -512,8 +512,8 @@ def test_a_drop_that_dies_has_changed_nothing(partitioned, full, monkeypatch):
 
 def test_a_drop_whose_answer_is_lost_is_counted_once(partitioned, full, monkeypatch):
     store = helpers.lossy(partitioned, monkeypatch)
-    monkeypatch.setattr("outboxq.store.partitions._free_keys", lambda *_: None)
-    monkeypatch.setattr("outboxq.store.partitions._PAUSE", tenacity.wait_none())
+    monkeypatch.setattr(TimePartitions, "_free_keys", lambda *_: None)
+    monkeypatch.setattr("outboxq.store.time_partitions._PAUSE", tenacity.wait_none())
     assert store.prune(DAY) == 2
     assert gone(partitioned, full) == {"completed", "cancelled"}
 
@@ -573,7 +573,7 @@ def busy(database: Database, threads: int = 3) -> Iterator[list[UUID]]:
 def test_a_partition_is_dropped_under_work(partitioned, full):
     with busy(partitioned) as done:
         assert partitioned.frozen.prune(DAY, statuses=[TaskStatus.FAILED]) == 2
-        assert partitioned.frozen.make_partitions(8) > 0
+        assert partitioned.frozen.time_partitions.make(8) > 0
     kept = {row[0] for row in partitioned.rows("SELECT id FROM task_executions WHERE status = 'Completed'")}
     assert set(done) <= kept
     assert full["ready"] in done
@@ -582,7 +582,7 @@ def test_a_partition_is_dropped_under_work(partitioned, full):
 def test_a_task_whose_whole_life_lies_between_the_look_and_the_drop_is_kept(partitioned, full, monkeypatch):
     """Its id is older than its life: its maker's clock is wrong."""
     store, lived = partitioned.frozen, []
-    look = partitions._look
+    look = TimePartitions._look
 
     def and_live(*arguments):
         found = look(*arguments)
@@ -591,7 +591,7 @@ def test_a_task_whose_whole_life_lies_between_the_look_and_the_drop_is_kept(part
             store.complete(claim)
         return found
 
-    monkeypatch.setattr(partitions, "_look", and_live)
+    monkeypatch.setattr(TimePartitions, "_look", and_live)
     store.prune(DAY)
     assert lived
     assert [store.get(task_id).status for task_id in lived] == [TaskStatus.COMPLETED] * len(lived)
@@ -614,8 +614,8 @@ def test_partitions_that_had_run_out_are_made_up_for_under_work(partitioned):
     old = partitioned.add(partitioned.store).id
     assert where(partitioned, old)[0] == "task_executions_default"
     with busy(partitioned):
-        assert partitioned.store.make_partitions() == 4
-        assert partitioned.store.make_partitions() == 0
+        assert partitioned.store.time_partitions.make() == 4
+        assert partitioned.store.time_partitions.make() == 0
     (now, *_) = layout(partitioned)
     assert where(partitioned, old) == (f"task_executions_{now.name}", {f"execution_events_{now.name}"})
     assert partitioned.rows("SELECT count(*) FROM task_executions_default") == [(0,)]
@@ -625,8 +625,8 @@ def test_partitions_that_had_run_out_are_made_up_for_under_work(partitioned):
 def test_the_next_partitions_are_as_long_as_the_last(postgresql, every):
     migrations.partition(postgresql.url, every=every, ahead=1)
     last = layout(postgresql)[-1]
-    assert postgresql.store.make_partitions(1) == 0
-    assert postgresql.store.make_partitions(3) == 2
+    assert postgresql.store.time_partitions.make(1) == 0
+    assert postgresql.store.time_partitions.make(3) == 2
     new = layout(postgresql)[-2:]
     assert [one.lower for one in new] == [last.upper, new[0].upper]
     assert {Period(begin=moment_of(one.lower), end=one.end).every for one in new} == {every}
@@ -635,7 +635,7 @@ def test_the_next_partitions_are_as_long_as_the_last(postgresql, every):
 @pytest.mark.parametrize("ahead", [-1, True, "3"])
 def test_making_less_than_none_is_refused(partitioned, ahead):
     with pytest.raises(InvalidArgument):
-        partitioned.store.make_partitions(ahead)
+        partitioned.store.time_partitions.make(ahead)
 
 
 # --- the command
@@ -649,7 +649,7 @@ def test_the_command_says_what_it_makes(postgresql, capsys):
 
     told, sentence = run("partition", "--every", "day", "--ahead", "2", "--dry-run")
     assert sentence == "8 tables would be made\n"
-    assert read_layout(postgresql.store) is None
+    assert TimePartitions(postgresql.store).layout() is None
     made, sentence = run("partition", "--every", "day", "--ahead", "2")
     assert (made, sentence) == (told, "8 tables were made\n")
     assert set(made.split()) <= tables(postgresql)

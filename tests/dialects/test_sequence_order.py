@@ -26,7 +26,7 @@ END $$
 
 @pytest.fixture
 def store(postgresql: Database) -> Store:
-    postgresql.frozen.subscribe([Subscription(topic="order.*", task_name="book", parameter="payload")])
+    postgresql.frozen.subscriptions.replace([Subscription(topic="order.*", task_name="book", parameter="payload")])
     postgresql.run("ALTER TABLE execution_events ALTER sequence_num DROP IDENTITY")
     postgresql.run("CREATE SEQUENCE drawn")
     postgresql.run(DRAW)

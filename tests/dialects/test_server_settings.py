@@ -109,7 +109,7 @@ def test_an_enqueue_whose_commit_is_not_answered_does_not_raise(postgresql, sett
 def test_an_enqueue_in_a_callers_transaction_is_not_concerned(postgresql, setting, kind):
     outbox = outbox_of(postgresql)
     task = outbox.task(work, name="tests.work")
-    outbox.store.subscribe(
+    outbox.store.subscriptions.replace(
         [Subscription(task_name="tests.work", topic="known", parameter="text")], tasks=["tests.work"]
     )
     text = "naïve \\ '" if setting.name == "client_encoding" else TEXT  # what the caller's own connection can say

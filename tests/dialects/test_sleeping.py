@@ -1,4 +1,4 @@
-"""PostgreSQL: only sleepers are notified, and no wake-up is lost by that. The proof is in `outboxq/store/sleeping.py`."""
+"""PostgreSQL: only sleepers are notified, and no wake-up is lost by that. The proof is in `outboxq/store/sleeping_workers.py`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sqlalchemy.engine import make_url
 
 from outboxq import migrations
 from outboxq.database.privileges import Role
-from outboxq.database.statements import sleeping as statements
+from outboxq.database.statements import sleeping_workers as statements
 from outboxq.database.target import target_of
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Permissions, Sleeping, Store
+from outboxq.store import Store
 from outboxq.worker.distributor import create_work_distributor
 from outboxq.worker.distributor.listener import Listener
 from tests.contract import helpers
@@ -33,7 +33,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def sleeping(postgresql):
-    return Sleeping(postgresql.engine)
+    return Store(postgresql.engine).sleeping_workers
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_who_was_killed_in_its_sleep_is_forgotten_at_the_next_workers_start_and_
         postgresql.run("UPDATE task_leases SET lease_expires_at = clock_timestamp() - interval '1 s'")
         assert [task.id for task in postgresql.store.recover()] == [claim.id]
     else:
-        postgresql.store.register(uuid4(), label="new", concurrency=1, task_names=[])
+        postgresql.store.workers.register(uuid4(), label="new", concurrency=1, task_names=[])
     assert rows_of_sleepers(postgresql) == [("other", True)]
     sleeping.forget(asleep)
     assert rows_of_sleepers(postgresql) == []
@@ -190,7 +190,7 @@ def test_who_falls_asleep_meanwhile_is_passed_over_and_nobody_waits(postgresql, 
         sleeping.announce(uuid4(), ["a"], timedelta(microseconds=1))
     with postgresql.host_engine().begin() as connection:
         [(busy,)] = connection.execute(text("SELECT worker_id FROM sleeping_workers LIMIT 1 FOR UPDATE")).all()
-        postgresql.store.register(uuid4(), label="new", concurrency=1, task_names=[])
+        postgresql.store.workers.register(uuid4(), label="new", concurrency=1, task_names=[])
         assert postgresql.rows("SELECT worker_id FROM sleeping_workers") == [(busy,)]
 
 
@@ -264,7 +264,7 @@ def test_a_role_or_a_database_may_say_whether_it_notifies(postgresql, sleeping, 
 def test_a_role_that_may_only_enqueue_wakes_sleepers(postgresql, sleeping, heard):
     role = f"outboxq_{uuid4().hex[:12]}"
     postgresql.run(f"CREATE ROLE {role}")
-    Permissions(postgresql.engine).grant(Role.PRODUCER, role)
+    Store(postgresql.engine).rights.grant(Role.PRODUCER, role)
     sleeping.announce(uuid4(), None, MINUTE)
     try:
         with postgresql.host_engine().begin() as connection:
@@ -349,12 +349,14 @@ class Protocol:
 
     def __init__(self, postgresql):
         self.worker, self.seen = uuid4(), None
-        self._sleeping = Sleeping(postgresql.engine)
+        self._store = Store(postgresql.engine)
+        self._sleeping = self._store.sleeping_workers
         self._connection = psycopg.connect(plain(postgresql.url), options="-c jit=off")
 
     def write(self):
-        values = {"worker_id": self.worker, "longest_seconds": 60.0}
-        self._sleeping._ask(target_of(self._connection), (statements.announce, statements.announce_given), None, values)
+        target = target_of(self._connection)
+        values = self._store.values(target, worker_id=self.worker, longest_seconds=60.0)
+        target.run(statements.announce, values | self._store.scope(target, None, None))
 
     def commit(self):
         self._connection.commit()

@@ -54,8 +54,8 @@ WAITS = {
         lambda p, using: p.store.discard(p.dead, using=using),
     ),
     "a queue paused, and limited": (
-        lambda p, using: p.store.pause("limited", using=using),
-        lambda p, using: p.store.limit("limited", concurrency=2, using=using),
+        lambda p, using: p.store.queues.pause("limited", using=using),
+        lambda p, using: p.store.queues.limit("limited", concurrency=2, using=using),
     ),
 }
 GOES_ON = {
@@ -64,7 +64,7 @@ GOES_ON = {
     "an event emitted, and emitted": (emit, emit),
     "an event emitted, and subscribed to": (
         emit,
-        lambda p, using: p.store.subscribe([Subscription(**p.subscription, priority=7)], using=using),
+        lambda p, using: p.store.subscriptions.replace([Subscription(**p.subscription, priority=7)], using=using),
     ),
     "a key enqueued, and another": (
         lambda p, using: enqueue(p, using, idempotency_key="new"),
@@ -79,12 +79,12 @@ GOES_ON = {
     "a dead letter redriven, and claims": (lambda p, using: p.store.redrive(p.dead, using=using), claim),
     "a waiting task cancelled, and claims": (lambda p, using: p.store.cancel(p.taken, using=using), claim),
     "a limited queue paused, and claims of it": (
-        lambda p, using: p.store.pause("limited", using=using),
+        lambda p, using: p.store.queues.pause("limited", using=using),
         claim_of_limited,
     ),
-    "a limited queue paused, and claims": (lambda p, using: p.store.pause("limited", using=using), claim),
+    "a limited queue paused, and claims": (lambda p, using: p.store.queues.pause("limited", using=using), claim),
     "a limited queue paused, and enqueued to": (
-        lambda p, using: p.store.pause("limited", using=using),
+        lambda p, using: p.store.queues.pause("limited", using=using),
         lambda p, using: enqueue(p, using, queue="limited"),
     ),
 }
@@ -95,8 +95,8 @@ def place(postgresql):
     """A dead letter that holds its key, a running task, one with a key, one of a limited queue, and another one."""
     p = SimpleNamespace(database=postgresql, store=postgresql.store)
     p.subscription = {"topic": "order.paid", "task_name": "tests.book", "parameter": "order"}
-    p.store.subscribe([Subscription(**p.subscription)])
-    p.store.limit("limited", concurrency=1)
+    p.store.subscriptions.replace([Subscription(**p.subscription)])
+    p.store.queues.limit("limited", concurrency=1)
     p.dead = postgresql.add(p.store, partition_key="held", on_dead_letter=OnDeadLetter.HOLD).id
     [letter] = postgresql.claim(store=p.store)
     p.store.fail(letter, "it failed")

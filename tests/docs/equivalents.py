@@ -14,8 +14,10 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+from unittest.mock import Mock
 
 import click
 import tenacity
@@ -39,9 +41,9 @@ class A:
 
 UNKNOWN = A(object)
 ROOTS = {"outbox": A(Outbox), "task": A(Task), "ctx": A(TaskContext), "harness": A(Harness)}
-SETS_ITSELF = {TaskContext: TaskContext(None, max_attempts=1, stopping=None)}  # type: ignore[arg-type]
+SETS_ITSELF = {TaskContext: TaskContext(Mock(), max_attempts=1, stopping=Mock())}
 """What has attributes that its class does not tell."""
-DECLARED = {Outbox.task: Outbox._declare, Outbox.worker: WorkerOptions}
+DECLARED = {Outbox.worker: WorkerOptions}
 """Where the keywords are that a signature does not tell."""
 
 
@@ -144,6 +146,8 @@ def _member(owner: Any, name: str) -> Any:
     found = getattr(kind, name, None)
     if isinstance(found, property):
         return _of(get_type_hints(found.fget).get("return"))
+    if isinstance(found, cached_property) and isinstance(found.func, type):
+        return A(found.func)  # a noun of the store
     if inspect.isroutine(found):
         return found
     fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()

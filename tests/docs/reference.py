@@ -22,7 +22,7 @@ from outboxq.cli.worker import EPILOG
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 NOT_OF_HANDLERS = {
-    "begin", "claim", "deadline", "end", "enter_unit_of_work", "error", "inside", "lose", "outbox", "request_cancel", "target", "was_lost",
+    "began", "claim", "deadline", "error", "has_ended", "inside", "outbox", "target", "unit", "was_lost",
 }  # fmt: skip
 """What the worker and the framework's integrations do with a TaskContext."""
 KINDS = {
@@ -152,7 +152,7 @@ def attributes(init: ast.FunctionDef) -> Iterator[tuple[str, str, str]]:
         if isinstance(target, ast.Attribute) and not target.attr.startswith("_") and target.attr not in NOT_OF_HANDLERS:
             assert isinstance(below, ast.Expr), f"{target.attr} has no text below it"
             assert isinstance(below.value, ast.Constant)
-            kind = annotated[target.attr]
+            kind = node.annotation if isinstance(node, ast.AnnAssign) else annotated[target.attr]
             yield target.attr, f"`{ast.unparse(kind)}`".replace(" | ", "` or `"), markdown(str(below.value.value))
 
 

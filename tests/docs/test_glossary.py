@@ -64,7 +64,7 @@ def is_there(name: str) -> bool:
     found: object = next((vars(place)[first] for place in (model, outboxq.store) if first in vars(place)), None)
     found = found or getattr(outboxq, first, None) or module(first)
     for part in rest:
-        if part in getattr(found, "__annotations__", {}) or f"self.{part} = " in source(found):
+        if part in getattr(found, "__annotations__", {}) or re.search(rf"self\.{part}(: .+)? = ", source(found)):
             return True
         found = getattr(found, part, None) or module(
             f"{getattr(found, '__name__', '')}.{part}".removeprefix("outboxq.")

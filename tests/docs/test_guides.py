@@ -68,6 +68,7 @@ def shop(guide: Path, database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
         imported.engine.dispose()
 
 
+@pytest.mark.in_turn
 @of_each_guide
 def test_a_guides_blocks_run_from_top_to_bottom(guide, database, shop):
     _, *rest = blocks(guide)

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from outboxq import migrations
 from outboxq.database.privileges import Role
 from outboxq.model import MAX_RECOVERIES, EventType
-from outboxq.store import Permissions
+from outboxq.store import Store
 from tests import postgres
 from tests.conftest import DATABASES, Database
 from tests.faults.blows import LEASE
@@ -117,7 +117,7 @@ def as_roles(database, fork):
     for role, table in ((Role.WORKER, "effects"), (Role.PRODUCER, "orders")):
         name = f"campaign_{role}"
         database.run(f"CREATE ROLE {name} LOGIN; GRANT SELECT, INSERT ON {table} TO {name}")
-        Permissions(database.engine).grant(role, name)
+        Store(database.engine).rights.grant(role, name)
         urls[role.value] = make_url(database.url).set(username=name).render_as_string(hide_password=False)
 
     def fork_one(kind="worker", **options):

@@ -59,9 +59,9 @@ def waits(database, task_id, why):
 
 def test_each_reason_to_wait_beside_a_live_worker(database, put, told, fork, tmp_path):
     store, running = database.store, {"directory": str(tmp_path)}
-    store.pause("paused")
-    store.limit("narrow", concurrency=1)
-    store.limit("slow", rate=(1, HOUR))
+    store.queues.pause("paused")
+    store.queues.limit("narrow", concurrency=1)
+    store.queues.limit("slow", rate=(1, HOUR))
     lives(fork())
 
     late = put("nothing", "late", args={"number": 1}, delay=HOUR)
@@ -157,10 +157,10 @@ def test_a_worker_that_has_stopped_is_gone_at_once(database, put, told, fork, me
     lives(worker)
     if met != "nothing":
         put("unheard", "faults")
-        until(lambda: any(one.unknown_tasks for one in database.store.workers()))
+        until(lambda: any(one.unknown_tasks for one in database.store.workers.list()))
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
-    assert database.store.workers() == []
+    assert database.store.workers.list() == []
     task_id = put("nothing", "faults", args={"number": 1})
     assert told(task_id) == ("no live worker works on its queue 'faults'", ["worker APP -q faults"])
     assert [queue.live_workers for queue in database.store.stats()] == [0]

@@ -53,10 +53,10 @@ def test_what_only_looks_may_look_there(standby, there):
     assert [queue.ready for queue in store.stats()] == [1]
     assert store.explain(there).reason
     assert [task.id for task in store.tasks()] == [there]
-    assert (store.dead_letters(), store.workers(), store.verify()) == ([], [], [])
-    events, _ = store.tail()
+    assert (store.dead_letters.list(), store.workers.list(), store.verify()) == ([], [], [])
+    events, _ = store.log.tail()
     assert [event.task_execution_id for event in events] == [there]
-    store.tail_from_now()
+    store.log.tail_from_now()
 
 
 def test_an_enqueue_waits_until_the_standby_is_promoted(server, standby):

@@ -19,13 +19,13 @@ from outboxq.database.dialects import Begin
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
 from outboxq.database.statements import channel
-from outboxq.database.statements.sleeping import forget_ended
+from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
-from outboxq.store import Sleeping, Store
+from outboxq.store import Store
 from outboxq.store.ends import _has_ended
 from outboxq.store.fanout import _emitted
 from outboxq.store.idempotency import enqueued
@@ -118,7 +118,7 @@ def enqueues_by_psycopg(stage: Stage) -> None:
 
 
 def enqueues_while_a_worker_sleeps(stage: Stage) -> None:
-    Sleeping(stage.owner.bound_engine).announce(uuid4(), None, HOUR)
+    Store(stage.owner.bound_engine).sleeping_workers.announce(uuid4(), None, HOUR)
     stage.store.enqueue(new())
 
 
@@ -137,7 +137,7 @@ def enqueues_from_sql(stage: Stage) -> None:
 
 def emits(stage: Stage) -> None:
     stage.store.emit(event())
-    stage.owner.subscribe([subscription()])
+    stage.owner.subscriptions.replace([subscription()])
     said = event(partition_key="k")
     stage.store.emit(said)
     with stage.session() as session:
@@ -197,7 +197,7 @@ def enqueues_with_a_key_from_sql(stage: Stage) -> None:
 
 
 def emits_with_a_key(stage: Stage) -> None:
-    stage.owner.subscribe([subscription()])
+    stage.owner.subscriptions.replace([subscription()])
     said = event(idempotency_key="k")
     stage.store.emit(said)
     stage.store.emit(event(idempotency_key="k"))
@@ -261,23 +261,24 @@ def works(stage: Stage) -> None:
     stage.owner.enqueue(new(task_name="stranger"))
     worker = outbox.worker(concurrency=2)
     worker.start(burst=True)
-    until(lambda: worker._claim_loop is not None and not worker._claim_loop.is_alive())
+    until(lambda: not worker._claim_loop.is_alive())
     assert worker.stop()
     assert worker.is_healthy
     assert {task.status.value for task in stage.owner.tasks()} >= {"Completed", "Failed"}
 
 
 def listens(stage: Stage) -> None:
-    sleeping, me = Sleeping(stage.engine), uuid4()
+    store, me = Store(stage.engine), uuid4()
+    sleeping = store.sleeping_workers
     for queues in (None, ["mail"]):
         sleeping.announce(me, queues, HOUR)
         sleeping.announce(me, queues, HOUR)
         sleeping.look(sleeping.horizon(), queues)
     sleeping.withdraw(me)
     sleeping.forget(me)
-    stage.store.forget_sleepers()
-    with sleeping.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
-        target.run(forget_ended, sleeping.values(target))
+    stage.store.sleeping_workers.forget_ended()
+    with store.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
+        target.run(forget_ended, store.values(target))
 
 
 def hears(stage: Stage) -> None:
@@ -295,8 +296,8 @@ def claims(stage: Stage) -> None:
 
 
 def claims_from_limited_queues(stage: Stage) -> None:
-    stage.owner.limit("default", concurrency=5, rate=(10, HOUR))
-    stage.owner.order("fair", fair=True)
+    stage.owner.queues.limit("default", concurrency=5, rate=(10, HOUR))
+    stage.owner.queues.order("fair", fair=True)
     for fields in ({}, {"partition_key": "k"}, {"queue": "fair", "partition_key": "k"}):
         stage.owner.enqueue(new(**fields))
     for claim in stage.store.claim_ready_task(10, worker_id=uuid4()):
@@ -310,7 +311,7 @@ def ends(stage: Stage) -> None:
         assert stage.store.heartbeat([claim])
         stage.store.complete(claim, "1")
         stage.store.fail(stage.claimed(**fields), "E")
-        stage.owner.redrive_all()
+        stage.owner.dead_letters.redrive_all()
         stage.owner.claim_ready_task(9, worker_id=uuid4())
     for kind in (EventType.RETRY_SCHEDULED, EventType.SNOOZED, EventType.RELEASED):
         stage.store.finish([Outcome(claim=stage.claimed(partition_key=str(kind)), event_type=kind, delay=HOUR)])
@@ -336,28 +337,30 @@ def recovers(stage: Stage) -> None:
 def tells_of_itself(stage: Stage) -> None:
     me = uuid4()
     for _ in range(2):
-        stage.store.register(me, label="w", concurrency=1, task_names=["a"], unknown_tasks=[("default", "b")])
-    stage.store.seen(me, unknown_tasks=[("default", "tests.work")])
-    stage.store.unregister(me)
+        stage.store.workers.register(me, label="w", concurrency=1, task_names=["a"], unknown_tasks=[("default", "b")])
+    stage.store.workers.seen(me, unknown_tasks=[("default", "tests.work")])
+    stage.store.workers.unregister(me)
 
 
 def meets_strangers(stage: Stage) -> None:
     claim = stage.claimed(task_name="stranger")
     stage.store.unknown_runs([claim])
-    stage.owner.register(uuid4(), label="w", concurrency=1, task_names=[], unknown_tasks=[("default", "stranger")])
+    stage.owner.workers.register(
+        uuid4(), label="w", concurrency=1, task_names=[], unknown_tasks=[("default", "stranger")]
+    )
     stage.store.release(claim, delay=HOUR, reason="unknown")
     stage.store.make_known_due(["stranger"])
 
 
 def subscribes(stage: Stage) -> None:
-    stage.store.subscribe([subscription()])
-    stage.store.subscribe([], tasks=["tests.work"])
+    stage.store.subscriptions.replace([subscription()])
+    stage.store.subscriptions.replace([], tasks=["tests.work"])
 
 
 def starts(stage: Stage) -> None:
     stage.store.ensure_current()
     stage.store.ensure_primary()
-    stage.store.make_partitions()
+    stage.store.time_partitions.make()
 
 
 # A viewer
@@ -372,13 +375,13 @@ def looks(stage: Stage) -> None:
     store.attempts(claim.id)
     store.explain(claim.id)
     store.tasks()
-    store.dead_letters()
-    store.queue_settings()
-    store.subscriptions()
+    store.dead_letters.list()
+    store.queues.settings()
+    store.subscriptions.list()
     store.stats()
-    store.workers()
-    store.tail()
-    store.tail_from_now()
+    store.workers.list()
+    store.log.tail()
+    store.log.tail_from_now()
     store.get_ready_for_retry()
     store.next_available_at()
 
@@ -413,18 +416,18 @@ def looks_after_tasks(stage: Stage) -> None:
         store.redrive(stage.failed(queue="q", idempotency_key=uuid4().hex, unique_until_finished=True).id)
     store.discard(stage.failed(queue="d").id)
     stage.failed(queue="e", partition_key="e")
-    store.redrive_all()
+    store.dead_letters.redrive_all()
     stage.failed(queue="f", partition_key="f")
-    store.discard_all()
+    store.dead_letters.discard_all()
 
 
 def looks_after_queues(stage: Stage) -> None:
-    stage.store.pause("default")
-    stage.store.resume("default")
-    stage.store.limit("default", concurrency=3)
-    stage.store.order("default", fair=True)
-    stage.store.subscribe([subscription()])
-    stage.store.subscribe([], tasks=["tests.work"])
+    stage.store.queues.pause("default")
+    stage.store.queues.resume("default")
+    stage.store.queues.limit("default", concurrency=3)
+    stage.store.queues.order("default", fair=True)
+    stage.store.subscriptions.replace([subscription()])
+    stage.store.subscriptions.replace([], tasks=["tests.work"])
 
 
 def prunes(stage: Stage) -> None:

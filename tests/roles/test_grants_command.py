@@ -22,7 +22,7 @@ from outboxq.cli import main
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role, rights
 from outboxq.errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
-from outboxq.store import Permissions, Store
+from outboxq.store import Store
 from tests.roles.acts import new
 
 ODD = ['a"; DROP TABLE task_outbox; --', "a b", "UPPER", "é%s %(x)s", "o'clock"]
@@ -103,7 +103,7 @@ def test_what_is_printed_is_what_is_granted(made, role):
     assert done.stdout == said.stdout.replace(printed, applied)
     assert granted(made, printed) == granted(made, applied)
     for name in (printed, applied):
-        made.store(name).ensure_permitted(role) if role is not Role.PRODUCER else made.store(name).enqueue(new())
+        made.store(name).rights.ensure(role) if role is not Role.PRODUCER else made.store(name).enqueue(new())
 
 
 def test_a_producers_features_are_granted_with_it(made):
@@ -111,7 +111,7 @@ def test_a_producers_features_are_granted_with_it(made):
     said = outboxq("grants", "--role", "producer", "--with", "replace", "--with", "emit", name, "--url", made.url)
     assert len(said.stdout.splitlines()) == len(rights(Role.PRODUCER, set(Feature)))
     with pytest.raises(InvalidArgument, match="only a producer has --with emit"):
-        Permissions(made.store().bound_engine).grants(Role.WORKER, name, [Feature.EMIT])
+        Store(made.store().bound_engine).rights.grants(Role.WORKER, name, [Feature.EMIT])
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -119,7 +119,7 @@ def test_the_name_of_a_role_is_data(made, name):
     made.role(name)
     done = outboxq("grants", "--role", "worker", "--apply", name, "--url", made.url)
     assert done.exit_code == 0, done.output
-    made.store(name).ensure_permitted(Role.WORKER)
+    made.store(name).rights.ensure(Role.WORKER)
 
 
 @pytest.mark.parametrize("schema", ["jobs", None])
@@ -131,7 +131,7 @@ def test_the_schema_is_the_one_in_which_the_tables_lie(place, schema):
     done = outboxq("grants", "--role", "worker", "--apply", name, "--url", place.url, *options)
     assert done.exit_code == 0, done.output
     assert 'ON SCHEMA "jobs"' in done.stdout
-    place.store(name, schema=schema).ensure_permitted(Role.WORKER)
+    place.store(name, schema=schema).rights.ensure(Role.WORKER)
 
 
 def test_what_cannot_be_granted_is_an_error_and_grants_nothing(made):
@@ -184,7 +184,7 @@ def test_sqlite_has_no_roles(sqlite):
     assert done.exit_code == 1
     assert "SQLite has no roles" in done.stderr
     with pytest.raises(UnsupportedDatabase):
-        Permissions(sqlite.engine).grants(Role.WORKER, "me")
+        Store(sqlite.engine).rights.grants(Role.WORKER, "me")
 
 
 # Reading what others enqueued
@@ -193,7 +193,7 @@ def test_sqlite_has_no_roles(sqlite):
 @pytest.mark.parametrize("features", [[], list(Feature)])
 def test_a_producer_reads_nobodys_arguments_and_ends_nobodys_tasks(made, features):
     name = made.role()
-    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name, features)
+    Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name, features)
     made.store().enqueue(new())
     with psycopg.connect(plain(made.url_of(name)), autocommit=True) as connection:
         for statement in (
@@ -228,14 +228,14 @@ def test_who_may_not_enqueue_is_told_before_the_callers_transaction_is_aborted(m
                 store.enqueue(task, using=session)
             assert repr(name) in str(told.value)
             assert session.connection().exec_driver_sql("SELECT 1").scalar_one() == 1, "the transaction goes on"
-        Permissions(made.store().bound_engine).grant(Role.PRODUCER, name)
+        Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
     with Session(made.host_engine(name)) as session, session.begin():
         store.enqueue(new(), using=session)
 
 
 def test_who_may_not_enqueue_is_told_what_is_lacking_alone(made):
     name = made.role()
-    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name)
+    Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
     made.run(f"REVOKE INSERT ON task_outbox FROM {name}")
     with pytest.raises(NotPermitted) as told:
         made.store(name).enqueue(new())
@@ -278,7 +278,7 @@ def test_a_worker_without_rights_does_not_start(made):
     outbox = Outbox(made.store(name).bound_engine)
     with pytest.raises(NotPermitted, match=COMMAND.format(role="worker", options="", name=name)):
         outbox.worker().start()
-    Permissions(made.store().bound_engine).grant(Role.WORKER, name)
+    Store(made.store().bound_engine).rights.grant(Role.WORKER, name)
     made.run(f"REVOKE DELETE ON task_leases FROM {name}")
     with pytest.raises(NotPermitted, match="DELETE on task_leases"):
         outbox.worker().start()
@@ -301,7 +301,7 @@ def test_the_worker_command_without_rights_ends_with_a_sentence_and_77(made):
 
 def test_a_worker_whose_right_is_taken_away_says_which(made):
     name = made.role()
-    Permissions(made.store().bound_engine).grant(Role.WORKER, name)
+    Store(made.store().bound_engine).rights.grant(Role.WORKER, name)
     made.run(f"REVOKE UPDATE ON task_executions FROM {name}")
     store = made.store(name)
     reserved = store.reserved(threading.Event())
@@ -314,7 +314,7 @@ def test_a_worker_whose_right_is_taken_away_says_which(made):
 def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
     """There is no right to be granted."""
     name = made.role()
-    Permissions(made.store().bound_engine).grant(Role.PRODUCER, name)
+    Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
     made.run("ALTER TABLE task_outbox ENABLE ROW LEVEL SECURITY")
     with pytest.raises(Exception, match="row-level security") as told:
         made.store(name).enqueue(new())

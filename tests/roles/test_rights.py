@@ -21,7 +21,7 @@ from outboxq.database.privileges import Feature, Kind, Right, Role, rights
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Permissions, Store
+from outboxq.store import Store
 from tests.roles.acts import ACTS, Stage
 
 
@@ -82,7 +82,7 @@ def name_of(value):
 
 @pytest.mark.parametrize(("kind", "features", "act"), CASES, ids=name_of)
 def test_a_role_does_its_part_with_the_rights_it_is_granted(stage, role, kind, features, act):
-    Permissions(stage.owner.bound_engine).grant(kind, role, features)
+    Store(stage.owner.bound_engine).rights.grant(kind, role, features)
     act(stage)
 
 

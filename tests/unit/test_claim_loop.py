@@ -31,7 +31,8 @@ class Idle:
 
     size = 1
     prefetch_limit = in_flight = handled = 0
-    queued = is_adaptive = False
+    queued = False
+    prefetch = 0
     can_write = threading.Event()
     can_write.set()
 

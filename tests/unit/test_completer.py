@@ -125,7 +125,7 @@ def outcome(leases=None, *, seconds=60.0, token=1, task_id=None):
     )
     if leases is not None:
         context = TaskContext(claim, max_attempts=None, stopping=threading.Event())
-        leases.hold([(claim, context)], sent=time.monotonic())
+        leases.hold([context], sent=time.monotonic())
     return Outcome(claim=claim, event_type=EventType.COMPLETED)
 
 
@@ -252,7 +252,7 @@ def test_outcomes_wait_for_the_databases_answer_whatever_the_lease_seems_to_be(
     store.answer = fail(3, error(), [])
     one = outcome(leases, seconds=0.0001 if ends == "its time is over" else 60.0)
     if ends == "it was told so":
-        leases.lose(one.claim)
+        leases.held()[0].context.was_lost = True
     completer.put(one)
     assert completer.flush(10)
     assert store.batches + store.unlocked == [[one]] * 4

@@ -78,7 +78,7 @@ def test_it_says_what_the_task_is():
 
 def test_a_task_without_a_timeout_never_times_out(clock):
     context = context_of()
-    context.begin()
+    context.began = module.time.monotonic()
     clock[0] += 1e9
     assert not context.timed_out
     assert not context.should_stop
@@ -89,7 +89,7 @@ def test_the_timeout_counts_from_the_handlers_begin(clock):
     context = context_of(timeout_seconds=2.5)
     clock[0] += 100
     assert not context.timed_out  # it has not begun: waiting is not running
-    context.begin()
+    context.began = module.time.monotonic()
     clock[0] += 2.5
     assert not context.timed_out
     clock[0] += 0.1
@@ -99,7 +99,7 @@ def test_the_timeout_counts_from_the_handlers_begin(clock):
 
 def test_a_checkpoint_past_the_timeout_fails_the_attempt(clock):
     context = context_of(timeout_seconds=2.5)
-    context.begin()
+    context.began = module.time.monotonic()
     context.checkpoint()
     clock[0] += 3
     with pytest.raises(TimeoutError, match=r"longer than its timeout of 2\.5 s"):
@@ -109,7 +109,7 @@ def test_a_checkpoint_past_the_timeout_fails_the_attempt(clock):
 def test_a_checkpoint_agrees_to_a_cancellation():
     context = context_of()
     context.checkpoint()
-    context.request_cancel()
+    context.cancel_requested = True
     assert context.cancel_requested
     assert context.should_stop
     with pytest.raises(Cancel, match="as asked"):
@@ -140,11 +140,11 @@ def test_a_checkpoint_under_a_lost_lease_ends_the_handler(clock):
 def test_of_several_reasons_the_one_that_decides_most_is_given(clock):
     stopping = threading.Event()
     context = context_of(stopping, timeout_seconds=1)
-    context.begin()
+    context.began = module.time.monotonic()
     stopping.set()
     with pytest.raises(Snooze):
         context.checkpoint()
-    context.request_cancel()
+    context.cancel_requested = True
     with pytest.raises(Cancel):
         context.checkpoint()
     clock[0] += 2
@@ -160,8 +160,7 @@ def test_a_lease_is_lost_when_it_is_said_so_and_when_its_time_is_over(clock):
     assert context.lost
     context.deadline = clock[0] + 1  # a heartbeat came through after all
     assert not context.lost
-    assert context.lose() is True
-    assert context.lose() is False  # it was told already
+    context.was_lost = True
     clock[0] -= 100
     assert context.lost
 
@@ -175,7 +174,7 @@ def test_only_a_joined_context_has_a_transaction():
         ):
             getattr(context, name)
     unit = UnitOfWork()
-    context.enter_unit_of_work(unit)
+    context.unit = unit
     assert context.is_transactional
     assert (context.connection, context.session) == (unit.connection, unit.session)
 
@@ -206,11 +205,11 @@ def test_the_current_context_is_the_threads_own():
 def test_any_one_reason_is_enough_to_stop(clock, lost, cancelled, late, stopping):
     event = threading.Event()
     context = context_of(event, timeout_seconds=1)
-    context.begin()
+    context.began = module.time.monotonic()
     if lost:
-        context.lose()
+        context.was_lost = True
     if cancelled:
-        context.request_cancel()
+        context.cancel_requested = True
     if late:
         clock[0] += 2
     if stopping:

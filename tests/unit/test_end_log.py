@@ -15,8 +15,8 @@ from outboxq import Cancel, Outbox, Retry, RetryPolicy, Snooze
 from outboxq.cli.logs import JsonFormatter, TextFormatter
 from outboxq.integration.front_end import FrontEnd
 from outboxq.model import Claim
-from outboxq.worker.end_log import EndLog
 from outboxq.worker.executor import context_of, execute
+from outboxq.worker.log_lines import EndLog
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 CLAIM = Claim(
@@ -61,10 +61,10 @@ def told(caplog):
         task = Outbox().task(name="shop.work", retry=RetryPolicy(**{"wait": 9.6, **policy}))(function)
         claim = replace(CLAIM, attempt=attempt)
         context = context_of(claim, task, threading.Event())
-        outcome = execute(claim, task, context)
+        outcome = execute(task, context)
         caplog.clear()
         with caplog.at_level(level, "outboxq.worker"):
-            EndLog(tracebacks=tracebacks, front_end=front_end).write(outcome, context, 0.2014)
+            EndLog(tracebacks=tracebacks, front_end=front_end or FrontEnd()).write(outcome, context, 0.2014)
         return caplog.records[0] if caplog.records else None
 
     return tell

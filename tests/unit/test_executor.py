@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -45,7 +46,7 @@ def claim_of(task, args="{}", **changes):
 def outcome_of(function, args="{}", *, retry=SOON, **changes):
     task = Outbox().task(name="t", retry=retry)(function)
     claim = claim_of(task, args, **changes)
-    return execute(claim, task, context_of(claim, task, threading.Event()))
+    return execute(task, context_of(claim, task, threading.Event()))
 
 
 def raising(error):
@@ -128,7 +129,7 @@ def test_what_leaves_a_stopping_worker_is_due_at_once_for_another():
 
     claim, stopping = claim_of(leaves), threading.Event()
     stopping.set()
-    outcome = execute(claim, leaves, context_of(claim, leaves, stopping))
+    outcome = execute(leaves, context_of(claim, leaves, stopping))
     assert (outcome.event_type, outcome.delay) == (EventType.SNOOZED, timedelta(0))
 
 
@@ -207,7 +208,7 @@ def test_a_result_that_is_no_json_fails_the_task_and_is_not_run_again():
 def test_the_context_tells_why_a_task_failed(handler, kind):
     task = Outbox().task(name="t", retry=SOON)(handler)
     claim = claim_of(task)
-    execute(claim, task, context := context_of(claim, task, threading.Event()))
+    execute(task, context := context_of(claim, task, threading.Event()))
     assert type(context.error) is kind
 
 
@@ -252,9 +253,9 @@ def test_the_clock_of_a_timeout_starts_with_the_function():
     task = Outbox().task(name="t", timeout=3600)(handler)
     claim = claim_of(task, timeout_seconds=3600.0)
     context = context_of(claim, task, threading.Event())
-    assert context._began is None
-    execute(claim, task, context)
-    assert context._began is not None
+    assert context.began is None
+    execute(task, context)
+    assert context.began is not None
     assert seen == [False]
 
 
@@ -269,10 +270,10 @@ def test_a_checkpoint_ends_the_attempt_as_it_says():
         event = threading.Event()
         context = context_of(claim, task, event)
         if cancel:
-            context.request_cancel()
+            context.cancel_requested = True
         if stopping:
             event.set()
-        return execute(claim, task, context)
+        return execute(task, context)
 
     late = outcome(timeout=-1.0)
     assert (late.event_type, late.data["exception"]) == (EventType.RETRY_SCHEDULED, "builtins.TimeoutError")
@@ -287,7 +288,7 @@ def test_a_bare_enqueue_knows_no_transaction_without_a_unit():
     other = outbox.task(name="other")(lambda: None)
     task = outbox.task(name="t", retry=RetryPolicy.never())(lambda: other.enqueue())  # noqa: PLW0108
     claim = claim_of(task)
-    outcome = execute(claim, task, context_of(claim, task, threading.Event()))
+    outcome = execute(task, context_of(claim, task, threading.Event()))
     assert outcome.event_type is EventType.FAILED
     assert "InvalidTarget: other: it is not known which transaction" in outcome.error
 
@@ -311,7 +312,17 @@ def test_a_context_is_current_only_while_its_function_runs():
 def test_the_policy_decides_about_errors_after_the_handler_too():
     task = Outbox().task(name="t", retry=SOON)(lambda: None)
     first, last = claim_of(task), claim_of(task, attempt=3)
-    retried = failed(first, task, ValueError("at commit"))
+    retried = failed(task, context_of(first, task, threading.Event()), ValueError("at commit"))
     assert (retried.event_type, retried.delay) == (EventType.RETRY_SCHEDULED, timedelta(seconds=5))
     assert retried.error == "ValueError: at commit"
-    assert failed(last, task, ValueError("at commit")).event_type is EventType.FAILED
+    assert (
+        failed(task, context_of(last, task, threading.Event()), ValueError("at commit")).event_type is EventType.FAILED
+    )
+
+
+def test_the_time_in_the_handler_counts_where_its_transaction_cannot_be_committed():
+    task = Outbox().task(name="t", retry=RetryPolicy(wait=5, stop=tenacity.stop_after_delay(60)))(lambda: None)
+    context = context_of(claim_of(task), task, threading.Event())
+    assert failed(task, context, ValueError("at commit")).event_type is EventType.RETRY_SCHEDULED
+    context.began = time.monotonic() - 61
+    assert failed(task, context, ValueError("at commit")).event_type is EventType.FAILED

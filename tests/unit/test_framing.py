@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from outboxq.cli import main
-from outboxq.cli.framing import Frame, FramedGroup
+from outboxq.cli.database import front_end
+from outboxq.cli.framework import Frame, FramedGroup
 from outboxq.cli.groups import DATABASE_PARAMETERS
-from outboxq.cli.typed import front_end
 from outboxq.contrib import flask_commands
 
 FLASK = flask_commands.commands()

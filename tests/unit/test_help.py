@@ -39,7 +39,7 @@ def test_a_list_has_one_line_for_each_command_with_a_whole_sentence(group):
     lines = [re.fullmatch(r"  (\S+) +([A-Z].*\.)", line) for line in listed]
     context = click.Context(group)
     assert [line and line[1] for line in lines] == [
-        name for name in group.list_commands(context) if not group.is_hidden(context, name)
+        name for name in group.list_commands(context) if not group.get_command(context, name).hidden
     ], listed
     assert len(GROUPS) == 5
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.cli import live
-from outboxq.cli.live import LiveHandler, show_live_line
-from outboxq.cli.logs import JsonFormatter, LogFormat, configure
+from outboxq.cli import logs
+from outboxq.cli.logs import JsonFormatter, LiveHandler, LogFormat, configure, show_live_line
 from tests.waiting import until
 
 CLEAR = "\r\x1b[2K"
@@ -169,7 +168,7 @@ def test_the_line_fits_the_terminal():
 
 def test_the_line_says_how_fast_the_worker_is_and_goes_when_it_stops(monkeypatch):
     with process() as (_root, stderr):
-        monkeypatch.setattr(live, "EVERY", 0.01)
+        monkeypatch.setattr(logs, "EVERY", 0.01)
         handler, worker = LiveHandler(), Busy()
         configure("INFO", LogFormat.TEXT, handler)
         with show_live_line(worker, handler):
@@ -184,7 +183,7 @@ def test_the_line_says_how_fast_the_worker_is_and_goes_when_it_stops(monkeypatch
 
 def test_there_is_no_line_where_the_application_logs_by_itself(monkeypatch):
     with process() as (root, stderr):
-        monkeypatch.setattr(live, "EVERY", 0.01)
+        monkeypatch.setattr(logs, "EVERY", 0.01)
         root.addHandler(logging.NullHandler())
         handler, worker = LiveHandler(), Busy()
         configure("INFO", LogFormat.TEXT, handler)

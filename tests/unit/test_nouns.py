@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pkgutil
+from functools import cached_property
 
 from outboxq import store
 from outboxq.database import statements
 from outboxq.store import Store
 
-SHARED = {"channel", "clock", "effects", "grammar", "limits"}
+SHARED = {"channel", "grammar", "limits", "task_rows"}
 """Parts of several nouns' statements; `channel` is the worker's, which listens."""
 
 
@@ -22,3 +23,16 @@ def test_statements_are_run_by_the_file_of_their_name():
 
 def test_a_store_has_its_verbs_by_name_and_not_by_inheritance():
     assert [one.__name__ for one in Store.__mro__] == ["Store", "Claiming", "Transactions", "object"]
+
+
+def test_what_is_not_about_tasks_stands_by_its_noun():
+    nouns = {name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property)}
+    assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
+        "dead_letters": ["list", "redrive_all", "discard_all"],
+        "log": ["tail", "tail_from_now", "state_at"],
+        "queues": ["pause", "resume", "limit", "order", "settings"],
+        "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
+        "subscriptions": ["replace", "remove", "list"],
+        "time_partitions": ["make", "drop_before", "layout"],
+        "workers": ["register", "seen", "unregister", "list"],
+    }

@@ -84,7 +84,7 @@ class World:
 
     # The leases of this process.
 
-    def has(self, lease):
+    def holds(self, lease):
         return lease in self.held
 
     def beat_at_once(self):
@@ -189,11 +189,11 @@ def test_after_trouble_the_watch_restarts_and_lasts_twice_the_time_between_looks
         world.takes = 0.0
     elif trouble == "no write":
         world.expired.append(lease())
-        real = one._prove_writable
-        one._prove_writable = lambda: (_ for _ in ()).throw(Away())
+        real = one.prove_writable
+        one.prove_writable = lambda: (_ for _ in ()).throw(Away())
         with pytest.raises(Away):
             wait(world, one)
-        one._prove_writable = real
+        one.prove_writable = real
     else:
         wait(world, one, 2.0 + 2.1)
     assert world.taken == []

@@ -1,6 +1,17 @@
-"""What follows every test on PostgreSQL notices what `verify` notices."""
+"""What follows every test on PostgreSQL notices what `verify` notices, and the next test finds nothing of it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Connection
+
+from outboxq.database.engine import make_engine
+from tests.warm import Warm
+
+PID = "SELECT pg_backend_pid()"
 
 
 def test_a_corruption_is_noticed_by_the_one_statement_that_asks_all_checks(postgresql, reused_postgresql):
@@ -13,3 +24,69 @@ def test_a_corruption_is_noticed_by_the_one_statement_that_asks_all_checks(postg
 
 def test_another_database_is_left_to_verify(postgresql, reused_postgresql):
     assert not reused_postgresql.is_sound(f"{postgresql.url}_of_another_test", postgresql.clock())
+
+
+@pytest.fixture
+def warm() -> Iterator[Warm]:
+    warm = Warm(make_engine)
+    yield warm
+    warm.close()
+
+
+@contextmanager
+def lent(warm: Warm, url: str) -> Iterator[Connection]:
+    """A connection of a test's engine. It is taken back at the end."""
+    engine = make_engine(url)
+    warm.lend(engine)
+    with engine.connect() as connection:
+        yield connection
+    warm.take_back([engine])
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("left", "asked"),
+    [
+        ("SET lock_timeout = '7s'", "SHOW lock_timeout"),
+        ("SET ROLE pg_monitor", "SELECT current_user"),
+        ("SET SESSION AUTHORIZATION pg_monitor", "SELECT session_user"),
+        ("LISTEN noise", "SELECT count(*) FROM pg_listening_channels()"),
+        ("SELECT pg_advisory_lock(7)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+        ("CREATE TEMPORARY TABLE noise ()", "SELECT to_regclass('noise')"),
+        ("DECLARE noise CURSOR WITH HOLD FOR SELECT 1", "SELECT count(*) FROM pg_cursors WHERE name = 'noise'"),
+    ],
+)
+def test_a_connection_goes_to_the_next_test_without_what_this_one_did(postgresql, warm, left, asked):
+    with lent(warm, postgresql.url) as connection:
+        pid, before = connection.exec_driver_sql(PID).scalar(), connection.exec_driver_sql(asked).scalar()
+        connection.exec_driver_sql(left)
+        assert connection.exec_driver_sql(asked).scalar() != before
+    with lent(warm, postgresql.url) as connection:
+        assert connection.exec_driver_sql(PID).scalar() == pid
+        assert connection.exec_driver_sql(asked).scalar() == before
+
+
+def test_statements_stay_prepared(postgresql, warm):
+    prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement = %s"
+    for _ in range(7):
+        with lent(warm, postgresql.url) as connection:
+            connection.exec_driver_sql(PID)
+    with lent(warm, postgresql.url) as connection:
+        assert connection.exec_driver_sql(prepared, (PID,)).scalar() == 1
+
+
+def test_a_connection_that_somebody_still_has_is_not_lent_again(postgresql, warm):
+    engine = postgresql.own(make_engine(postgresql.url))
+    warm.lend(engine)
+    with engine.connect() as connection:
+        warm.take_back([engine])
+        with lent(warm, postgresql.url) as other:
+            assert other.exec_driver_sql(PID).scalar() != connection.exec_driver_sql(PID).scalar()
+
+
+def test_a_connection_that_the_server_has_ended_is_not_lent_again(postgresql, warm):
+    with lent(warm, postgresql.url) as connection:
+        pid = connection.exec_driver_sql(PID).scalar()
+        postgresql.rows(f"SELECT pg_terminate_backend({pid})")
+    with lent(warm, postgresql.url) as connection:
+        assert connection.exec_driver_sql(PID).scalar() != pid

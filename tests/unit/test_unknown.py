@@ -10,6 +10,7 @@ import pytest
 from outboxq import Outbox
 from outboxq.model import EventType
 from outboxq.store import UnknownRun
+from outboxq.worker.maintenance import ServiceThread
 from outboxq.worker.unknown_tasks import KnownTaskScheduler, UnknownTasks
 from tests.unit.test_executor import claim_of
 
@@ -146,11 +147,12 @@ def test_the_outbox_is_searched_once_and_soon_again_only_if_that_failed():
             return answer
 
     looking = KnownTaskScheduler(Pages(), ["a"], queues=None, topics=None)
-    looking.begin()
+    thread = ServiceThread("known-tasks", looking, pytest.fail)
+    thread.run_early()
     assert looking.pause() == 0
     looking.run_once()
     assert looking.pause() == 0
-    looking.begin()
+    thread.run_early()
     assert 1 < looking.pause() < 60
     looking.run_once()
     assert looking.pause() >= 1800

@@ -94,7 +94,7 @@ GUARDED = {
     ("cli/supervisor.py", "set_blocking"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "pass_fds"): "the command looks at CAN_FORK",
     ("cli/supervisor.py", "start_new_session"): "the command looks at CAN_FORK",
-    ("cli/stop_signals.py", "pthread_kill"): "only a supervisor gives the order that calls it",
+    ("cli/stop_requests.py", "pthread_kill"): "only a supervisor gives the order that calls it",
     ("database/dialects/sqlite_file.py", "mknod"): "AttributeError is caught there",
     ("model/forks.py", "register_at_fork"): "hasattr is asked there",
 }

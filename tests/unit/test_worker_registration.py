@@ -13,7 +13,7 @@ class Listed:
     """A list of workers that has not seen this one before; who registers waits for `going_on`."""
 
     def __init__(self):
-        self.workers, self.registering, self.going_on = set(), threading.Event(), threading.Event()
+        self.workers, self.ids, self.registering, self.going_on = self, set(), threading.Event(), threading.Event()
 
     def seen(self, worker_id, *, unknown_tasks):
         return False
@@ -21,14 +21,14 @@ class Listed:
     def register(self, worker_id, *, unknown_tasks):
         self.registering.set()
         self.going_on.wait(60)
-        self.workers.add(worker_id)
+        self.ids.add(worker_id)
 
     def unregister(self, worker_id, *, met_unknown=False):
-        self.workers.discard(worker_id)
+        self.ids.discard(worker_id)
 
 
 def presence(store):
-    return WorkerRegistration(store, uuid4(), lambda: ())
+    return WorkerRegistration(store, uuid4(), lambda: (), {})
 
 
 def test_a_worker_that_has_ended_is_not_registered_anew():
@@ -36,10 +36,10 @@ def test_a_worker_that_has_ended_is_not_registered_anew():
     store.going_on.set()
     one = presence(store)
     one.run_once()
-    assert len(store.workers) == 1
+    assert len(store.ids) == 1
     one.end()
     one.run_once()
-    assert store.workers == set()
+    assert store.ids == set()
 
 
 def test_a_worker_that_ends_while_another_thread_registers_it_is_gone():
@@ -53,4 +53,4 @@ def test_a_worker_that_ends_while_another_thread_registers_it_is_gone():
     store.going_on.set()
     registering.join(60)
     ending.join(60)
-    assert store.workers == set()
+    assert store.ids == set()

@@ -17,8 +17,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aliases import DjangoOutbox, Outboxes, outboxes
     from .backend import OutboxqBackend
+    from .django_outbox import DjangoOutbox, Outboxes, outboxes
     from .django_task import task
     from .integration import DjangoIntegration
 
@@ -28,10 +28,10 @@ __all__ = ["DjangoIntegration", "DjangoOutbox", "Outboxes", "OutboxqBackend", "o
 
 _HOMES = {
     "DjangoIntegration": "integration",
-    "DjangoOutbox": "aliases",
-    "Outboxes": "aliases",
+    "DjangoOutbox": "django_outbox",
+    "Outboxes": "django_outbox",
     "OutboxqBackend": "backend",
-    "outboxes": "aliases",
+    "outboxes": "django_outbox",
     "task": "django_task",
 }
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from django.contrib import admin
 from django.utils.html import format_html
+from django.utils.timezone import get_current_timezone_name as zone
 
 from ...model import TaskStatus
 from .admin_actions import ActingAdmin
-from .admin_detail import payload, plain, story_of
+from .admin_detail import payload, story_of
 from .admin_list import CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
 from .admin_queues import QueueSettingsAdmin
-from .admin_texts import local_time, short_id, whole_id, zone
+from .admin_texts import local_time, plain
 from .models import QueueSettings, TaskExecution
 
 _LINE = 60
@@ -49,11 +50,10 @@ _ROW = (
 def _moment(name: str) -> Any:
     """Return the method for one of these columns."""
 
+    @admin.display(description=name.replace("_", " "), empty_value="")
     def moment(_admin: TaskExecutionAdmin, task: Any) -> str:
         return local_time(getattr(task, f"{name}_at"))
 
-    moment.short_description = name.replace("_", " ")  # type: ignore[attr-defined]  # Django's decorator has no types
-    moment.empty_value_display = ""  # type: ignore[attr-defined]
     return moment
 
 
@@ -90,22 +90,30 @@ class TaskExecutionAdmin(ActingAdmin):
     fieldsets = _ROW
     readonly_fields = tuple(field for _, options in _ROW for field in options["fields"])
 
+    @admin.display(description="task")
     def name(self, task: Any) -> str:
         return plain(task.task_name)
 
+    @admin.display(description="status")
     def state(self, task: Any) -> Any:
         return format_html('<span class="outboxq-status outboxq-{}">{}</span>', task.status.lower(), task.status)
 
+    @admin.display(description="attempt")
     def tries(self, task: Any) -> str:
         return str(task.attempt) if task.max_attempts is None else f"{task.attempt} of {task.max_attempts}"
 
     created, first_started, started, completed, retry, expires, cancel_requested, updated = map(_moment, _MOMENTS)
 
+    @admin.display(description="id")
     def short_id(self, task: Any) -> Any:
-        return short_id(task.pk)
+        """Return the beginning of the id (its time) and its end (random digits), with the whole id as tooltip."""
+        text = str(task.pk)
+        return format_html('<span class="outboxq-id" title="{}">{}…{}</span>', text, text[:8], text[-4:])
 
+    @admin.display(description="id")
     def whole_id(self, task: Any) -> Any:
-        return whole_id(task.pk)
+        """Return the id, which one click selects."""
+        return format_html('<code class="outboxq-whole-id">{}</code>', task.pk)
 
     def due(self, task: Any) -> str:
         """Return the due time. Only the list has this column and the next two."""
@@ -114,6 +122,7 @@ class TaskExecutionAdmin(ActingAdmin):
     def now(self, task: Any) -> str:
         return str(task.glance.reason)
 
+    @admin.display(description="last error")
     def failure(self, task: Any) -> Any:
         """Return the first line of the last error, unless the task has completed."""
         text = "" if task.status == TaskStatus.COMPLETED else plain(task.beginning_of_error or "")
@@ -121,13 +130,9 @@ class TaskExecutionAdmin(ActingAdmin):
         shown = line if len(line) <= _LINE else f"{line[:_LINE]}…"
         return format_html('<span class="outboxq-error" title="{}">{}</span>', text, shown) if text else ""
 
+    @admin.display(description="last error")
     def error(self, task: Any) -> str:
         return plain(task.last_error or "")
-
-    name.short_description, state.short_description = "task", "status"  # type: ignore[attr-defined]  # Django's decorator for
-    tries.short_description, error.short_description = "attempt", "last error"  # type: ignore[attr-defined]  # it has no types
-    failure.short_description = "last error"  # type: ignore[attr-defined]
-    short_id.short_description, whole_id.short_description = "id", "id"  # type: ignore[attr-defined]
 
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
         """Return the tasks of the database `alias`, whatever the routers say."""
@@ -153,15 +158,11 @@ class TaskExecutionAdmin(ActingAdmin):
         """Allow only the filters of this list: any other could read the whole table, or reveal hidden arguments."""
         return lookup in {one.parameter_name for one in self.list_filter}
 
-    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002
-        return False
-
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
         """Return False: tasks change by actions only."""
         return False
 
-    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
-        return False
+    has_add_permission = has_delete_permission = has_change_permission
 
     def change_view(self, request: Any, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:
         task_id = as_uuid(object_id)

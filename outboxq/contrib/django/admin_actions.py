@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,9 +20,9 @@ from django.views.decorators.http import require_POST
 from ...errors import DuplicateTask, InvalidTransition, TaskNotFound
 from ...model import TaskStatus
 from ...store import Store
-from .admin_detail import plain
 from .admin_list import as_uuid
-from .aliases import outboxes
+from .admin_texts import plain
+from .django_outbox import outboxes
 
 _AT_ONCE = 1_000
 """Maximum number of tasks that one request changes."""
@@ -29,11 +30,13 @@ _SHOWN = 10
 """Maximum number of refusals that are shown one by one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TaskAction:
     """An action on a task."""
 
-    name: str
+    act: Callable[[Store, UUID, str, object], str]
+    """Function that does it. It takes the store, the task's id, the reason and `using`, and returns what it did in words."""
+    _: KW_ONLY
     label: str
     """Label in the list."""
     button: str
@@ -44,89 +47,83 @@ class TaskAction:
     """Statuses in which a task's page offers the action. The store decides whether it is allowed."""
     is_for_delayed: bool = False
     """True: the page offers the action only if the task is due later."""
-    act: Callable[[Store, UUID, str, object], str]
-    """Function that does it. It takes the store, the task's id, the reason and `using`, and returns what it did in words."""
+
+    @property
+    def name(self) -> str:
+        return self.act.__name__
 
 
-def _retry(store: Store, task_id: UUID, _reason: str, using: object) -> str:
+@partial(
+    TaskAction,
+    label="Redrive (failed tasks)",
+    button="Redrive",
+    permission="retry",
+    statuses=frozenset({TaskStatus.FAILED}),
+)
+def retry(store: Store, task_id: UUID, _reason: str, using: object) -> str:
     store.redrive(task_id, using=using)
     return "redriven, to run from the first attempt"
 
 
-def _run_now(store: Store, task_id: UUID, _reason: str, using: object) -> str:
+@partial(
+    TaskAction,
+    label="Run now (delayed tasks, and those that wait for a retry)",
+    button="Run now",
+    permission="retry",
+    statuses=frozenset({TaskStatus.READY}),
+    is_for_delayed=True,
+)
+def run_now(store: Store, task_id: UUID, _reason: str, using: object) -> str:
     return "due now" if store.run_now(task_id, using=using) else "due already"
 
 
-def _cancel(store: Store, task_id: UUID, reason: str, using: object) -> str:
+@partial(
+    TaskAction,
+    label="Cancel (running tasks are asked to stop)",
+    button="Cancel",
+    permission="cancel",
+    statuses=frozenset({TaskStatus.READY, TaskStatus.RUNNING}),
+)
+def cancel(store: Store, task_id: UUID, reason: str, using: object) -> str:
     status = store.cancel(task_id, reason=reason, using=using)
     return "asked to stop, and running until it does" if status is TaskStatus.RUNNING else "cancelled"
 
 
-def _cancel_now(store: Store, task_id: UUID, reason: str, using: object) -> str:
+@partial(
+    TaskAction,
+    label="Cancel at once (running tasks too: their workers lose them)",
+    button="Cancel at once",
+    permission="cancel",
+    statuses=frozenset({TaskStatus.RUNNING}),
+)
+def cancel_now(store: Store, task_id: UUID, reason: str, using: object) -> str:
     store.cancel(task_id, reason=reason, force=True, using=using)
     return "cancelled; the outcome of its worker will be refused"
 
 
-def _discard(store: Store, task_id: UUID, reason: str, using: object) -> str:
+@partial(
+    TaskAction,
+    label="Discard (failed tasks)",
+    button="Discard",
+    permission="discard",
+    statuses=frozenset({TaskStatus.FAILED}),
+)
+def discard(store: Store, task_id: UUID, reason: str, using: object) -> str:
     store.discard(task_id, reason=reason, using=using)
     return "discarded"
 
 
-ACTIONS = (
-    TaskAction(
-        name="retry",
-        label="Redrive (failed tasks)",
-        button="Redrive",
-        permission="retry",
-        statuses=frozenset({TaskStatus.FAILED}),
-        act=_retry,
-    ),
-    TaskAction(
-        name="run_now",
-        label="Run now (delayed tasks, and those that wait for a retry)",
-        button="Run now",
-        permission="retry",
-        statuses=frozenset({TaskStatus.READY}),
-        is_for_delayed=True,
-        act=_run_now,
-    ),
-    TaskAction(
-        name="cancel",
-        label="Cancel (running tasks are asked to stop)",
-        button="Cancel",
-        permission="cancel",
-        statuses=frozenset({TaskStatus.READY, TaskStatus.RUNNING}),
-        act=_cancel,
-    ),
-    TaskAction(
-        name="cancel_now",
-        label="Cancel at once (running tasks too: their workers lose them)",
-        button="Cancel at once",
-        permission="cancel",
-        statuses=frozenset({TaskStatus.RUNNING}),
-        act=_cancel_now,
-    ),
-    TaskAction(
-        name="discard",
-        label="Discard (failed tasks)",
-        button="Discard",
-        permission="discard",
-        statuses=frozenset({TaskStatus.FAILED}),
-        act=_discard,
-    ),
-)
-
-_BY_NAME = {action.name: action for action in ACTIONS}
+ACTIONS = {action.name: action for action in (retry, run_now, cancel, cancel_now, discard)}
 
 
 def _ticked(action: TaskAction) -> Callable[..., None]:
     """Return the action for the tasks that are ticked in the list."""
 
+    @admin.action(description=action.label, permissions=[action.permission])
     def act(model_admin: ActingAdmin, request: Any, queryset: Any) -> None:
         model_admin.act_on(request, action, queryset)
 
     act.__name__ = action.name
-    act.short_description, act.allowed_permissions = action.label, (action.permission,)  # type: ignore[attr-defined]  # Django's
     return act
 
 
@@ -137,7 +134,11 @@ class ActingAdmin(admin.ModelAdmin):
     """
 
     alias: str
-    actions = tuple(_ticked(action) for action in ACTIONS)
+    actions = tuple(map(_ticked, ACTIONS.values()))
+
+    def may(self, request: Any, permission: str) -> bool:
+        codename = get_permission_codename(permission, self.opts)
+        return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))
 
     def has_retry_permission(self, request: Any) -> bool:
         return self.may(request, "retry")
@@ -148,13 +149,9 @@ class ActingAdmin(admin.ModelAdmin):
     def has_discard_permission(self, request: Any) -> bool:
         return self.may(request, "discard")
 
-    def may(self, request: Any, permission: str) -> bool:
-        codename = get_permission_codename(permission, self.opts)
-        return bool(request.user.has_perm(f"{self.opts.app_label}.{codename}"))
-
     def offered(self, request: Any, task: Any, *, is_delayed: bool = True) -> list[TaskAction]:
         """Return the actions that the user may take on the task now. `is_delayed` False leaves out "run now"."""
-        allowed = [one for one in ACTIONS if task.status in one.statuses and self.may(request, one.permission)]
+        allowed = [one for one in ACTIONS.values() if task.status in one.statuses and self.may(request, one.permission)]
         return [one for one in allowed if is_delayed or not one.is_for_delayed]
 
     def get_urls(self) -> list[Any]:
@@ -164,7 +161,7 @@ class ActingAdmin(admin.ModelAdmin):
 
     def act_view(self, request: Any, task_id: UUID, action: str) -> HttpResponseRedirect:
         """Handle a button on a task's page."""
-        chosen = _BY_NAME.get(action)
+        chosen = ACTIONS.get(action)
         if chosen is None:
             raise Http404(f"there is no action {action!r}")
         if not (self.has_view_permission(request) and self.may(request, chosen.permission)):
@@ -199,18 +196,15 @@ class ActingAdmin(admin.ModelAdmin):
         for result, count in done.items():
             whom = f"Task {chosen[0].pk}" if len(chosen) == 1 else f"{count} of {len(chosen[:_AT_ONCE])} tasks"
             self.message_user(request, f"{whom}: {result}.", messages.SUCCESS)
-        for sentence in refused[:_SHOWN]:
-            self.message_user(request, f"{plain(sentence)}.", messages.WARNING)
+        warnings = [f"{plain(sentence)}." for sentence in refused[:_SHOWN]]
         if len(refused) > _SHOWN:
-            self.message_user(request, f"{len(refused) - _SHOWN} others were refused too.", messages.WARNING)
+            warnings.append(f"{len(refused) - _SHOWN} others were refused too.")
         if len(chosen) > _AT_ONCE:
-            self.message_user(
-                request,
-                f"Only the first {_AT_ONCE} tasks were changed; repeat the action for the others.",
-                messages.WARNING,
-            )
+            warnings.append(f"Only the first {_AT_ONCE} tasks were changed; repeat the action for the others.")
         if not chosen:
-            self.message_user(request, "The task does not exist any more; it may have been pruned.", messages.WARNING)
+            warnings.append("The task does not exist any more; it may have been pruned.")
+        for warning in warnings:
+            self.message_user(request, warning, messages.WARNING)
 
     def _act(self, request: Any, action: TaskAction, task: Any) -> str:
         """Take the action and write Django's log, in the request's transaction or in a separate one."""

@@ -14,16 +14,14 @@ from django.db import transaction
 
 from ...errors import TaskNotFound
 from ...model import UNKNOWN_TASK, EventType, ExecutionEvent
-from .admin_texts import local_time, localized
-from .aliases import outboxes
+from .admin_texts import local_time, localized, plain
+from .django_outbox import outboxes
 from .models import DeadLetter, LiveWorker, OutboxEntry
 
 _EVENTS = 200
 """Maximum number of lines of a history."""
 _READ = 1_000
 """Number of newest events that are read for those lines: a task that no worker knows has two for each release."""
-_LONGEST = 20_000
-"""Maximum number of characters of a text."""
 HIDDEN = "********"
 
 _NOTES = ("reason", "available_at", "expires_at", "priority", "recovery_attempts", "policy_error")
@@ -120,12 +118,6 @@ def payload(text: str | None, hidden: re.Pattern[str] | None) -> str:
     except (ValueError, RecursionError) as error:
         return f"(cannot be read: {type(error).__name__})"  # and it is not known which part is secret
     return plain(json.dumps(found, indent=2, ensure_ascii=False))
-
-
-def plain(text: str) -> str:
-    """Return the text, cut if it is too long, with invisible characters written out so that none can imitate other text."""
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… and {len(text) - _LONGEST} characters more"
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in cut)
 
 
 def _without(value: Any, hidden: re.Pattern[str] | None) -> Any:

@@ -6,7 +6,8 @@ contain just those. No query of a page reads more than `LOOK` tasks, except a se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,14 +15,16 @@ from uuid import UUID
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
+from django.db import transaction
 from django.db.models.functions import Left
 from django.utils import timezone
+from django.utils.timezone import get_current_timezone_name as zone
 
+from ... import model
 from ...model import TaskStatus
-from .admin_detail import plain
-from .admin_reasons import glances
-from .admin_texts import zone
-from .aliases import outboxes
+from ...store import Reason
+from .admin_texts import plain
+from .django_outbox import outboxes
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease
 
 LOOK = 10_000
@@ -40,6 +43,32 @@ _KEPT_APART: dict[str | None, Any] = {
     TaskStatus.RUNNING: TaskLease,
     TaskStatus.FAILED: DeadLetter,
 }
+
+_WORDS: Mapping[Reason, str] = {
+    Reason.CANCEL_REQUESTED: "asked to stop",
+    Reason.LEASE_ENDED: "its lease ended",
+    Reason.WORKER_SILENT: "its worker is silent",
+    Reason.RUNNING: "",
+    Reason.EXPIRED: "expired",
+    Reason.RETRY_LATER: "waits for its retry",
+    Reason.DELAYED: "delayed",
+    Reason.QUEUE_PAUSED: "queue paused",
+    Reason.KEY_HELD: "a dead letter holds its key",
+    Reason.KEY_RUNNING: "another of its key runs",
+    Reason.KEY_WAITING: "behind another of its key",
+    Reason.CONCURRENCY_LIMIT: "concurrency limit",
+    Reason.RATE_LIMIT: "rate limit",
+    Reason.NO_WORKER: "no worker on its queue",
+    Reason.TOPIC_UNWANTED: "no worker takes its topic",
+    Reason.TASK_UNKNOWN: "no worker knows it",
+    Reason.DUE: "due",
+    Reason.INCONSISTENT: "see outboxq verify",
+}
+"""The words for each reason that `Store.outlooks` returns. The page of a single task has the whole sentence of `Store.explain`."""
+
+_UNREAD: Mapping[str, Any] = {"args": "", "headers": None, "result": None, "last_error": None}
+"""Columns that the list does not read, and that no rule needs."""
+_READ = {field.name for field in fields(model.TaskExecution)} - {*_UNREAD, "status", "lease_expires_at"}
 
 
 class TaskList(ChangeList):
@@ -66,10 +95,12 @@ class TaskList(ChangeList):
         ids, column = self._where_they_are(chosen)
         within: dict[str, UUID] = {}
         if (before := self.params.get(BEFORE)) is not None:
-            within["lt"] = _uuid(before)
+            if (below := as_uuid(before)) is None:
+                raise IncorrectLookupParameters(f"{before!r} is no task id")
+            within["lt"] = below
             self.newest = self.get_query_string(remove=[BEFORE])
-        if (since := since_of(chosen.get(CreatedFilter.parameter_name))) is not None:
-            within["gte"] = first_id(since)
+        if (span := chosen.get(CreatedFilter.parameter_name)) in _SPANS:
+            within["gte"] = first_id(timezone.now() - _SPANS[span][1])
         newest = ids.filter(**_bounds(column, within)).order_by(f"-{column}").values_list(column, flat=True)
         for last in newest[self.look - 1 : self.look]:
             within["gte"] = last
@@ -114,13 +145,13 @@ class StatusFilter(SimpleListFilter):
 class KnownFilter(SimpleListFilter):
     """A filter by one of the values in use now, or by any other value in the URL."""
 
-    position: int
-
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
-        names = set(known(request, model_admin.alias)[self.position])
+        names = set(known(request, model_admin.alias)[self.parameter_name])
         chosen = self.value()
         if chosen is not None:
-            names.add(_text(chosen))
+            if "\0" in chosen:
+                raise IncorrectLookupParameters("no name has a NUL")
+            names.add(chosen)
         return [(name, plain(name)) for name in sorted(names)]
 
     def queryset(self, _request: Any, queryset: Any) -> Any:
@@ -130,13 +161,11 @@ class KnownFilter(SimpleListFilter):
 class QueueFilter(KnownFilter):
     title = "queue"
     parameter_name = "queue"
-    position = 0
 
 
 class TaskFilter(KnownFilter):
     title = "task"
     parameter_name = "task_name"
-    position = 1
 
 
 class CreatedFilter(SimpleListFilter):
@@ -162,11 +191,6 @@ _SPANS = {
 }
 
 
-def since_of(span: str | None) -> datetime | None:
-    """When a choice of `CreatedFilter` begins."""
-    return timezone.now() - _SPANS[span][1] if span in _SPANS else None
-
-
 def first_id(moment: datetime) -> UUID:
     """The lowest id of an aware moment; before 1970 that of 1970."""
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
@@ -179,30 +203,20 @@ def as_uuid(text: str) -> UUID | None:
         return None
 
 
-def known(request: Any, alias: str) -> tuple[list[str], list[str]]:
+def known(request: Any, alias: str) -> dict[str, list[str]]:
     """Queues and task names: those this process registered, and those of the newest tasks, entries and dead letters."""
     if not hasattr(request, "_outboxq_known"):
-        registered = [(task.options.queue, task.name) for task in outboxes[alias].tasks]
-        request._outboxq_known = _names([*registered, *_in_use(alias)])  # noqa: SLF001 - two filters ask within one request
+        pairs = [(task.options.queue, task.name) for task in outboxes[alias].tasks]
+        for rows, newest in ((TaskExecution, "-id"), (DeadLetter, "-failed_at")):
+            pairs += rows.objects.using(alias).order_by(newest).values_list("queue", "task_name")[:_KNOWN]
+        waiting = OutboxEntry.objects.using(alias).order_by("-id").values_list("queue", flat=True)[:_KNOWN]
+        queues, names = (
+            dict.fromkeys([*(queue for queue, _ in pairs), *waiting]),
+            dict.fromkeys(name for _, name in pairs),
+        )
+        # Two filters ask within one request.
+        request._outboxq_known = {"queue": list(queues)[:_CHOICES], "task_name": list(names)[:_CHOICES]}  # noqa: SLF001
     return request._outboxq_known  # noqa: SLF001
-
-
-def _in_use(alias: str) -> Iterator[tuple[str, str | None]]:
-    newest = TaskExecution.objects.using(alias).order_by("-id").values_list("queue", "task_name")
-    yield from newest[:_KNOWN]
-    yield from DeadLetter.objects.using(alias).order_by("-failed_at").values_list("queue", "task_name")[:_KNOWN]
-    for queue in OutboxEntry.objects.using(alias).order_by("-id").values_list("queue", flat=True)[:_KNOWN]:
-        yield queue, None
-
-
-def _names(pairs: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[str]]:
-    queues: dict[str, None] = {}
-    tasks: dict[str, None] = {}
-    for queue, task in pairs:
-        queues[queue] = None
-        if task is not None:
-            tasks[task] = None
-    return list(queues)[:_CHOICES], list(tasks)[:_CHOICES]
 
 
 def _bounds(column: str, within: dict[str, UUID]) -> dict[str, UUID]:
@@ -215,14 +229,28 @@ def _one_of(choices: Iterable[str], value: str | None) -> str:
     return str(value)
 
 
-def _uuid(text: str) -> UUID:
-    found = as_uuid(text)
-    if found is None:
-        raise IncorrectLookupParameters(f"{text!r} is no task id")
-    return found
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Glance:
+    """The reason of one task for the list."""
+
+    reason: str = ""
+    due: datetime | None = None
+    """The due time of a Ready task."""
 
 
-def _text(value: str) -> str:
-    if "\0" in value:
-        raise IncorrectLookupParameters("no name has a NUL")
-    return value
+def glances(alias: str, rows: Iterable[Any]) -> dict[UUID, Glance]:
+    """Return the glance of each of these rows (of the model TaskExecution), by the task's id. A few queries read them all."""
+    found = list(rows)
+    running = [row.pk for row in found if row.status == TaskStatus.RUNNING]
+    leases = TaskLease.objects.using(alias).filter(task_execution_id__in=running)
+    ends = dict(leases.values_list("task_execution_id", "lease_expires_at")) if running else {}
+    tasks = [_task(row, ends.get(row.pk)) for row in found]
+    with transaction.atomic(using=alias, savepoint=False):
+        outlooks = outboxes[alias].store.outlooks(tasks, using=alias)
+    seen = {key: Glance(reason=_WORDS[one.reason], due=one.due_at) for key, one in outlooks.items()}
+    return {row.pk: seen.get(row.pk, Glance()) for row in found}
+
+
+def _task(row: Any, lease_ends: datetime | None) -> model.TaskExecution:
+    known = {name: getattr(row, name) for name in _READ}
+    return model.TaskExecution(status=TaskStatus(row.status), lease_expires_at=lease_ends, **known, **_UNREAD)

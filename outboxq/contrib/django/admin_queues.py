@@ -8,13 +8,13 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 
-from ...store import Store
-from .admin_texts import in_words, local_time
-from .aliases import outboxes
-from .models import QueueSettings
+from ...store.queues import Queues
+from .admin_texts import local_time
+from .django_outbox import outboxes
 
 _MOST = 2**31 - 1
 _LONGEST = timedelta(days=3650).total_seconds()
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 
 
 class QueueForm(forms.ModelForm):
@@ -33,12 +33,6 @@ class QueueForm(forms.ModelForm):
     fair = forms.BooleanField(
         required=False, initial=True, help_text="Partition keys take turns. Otherwise the task due the longest is next."
     )
-
-    class Meta:
-        """Fields of the row."""
-
-        model = QueueSettings
-        fields = ("queue", "concurrency_limit", "rate_limit", "rate_seconds", "fair")
 
     def __init__(self, *args: Any, instance: Any = None, initial: Any = None, **options: Any) -> None:
         is_paused = instance is not None and instance.paused_at is not None
@@ -67,6 +61,7 @@ class QueueSettingsAdmin(admin.ModelAdmin):
     ordering = ("queue",)
     actions = ("pause", "resume")
 
+    @admin.display(description="state")
     def paused(self, settings: Any) -> str:
         """Return the state in words: it is not clear whether a tick means paused or open."""
         at = settings.paused_at
@@ -80,8 +75,6 @@ class QueueSettingsAdmin(admin.ModelAdmin):
 
     def updated(self, settings: Any) -> str:
         return local_time(settings.updated_at, with_zone=True)
-
-    paused.short_description = "state"  # type: ignore[attr-defined]  # how Django is told, its decorator being untyped
 
     def get_fields(self, request: Any, obj: Any = None) -> tuple[str, ...]:
         """Return the fields of the form; for users who may only view, the columns of the list."""
@@ -109,24 +102,35 @@ class QueueSettingsAdmin(admin.ModelAdmin):
         rate = None if given["rate_limit"] is None else (given["rate_limit"], given["rate_seconds"])
         outbox = outboxes[self.alias]
         with outbox.integration.transaction() as transaction:
-            outbox.store.limit(obj.queue, concurrency=given["concurrency_limit"], rate=rate, using=transaction)
-            outbox.store.order(obj.queue, fair=given["fair"], using=transaction)
-            change_pause = outbox.store.pause if given["paused"] else outbox.store.resume
+            outbox.store.queues.limit(obj.queue, concurrency=given["concurrency_limit"], rate=rate, using=transaction)
+            outbox.store.queues.order(obj.queue, fair=given["fair"], using=transaction)
+            change_pause = outbox.store.queues.pause if given["paused"] else outbox.store.queues.resume
             change_pause(obj.queue, using=transaction)
 
+    @admin.action(description="Pause", permissions=["change"])
     def pause(self, request: Any, queryset: Any) -> None:
-        self._each(request, queryset, Store.pause, "paused")
+        self._each(request, queryset, Queues.pause, "paused")
 
+    @admin.action(description="Resume", permissions=["change"])
     def resume(self, request: Any, queryset: Any) -> None:
-        self._each(request, queryset, Store.resume, "resumed")
-
-    pause.allowed_permissions = resume.allowed_permissions = ("change",)  # type: ignore[attr-defined]  # as above
-    pause.short_description, resume.short_description = "Pause", "Resume"  # type: ignore[attr-defined]
+        self._each(request, queryset, Queues.resume, "resumed")
 
     def _each(self, request: Any, queryset: Any, change: Any, result: str) -> None:
         outbox = outboxes[self.alias]
         for settings in list(queryset):
             with outbox.integration.transaction() as transaction:
-                change(outbox.store, settings.queue, using=transaction)
+                change(outbox.store.queues, settings.queue, using=transaction)
                 self.log_change(request, settings, result)
             self.message_user(request, f"Queue {settings.queue}: {result}.", messages.SUCCESS)
+
+
+def in_words(seconds: float) -> str:
+    """Return a span with its units: 1 h, 1 min 30 s, 0.5 s."""
+    parts = []
+    for unit, length in _UNITS:
+        count, seconds = divmod(seconds, length)
+        if count:
+            parts.append(f"{count:g} {unit}")
+    if seconds or not parts:
+        parts.append(f"{round(seconds, 3):g} s")
+    return " ".join(parts)

@@ -57,15 +57,14 @@ def _make_tables(using: str, **_: Any) -> None:
 
 def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
     """Store the subscriptions, for events emitted before the first worker starts; in tests, again after each flush."""
-    from .aliases import outboxes
+    from .django_outbox import outboxes
     from .operations import has_tables
 
-    if (
-        not has_tables(using) or "tasksubscription" not in apps.all_models["outboxq"]
-    ):  # no tables: the app is migrated to zero
+    is_migrated_to_zero = "tasksubscription" not in apps.all_models["outboxq"]
+    if is_migrated_to_zero or not has_tables(using):
         return
     autodiscover_modules("tasks")
     outbox = outboxes[using]
     if names := [task.name for task in outbox.tasks]:
         with transaction.atomic(using=using):
-            outbox.store.subscribe(outbox.subscriptions, tasks=names, using=using)
+            outbox.store.subscriptions.replace(outbox.subscriptions, tasks=names, using=using)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC
 from typing import Any
 from uuid import UUID
@@ -12,22 +12,15 @@ from uuid import UUID
 from django.apps import apps
 from django.core import checks
 from django.core.signals import setting_changed
-from django.db import connections, transaction
+from django.db import connections
 
 from ...errors import InvalidCall, TaskNotFound, UnknownTask
 from ...integration.ambient import CURRENT, resolve_target
 from ...model import TaskExecution
-from .aliases import DjangoOutbox, outboxes
-from .compat import (
-    InvalidTask,
-    InvalidTaskBackend,
-    TaskResultDoesNotExist,
-    normalize_json,
-    signals,
-)
-from .django_task import OutboxqTask, aware, call_options, task, unvalidated, validate
-from .options import Options
-from .registry import DjangoRegistry
+from .compat import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist, normalize_json, signals
+from .django_outbox import DjangoOutbox, outboxes
+from .django_task import Options, OutboxqTask, aware, call_options, task, unvalidated, validate
+from .integration import present_transaction
 from .results import Call, amend, result_of, task_as_enqueued
 from .task_adapter import AdaptedBackend, TaskAdapter
 
@@ -66,7 +59,7 @@ class OutboxqBackend(AdaptedBackend):
             )
         validate(task, self.defaults)
         if self.database in connections:  # `check()` reports an unknown one
-            self._tasks.declare(task.module_path)
+            self.outbox.tasks.declare(task.module_path)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Enqueue the task in the transaction of Django's connection; outside `atomic()` in its own, as `save()` would.
@@ -76,14 +69,18 @@ class OutboxqBackend(AdaptedBackend):
         cannot be stored; all of them before anything is written.
         """
         self.validate_task(task)
-        adapter, store = self._adapter(task), self.outbox.store
+        if (adapter := self._adapter(task.module_path)) is None:
+            raise InvalidTask(
+                f"no worker would find {task.module_path}; declare it with @task under that name, in a module of an installed "
+                f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
+            )
         call = {"args": normalize_json(list(args)), "kwargs": normalize_json(dict(kwargs)), "backend": self.alias}
         _check_call(task, call["args"], call["kwargs"])
         if task.run_after is not None:
             call["run_after"] = aware(task.run_after).astimezone(UTC).isoformat()
         with resolve_target(self.outbox, CURRENT, task.module_path) as where:
             handle = adapter.using(where, **call_options(task)).enqueue(**call)
-            execution = store.get(handle.id, using=where)
+            execution = self.outbox.store.get(handle.id, using=where)
             result = self._result(execution, using=where)
         if handle.created:
             amend(result, task=task)
@@ -131,52 +128,23 @@ class OutboxqBackend(AdaptedBackend):
                 found.append(checks.Error(f"{where} has the queue {queue!r}: {error}", id="outboxq.E103"))
         return found
 
-    @contextmanager
-    def reading(self) -> Iterator[object]:
+    def reading(self) -> AbstractContextManager[object]:
         """Open a transaction for reading: the present one, or a short one that waits for no writer on SQLite."""
-        connection = connections[self.database]
-        if connection.in_atomic_block or not connection.get_autocommit():
-            yield connection
-            return
-        if not hasattr(connection, "transaction_mode"):
-            with transaction.atomic(using=self.database):
-                yield connection
-            return
-        connection.ensure_connection()  # it sets the mode
-        before, connection.transaction_mode = connection.transaction_mode, "DEFERRED"
-        try:
-            with transaction.atomic(using=self.database):
-                yield connection
-        finally:
-            connection.transaction_mode = before
+        return present_transaction(self.database, mode="DEFERRED")
 
-    @property
-    def _tasks(self) -> DjangoRegistry:
-        return self.outbox.tasks
-
-    def _adapter(self, task: Any) -> TaskAdapter:
+    def _adapter(self, name: str) -> TaskAdapter | None:
         try:
-            found = self._tasks.get(task.module_path)
+            found = self.outbox.tasks.get(name)
         except UnknownTask:
-            found = None
-        if not isinstance(found, TaskAdapter):
-            raise InvalidTask(
-                f"no worker would find {task.module_path}; declare it with @task under that name, in a module of an installed "
-                f"app or of the OPTIONS['modules'] of TASKS[{self.alias!r}]"
-            )
-        return found
+            return None
+        return found if isinstance(found, TaskAdapter) else None
 
     def _result(self, execution: TaskExecution, *, using: object) -> Any:
         """Return the result with the task as it was enqueued, as far as it is known if the code no longer has it."""
         if (call := Call.parse(execution.args)) is None:
             raise TaskResultDoesNotExist(str(execution.id))
-        try:
-            found = self._tasks.get(execution.task_name)
-        except UnknownTask:
-            found = None
-        declared = (
-            found.declared if isinstance(found, TaskAdapter) else unvalidated(execution.task_name, backend=self.alias)
-        )
+        adapter = self._adapter(execution.task_name)
+        declared = adapter.declared if adapter else unvalidated(execution.task_name, backend=self.alias)
         task = task_as_enqueued(declared, call, execution)
         return result_of(self.outbox.store, execution, call, task, using=using)
 

@@ -12,7 +12,7 @@ from django.db import connections, router, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from ...errors import ConfigurationError, SchemaOutOfDate
-from .aliases import outboxes, setting
+from .django_outbox import outboxes, setting
 from .operations import has_tables, runs_on
 
 _OLDER = (

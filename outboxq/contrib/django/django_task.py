@@ -1,8 +1,8 @@
-"""Django's Task with outboxq's options."""
+"""Django's Task with outboxq's options, and the OPTIONS of a backend in `TASKS`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from ...model.options import DEFAULT_LEASE, choice, times
 from ...model.uuid7 import uuid7
 from ...retry import RetryPolicy
 from ...store import check
-from .compat import InvalidTask, Task
+from .compat import InvalidTask, InvalidTaskBackend, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,28 +89,59 @@ def task(function: Callable[..., Any] | None = None, *, backend: str = "default"
     return declared(func=function) if function is not None else lambda f: declared(func=f)
 
 
-def settings_of(task: Any, defaults: Any) -> TaskOptions:
-    """Return the options of the outboxq task for it; `defaults` are the backend's."""
-    lease, timeout, on_dead_letter = (_option(task, name, defaults) for name in ("lease", "timeout", "on_dead_letter"))
-    return TaskOptions(
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """The database of a backend, and the defaults of its tasks."""
+
+    database: str = "default"
+    """Alias of the database in DATABASES."""
+    modules: Sequence[str] = ()
+    """Packages and modules outside the installed apps in which tasks are declared."""
+    retry: RetryPolicy | tenacity.BaseRetrying | None = None
+    """Retry policy; None: a task has one attempt, as in Django."""
+    lease: timedelta | float | None = None
+    timeout: timedelta | float | None = None
+    transactional: bool = False
+    on_dead_letter: OnDeadLetter | str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], alias: str) -> Options:
+        """Read OPTIONS. Raises InvalidTaskBackend for an unknown option, or a value out of its range."""
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(given) - set(known)):
+            raise InvalidTaskBackend(
+                f"TASKS[{alias!r}] has unknown OPTIONS: {', '.join(unknown)}; outboxq knows {', '.join(known)}"
+            )
+        options = cls(**given)
+        if isinstance(options.modules, str):
+            raise InvalidTaskBackend(f"TASKS[{alias!r}]: modules takes a list; write [{options.modules!r}]")
+        try:
+            validate(unvalidated("OPTIONS.of.TASKS", backend=alias), options)
+        except InvalidTask as error:
+            raise InvalidTaskBackend(f"TASKS[{alias!r}]: {error}") from None
+        return options
+
+
+def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
+    """Return the `options`, `retry` and `transactional` of the outboxq task for it; `defaults` are the backend's.
+
+    Without a retry policy a task has a single attempt, as in Django.
+    """
+
+    def chosen(name: str) -> Any:
+        given = getattr(task, name, None)  # a plain Task of Django's has none
+        return getattr(defaults, name) if given is None else given
+
+    lease, timeout, on_dead_letter, retry = map(chosen, ("lease", "timeout", "on_dead_letter", "retry"))
+    options = TaskOptions(
         queue=task.queue_name,
         priority=int(task.priority),
-        lease=DEFAULT_LEASE if lease is None else duration(lease, "lease"),
+        lease=duration(DEFAULT_LEASE if lease is None else lease, "lease"),
         timeout=None if timeout is None else duration(timeout, "timeout"),
-        on_dead_letter=OnDeadLetter.RELEASE
-        if on_dead_letter is None
-        else choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
+        on_dead_letter=choice(OnDeadLetter, "release" if on_dead_letter is None else on_dead_letter, "on_dead_letter"),
     )
-
-
-def retry_of(task: Any, defaults: Any) -> RetryPolicy:
-    """Return the retry policy. Without one a task has a single attempt, as in Django."""
-    given = _option(task, "retry", defaults)
-    return RetryPolicy.never() if given is None else RetryPolicy.of(given)
-
-
-def is_transactional(task: Any, defaults: Any) -> bool:
-    return bool(_option(task, "transactional", defaults))
+    policy = RetryPolicy.never() if retry is None else RetryPolicy.of(retry)
+    return {"options": options, "retry": policy, "transactional": bool(chosen("transactional"))}
 
 
 def call_options(task: Any) -> dict[str, Any]:
@@ -121,11 +152,10 @@ def call_options(task: Any) -> dict[str, Any]:
     return options | {name: value for name, value in given.items() if value is not None}
 
 
-def validate(task: Any, defaults: Any) -> None:
+def validate(task: Any, defaults: Options) -> None:
     """Raise InvalidTask for a task that `enqueue` would refuse."""
     try:
-        settings, options = settings_of(task, defaults), call_options(task)
-        retry_of(task, defaults)
+        settings, options = declared_options(task, defaults)["options"], call_options(task)
         key = options.get("partition_key")
         new = NewTask(
             id=uuid7(),
@@ -181,11 +211,6 @@ def local(moment: datetime | None) -> datetime | None:
     if moment is not None and not settings.USE_TZ:
         moment = timezone.make_naive(moment, timezone.get_default_timezone())
     return moment
-
-
-def _option(task: Any, name: str, defaults: Any) -> Any:
-    here = getattr(task, name, None)  # a plain Task of Django's has none
-    return getattr(defaults, name) if here is None else here
 
 
 def _rebuilt(path: str, given: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django.db import models
 
 from ...database.column_types import iso
+from .django_outbox import setting
 
 
 class InstantField(models.DateTimeField):
@@ -30,7 +31,5 @@ def _aware(value: datetime, connection: Any) -> datetime:
 
 def table(name: str) -> str:
     """Return the name for `db_table`; with a schema, written so that Django's quotes enclose each part."""
-    from .aliases import setting
-
     schema = setting("SCHEMA")
     return name if schema is None else f'{schema}"."{name}'

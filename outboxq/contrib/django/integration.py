@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -18,7 +18,7 @@ from ...integration.base import Integration
 from ...integration.front_end import FrontEnd
 from ...model import Outcome
 from ...store import Store
-from ...store.units import ended
+from ...store.units_of_work import ended
 from .registry import DjangoRegistry
 
 log = logging.getLogger("outboxq.worker")
@@ -34,15 +34,8 @@ class DjangoIntegration(Integration):
         if alias != DEFAULT_DB_ALIAS:
             self.front_end = replace(self.front_end, options=shlex.join(["--database", alias]))
 
-    @contextmanager
-    def transaction(self) -> Iterator[object]:
-        """Yield the connection inside the present `atomic()`; outside of one, inside its own, as `save()` does."""
-        connection = connections[self.alias]
-        if connection.in_atomic_block or not connection.get_autocommit():
-            yield connection  # without atomic(): an error of outboxq must not mark the caller's block for rollback
-            return
-        with _atomic(connection):
-            yield connection
+    def transaction(self) -> AbstractContextManager[object]:
+        return present_transaction(self.alias)
 
     @contextmanager
     def around_handler(self, context: TaskContext) -> Iterator[None]:
@@ -104,6 +97,20 @@ class DjangoIntegration(Integration):
     def on_thread_exit(self) -> None:
         """Close the connections of the thread."""
         connections.close_all()
+
+
+@contextmanager
+def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[object]:
+    """Yield the connection inside the present `atomic()`; outside of one, inside its own, as `save()` does.
+
+    `mode` is that of its own transaction on SQLite.
+    """
+    connection = connections[alias]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        yield connection  # without atomic(): an error of outboxq must not mark the caller's block for rollback
+        return
+    with _atomic(connection, mode=mode):
+        yield connection
 
 
 class DjangoUnitOfWork:
@@ -176,13 +183,13 @@ def _drop(connection: Any) -> None:
 
 
 @contextmanager
-def _atomic(connection: Any, *, durable: bool = False) -> Iterator[None]:
-    """Open `transaction.atomic()`, on SQLite as a writer: a transaction that reads first may not be able to write later."""
+def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) -> Iterator[None]:
+    """Open `transaction.atomic()`, on SQLite as a writer unless `mode` says otherwise: after a read, a write may be refused."""
     block = transaction.atomic(using=connection.alias, durable=durable)
     with ExitStack() as stack:
         if hasattr(connection, "transaction_mode"):
             connection.ensure_connection()  # which reads the settings
-            before, connection.transaction_mode = connection.transaction_mode, "IMMEDIATE"
+            before, connection.transaction_mode = connection.transaction_mode, mode
             try:
                 stack.enter_context(block)
             finally:

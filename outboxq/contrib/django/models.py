@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from django.db import models
+from sqlalchemy import BigInteger, Boolean, Double, Integer, SmallInteger, Table, Text, UniqueConstraint, Uuid
 
+from ...database import tables
+from ...database.column_types import UtcDateTime
 from ...errors import InvalidTransition
 from ...model import TaskStatus
 from .fields import InstantField, table
@@ -36,9 +39,7 @@ class ReadOnlyModel(models.Model):
         """Raise InvalidTransition."""
         refuse(type(self))
 
-    def delete(self, *_args: Any, **_options: Any) -> NoReturn:
-        """Raise InvalidTransition."""
-        refuse(type(self))
+    delete = save
 
 
 def refuse(model: Any) -> NoReturn:
@@ -46,6 +47,11 @@ def refuse(model: Any) -> NoReturn:
         f"{model._meta.label} is read-only; change tasks through outboxes[alias].store, which keeps outbox, events and "  # noqa: SLF001 - Django's public name for it
         "leases consistent"
     )
+
+
+def _meta(name: str, *permissions: str, **options: Any) -> Any:
+    """Return the Meta of a model of this table."""
+    return type("Meta", (), {"db_table": table(name), "default_permissions": permissions, **options})
 
 
 class TaskExecution(ReadOnlyModel):
@@ -81,14 +87,13 @@ class TaskExecution(ReadOnlyModel):
     last_error = models.TextField(null=True)
     result = models.TextField(null=True)
 
-    class Meta:
-        db_table = table("task_executions")
-        default_permissions = ("view",)
-        permissions = (
-            ("retry_taskexecution", "Can retry task executions"),
-            ("cancel_taskexecution", "Can cancel task executions"),
-            ("discard_taskexecution", "Can discard task executions"),
-        )
+    Meta = _meta(
+        "task_executions",
+        "view",
+        permissions=tuple(
+            (f"{verb}_taskexecution", f"Can {verb} task executions") for verb in ("retry", "cancel", "discard")
+        ),
+    )
 
     def __str__(self) -> str:
         return f"{self.task_name} {self.id}"
@@ -108,10 +113,7 @@ class OutboxEntry(ReadOnlyModel):
     expires_at = InstantField(null=True)
     created_at = InstantField()
 
-    class Meta:
-        db_table = table("task_outbox")
-        default_permissions = ("view",)
-        verbose_name_plural = "outbox entries"
+    Meta = _meta("task_outbox", "view", verbose_name_plural="outbox entries")
 
 
 class ExecutionEvent(ReadOnlyModel):
@@ -126,82 +128,7 @@ class ExecutionEvent(ReadOnlyModel):
     lease_token = models.BigIntegerField(null=True)
     created_at = InstantField()
 
-    class Meta:
-        db_table = table("execution_events")
-        default_permissions = ("view",)
-
-
-class TaskLease(ReadOnlyModel):
-    task_execution_id = models.UUIDField(primary_key=True)
-    queue = models.TextField()
-    lease_token = models.BigIntegerField()
-    worker_id = models.UUIDField()
-    lease_expires_at = InstantField()
-    begun = models.BooleanField(null=True)
-
-    class Meta:
-        db_table = table("task_leases")
-        default_permissions = ()
-
-
-class DeadLetter(ReadOnlyModel):
-    """A row of `dead_letters`: a Failed task that was neither redriven nor discarded."""
-
-    task_execution_id = models.UUIDField(primary_key=True)
-    queue = models.TextField()
-    task_name = models.TextField()
-    topic = models.TextField(null=True)
-    partition_key = models.TextField(null=True)
-    exception = models.TextField(null=True)
-    failed_at = InstantField()
-    lost_key = models.TextField(null=True)
-
-    class Meta:
-        db_table = table("dead_letters")
-        default_permissions = ("view",)
-
-
-class IdempotencyKey(ReadOnlyModel):
-    pk = models.CompositePrimaryKey("scope", "key")
-    scope = models.TextField()
-    key = models.TextField()
-    task_execution_id = models.UUIDField()
-    expires_at = InstantField(null=True)
-    until_finished = models.BooleanField()
-    created_at = InstantField()
-
-    class Meta:
-        db_table = table("idempotency_keys")
-        default_permissions = ()
-
-
-class PartitionClaim(ReadOnlyModel):
-    pk = models.CompositePrimaryKey("queue", "partition_key")
-    queue = models.TextField()
-    partition_key = models.TextField()
-    task_execution_id = models.UUIDField(unique=True)
-    held = models.BooleanField()
-
-    class Meta:
-        db_table = table("partition_claims")
-        default_permissions = ()
-
-
-class TaskSubscription(ReadOnlyModel):
-    pk = models.CompositePrimaryKey("topic", "task_name")
-    topic = models.TextField()
-    task_name = models.TextField()
-    parameter = models.TextField()
-    queue = models.TextField()
-    priority = models.SmallIntegerField()
-    max_attempts = models.IntegerField(null=True)
-    lease_seconds = models.FloatField()
-    timeout_seconds = models.FloatField(null=True)
-    on_dead_letter = models.TextField()
-
-    class Meta:
-        db_table = table("task_subscriptions")
-        default_permissions = ()
+    Meta = _meta("execution_events", "view")
 
 
 class QueueSettings(ReadOnlyModel):
@@ -216,16 +143,30 @@ class QueueSettings(ReadOnlyModel):
     fair = models.BooleanField()
     updated_at = InstantField()
 
-    class Meta:
-        db_table = table("queue_settings")
-        default_permissions = ("view", "change")
-        verbose_name_plural = "queue settings"
+    Meta = _meta("queue_settings", "view", "change", verbose_name_plural="queue settings")
 
     def __str__(self) -> str:
         return str(self.queue)
 
 
+class DeadLetter(ReadOnlyModel):
+    """A row of `dead_letters`: a Failed task that was neither redriven nor discarded."""
+
+    task_execution_id = models.UUIDField(primary_key=True)
+    queue = models.TextField()
+    task_name = models.TextField()
+    topic = models.TextField(null=True)
+    partition_key = models.TextField(null=True)
+    exception = models.TextField(null=True)
+    failed_at = InstantField()
+    lost_key = models.TextField(null=True)
+
+    Meta = _meta("dead_letters", "view")
+
+
 class LiveWorker(ReadOnlyModel):
+    """A row of `workers`: a worker as it registered itself."""
+
     id = models.UUIDField(primary_key=True)
     label = models.TextField()
     queues = models.TextField(null=True)
@@ -236,20 +177,38 @@ class LiveWorker(ReadOnlyModel):
     started_at = InstantField()
     last_seen_at = InstantField()
 
-    class Meta:
-        db_table = table("workers")
-        default_permissions = ("view",)
+    Meta = _meta("workers", "view")
 
     def __str__(self) -> str:
         return str(self.label)
 
 
-class SleepingWorker(ReadOnlyModel):
-    pk = models.CompositePrimaryKey("worker_id", "queue")
-    worker_id = models.UUIDField()
-    queue = models.TextField()
-    wakes_at = InstantField()
+_FIELDS: dict[type, Any] = {
+    BigInteger: models.BigIntegerField,
+    Boolean: models.BooleanField,
+    Double: models.FloatField,
+    Integer: models.IntegerField,
+    SmallInteger: models.SmallIntegerField,
+    Text: models.TextField,
+    UtcDateTime: InstantField,
+    Uuid: models.UUIDField,
+}
 
-    class Meta:
-        db_table = table("sleeping_workers")
-        default_permissions = ()
+
+def _derived(name: str, source: Table, *permissions: str) -> Any:
+    """Return a model with the columns of this table."""
+    key = [column.name for column in source.primary_key]
+    unique = [one.columns.keys() for one in source.constraints if isinstance(one, UniqueConstraint)]
+    fields: dict[str, Any] = {"pk": models.CompositePrimaryKey(*key)} if len(key) > 1 else {}
+    for column in source.columns:
+        fields[column.name] = _FIELDS[type(column.type)](
+            primary_key=key == [column.name], unique=[column.name] in unique, null=column.nullable
+        )
+    return type(name, (ReadOnlyModel,), {"__module__": __name__, "Meta": _meta(source.name, *permissions), **fields})
+
+
+IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
+PartitionClaim = _derived("PartitionClaim", tables.partition_claims)
+SleepingWorker = _derived("SleepingWorker", tables.sleeping_workers)
+TaskLease = _derived("TaskLease", tables.task_leases)
+TaskSubscription = _derived("TaskSubscription", tables.task_subscriptions)

@@ -15,14 +15,11 @@ from sqlalchemy.pool import StaticPool
 from ... import migrations
 from ...database.dialects import dialect_for
 from ...errors import ConfigurationError, SchemaOutOfDate
-from .aliases import setting
+from .django_outbox import setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
     "sqlite": {"url": "sqlite://"},
-    "postgresql": {
-        "url": "postgresql+psycopg://",
-        "use_native_hstore": False,
-    },  # it would be set up on the connection
+    "postgresql": {"url": "postgresql+psycopg://", "use_native_hstore": False},  # it would be set up on the connection
 }
 
 
@@ -82,11 +79,11 @@ class _Borrowed:
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        return _nothing if name in _OWNERS else getattr(self._connection, name)
+        return _ignored if name in _OWNERS else getattr(self._connection, name)
 
 
 _OWNERS = frozenset({"commit", "rollback", "close", "create_function", "add_notice_handler"})
 
 
-def _nothing(*_args: Any, **_options: Any) -> None:
+def _ignored(*_args: Any, **_options: Any) -> None:
     pass

@@ -66,7 +66,7 @@ class DjangoRegistry(TaskRegistry):
                 yield found
 
     def _find(self, name: str) -> TaskAdapter | None:
-        if name not in self._found:
+        if (found := self._found.get(name)) is None:
             try:
                 from .task_adapter import adapter_for
 
@@ -76,7 +76,6 @@ class DjangoRegistry(TaskRegistry):
             except Exception:
                 log.exception("task %r cannot be imported; correct its module and restart the worker", name)
                 return None
-            if found is None:
-                return None
-            self._found[name] = found
-        return self._found[name]
+            if found is not None:
+                self._found[name] = found
+        return found

@@ -39,19 +39,12 @@ class Call:
     def parse(cls, text: str) -> Self | None:
         """Read stored arguments; None if the task was not enqueued through Django's tasks."""
         stored = json.loads(text)
-        if (
-            not isinstance(stored, dict)
-            or not isinstance(stored.get("args"), list)
-            or not isinstance(stored.get("kwargs"), dict)
-        ):
-            return None
-        due = stored.get("run_after")
-        return cls(
-            args=stored["args"],
-            kwargs=stored["kwargs"],
-            backend=stored.get("backend"),
-            run_after=None if due is None else datetime.fromisoformat(due),
-        )
+        match stored:
+            case {"args": list(args), "kwargs": dict(kwargs)}:
+                due = stored.get("run_after")
+                run_after = None if due is None else datetime.fromisoformat(due)
+                return cls(args=args, kwargs=kwargs, backend=stored.get("backend"), run_after=run_after)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,34 +78,22 @@ class Past:
 def result_of(store: Store, execution: TaskExecution, call: Call, task: Any, *, using: object) -> Any:
     """Return the result of a task from the tables; `using` is that of the store's methods."""
     past = Past.read(store, execution, using=using)
-    result = TaskResult(
-        task=task,
-        id=str(execution.id),
-        status=STATUS[execution.status],
-        enqueued_at=local(execution.created_at),
-        started_at=local(execution.first_started_at),
-        last_attempted_at=local(execution.started_at),
-        finished_at=local(execution.completed_at),
-        args=call.args,
-        kwargs=call.kwargs,
-        backend=task.backend,
-        errors=past.errors,
-        worker_ids=past.worker_ids,
-    )
+    result = new_result(execution, call, task, past, status=STATUS[execution.status])
+    amend(result, finished_at=local(execution.completed_at))
     if execution.status is TaskStatus.COMPLETED and execution.result is not None:
         amend(result, _return_value=json.loads(execution.result))
     return result
 
 
-def running(claim: Claim, call: Call, task: Any, past: Past) -> Any:
-    """Return the result of a task whose attempt begins."""
+def new_result(row: TaskExecution | Claim, call: Call, task: Any, past: Past, *, status: Any) -> Any:
+    """Return the result of a task, without its end: `finished_at` is None."""
     return TaskResult(
         task=task,
-        id=str(claim.id),
-        status=TaskResultStatus.RUNNING,
-        enqueued_at=local(claim.created_at),
-        started_at=local(claim.first_started_at),
-        last_attempted_at=local(claim.started_at),
+        id=str(row.id),
+        status=status,
+        enqueued_at=local(row.created_at),
+        started_at=local(row.first_started_at),
+        last_attempted_at=local(row.started_at),
         finished_at=None,
         args=call.args,
         kwargs=call.kwargs,
@@ -151,6 +132,7 @@ def cancelled(why: str) -> Any:
 
 
 _FAILED = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED, EventType.ABANDONED})
+_CANCELLED = frozenset({EventType.CANCELLED, EventType.EXPIRED, EventType.DISCARDED})
 
 
 def _error_of(attempt: Attempt) -> Any:
@@ -159,12 +141,8 @@ def _error_of(attempt: Attempt) -> Any:
 
 
 def _cancelled(store: Store, execution: TaskExecution, *, using: object) -> Any:
-    ends = [one for one in store.history(execution.id, using=using) if _ends(one.event_type)]
+    ends = [one for one in store.history(execution.id, using=using) if one.event_type in _CANCELLED]
     if not ends:
         return cancelled("Cancelled")
     reason = ends[-1].event_data.get("reason")
     return cancelled(f"{ends[-1].event_type}: {reason}" if reason else str(ends[-1].event_type))
-
-
-def _ends(kind: EventType | str) -> bool:
-    return kind in {EventType.CANCELLED, EventType.EXPIRED, EventType.DISCARDED}

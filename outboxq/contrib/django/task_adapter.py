@@ -19,9 +19,8 @@ from ...outbox import Outbox
 from ...task import Task
 from . import compat
 from .compat import TaskResultStatus, normalize_json, signals
-from .django_task import is_transactional, retry_of, settings_of
-from .options import Options
-from .results import Call, Past, amend, cancelled, error, running, task_as_enqueued
+from .django_task import Options, declared_options
+from .results import Call, Past, amend, cancelled, error, new_result, task_as_enqueued
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +57,8 @@ class TaskAdapter(Task[..., Any]):
         super().__init__(
             self._call,
             name=declared.module_path,
-            options=settings_of(declared, backend.defaults),
-            retry=retry_of(declared, backend.defaults),
             outbox=outbox,
-            transactional=is_transactional(declared, backend.defaults),
+            **declared_options(declared, backend.defaults),
             # Django only requires JSON, so a third party's task may be annotated loosely. The stored parameters, `args` and
             # `kwargs`, are checked against none of its annotations anyway.
             check_types=False,
@@ -124,7 +121,7 @@ class TaskAdapter(Task[..., Any]):
                 past = Past.read(store, store.get(claim.id, using=where), using=where)
         elif claim.worker_id is not None:
             past.worker_ids.append(str(claim.worker_id))
-        return running(claim, call, task, past)
+        return new_result(claim, call, task, past, status=TaskResultStatus.RUNNING)
 
     def _sender(self, backend: str) -> type:
         """Return the backend class that the settings name for the alias used at enqueueing."""

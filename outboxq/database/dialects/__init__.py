@@ -39,9 +39,8 @@ def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None 
     return _dialect_for(name, schema, None if name == "postgresql" else paramstyle)
 
 
-@lru_cache(
-    maxsize=64
-)  # by position: the cache distinguishes an argument that is left out from one that equals its default
+# Called by position: the cache distinguishes an argument that is left out from one that equals its default.
+@lru_cache(maxsize=64)
 def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Dialect:
     check_schema_name(schema)
     if name == "postgresql":

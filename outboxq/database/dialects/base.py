@@ -74,7 +74,7 @@ class Dialect(ABC):
     one_statement: ClassVar[bool]
     """True if a transition is one statement, which is atomic in a caller's transaction without a savepoint."""
     notifies: ClassVar[bool]
-    """True if the database notifies sleeping workers of new tasks (`statements/sleeping.py`)."""
+    """True if the database notifies sleeping workers of new tasks (`statements/sleeping_workers.py`)."""
     has_roles: ClassVar[bool]
     """True if the role of a connection decides about its privileges."""
     has_partitions: ClassVar[bool]

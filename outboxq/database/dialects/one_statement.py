@@ -30,12 +30,7 @@ class OneStatement:
     """A transition as one statement, with a variant for each kind of batch."""
 
     def __init__(
-        self,
-        transition: Transition,
-        grammar: Grammar,
-        *,
-        prepare: Callable[[Statement], Prepared],
-        pack: Pack,
+        self, transition: Transition, grammar: Grammar, *, prepare: Callable[[Statement], Prepared], pack: Pack
     ) -> None:
         self._transition, self._grammar, self._prepare, self._pack = transition, grammar, prepare, pack
         self._every_column = frozenset(transition.given)
@@ -44,7 +39,6 @@ class OneStatement:
         self._conditions = [
             (name, condition, cells_of(transition.given, [condition.column]))
             for name, condition in transition.conditions.items()
-            if condition.relation == "given"
         ]
         self._variants: dict[tuple[frozenset[str], frozenset[str]], Prepared] = {}
 

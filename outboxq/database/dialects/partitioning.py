@@ -21,8 +21,8 @@ from sqlalchemy.sql.compiler import DDLCompiler
 
 from ...errors import InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
-from ..statements import partitions
-from ..statements.partitions import PARTITIONED
+from ..statements import time_partitions
+from ..statements.time_partitions import PARTITIONED
 from ..tables import execution_events, task_executions
 from ..typed_table import in_words, storage_of
 from .base import Dialect
@@ -83,7 +83,7 @@ class Partitioning:
 
     def layout(self, execute: Execute) -> Layout | None:
         """Return the present partitions; None for ordinary tables."""
-        rows = self._dialect.compiled[partitions.found].run(execute, {})
+        rows = self._dialect.compiled[time_partitions.found].run(execute, {})
         if not rows:
             return None
         pairs: dict[str, Partition] = {}
@@ -102,21 +102,21 @@ class Partitioning:
 
     def keep(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(partitions.keep(*leaves))
+        return self._dialect.prepare(time_partitions.keep(*leaves))
 
     def kept_since(self, one: Partition) -> Prepared:
         leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(partitions.kept_since(self._dialect.grammar, *leaves))
+        return self._dialect.prepare(time_partitions.kept_since(self._dialect.grammar, *leaves))
 
     def keys_ahead(self, one: Partition) -> Prepared:
         leaf = _leaf(task_executions, one.schema, one.name)
-        return self._dialect.prepare(partitions.keys_ahead(self._dialect.grammar, leaf))
+        return self._dialect.prepare(time_partitions.keys_ahead(self._dialect.grammar, leaf))
 
     def bring(self, one: Partition) -> list[Prepared]:
         """Move the tasks that are kept, then their events."""
         statements = (
-            partitions.bring_executions(_leaf(task_executions, one.schema, one.name)),
-            partitions.bring_events(_leaf(execution_events, one.schema, one.name)),
+            time_partitions.bring_executions(_leaf(task_executions, one.schema, one.name)),
+            time_partitions.bring_events(_leaf(execution_events, one.schema, one.name)),
         )
         return [self._dialect.prepare(statement) for statement in statements]
 
@@ -126,7 +126,7 @@ class Partitioning:
         self._do(execute, "LOCK TABLE ONLY ", one, ", ONLY ", other, " IN SHARE UPDATE EXCLUSIVE MODE")
 
     def alone(self, execute: Execute, schema: str) -> None:
-        """Lock both tables against all other use until the transaction ends. Both at once: see `partitions.patience`."""
+        """Lock both tables against all other use until the transaction ends. Both at once: see `time_partitions.patience`."""
         parents = [_Name(schema, table.name) for table in PARTITIONED]
         self._do(execute, "LOCK TABLE ", parents[0], ", ", parents[1], " IN ACCESS EXCLUSIVE MODE")
 
@@ -159,7 +159,7 @@ class Partitioning:
                 self._do(execute, "CREATE TABLE ", leaf, " (LIKE ", parent, like, *_storage(table))
                 self._settle(execute, table, leaf, layout.owner)
                 source, target = _leaf(table, schema, DEFAULT), _leaf(table, schema, _name(period))
-                self._dialect.prepare(partitions.take_over(table, source, target)).run(execute, bounds)
+                self._dialect.prepare(time_partitions.take_over(table, source, target)).run(execute, bounds)
                 values = (" FOR VALUES FROM (", bounds["lower"], ") TO (", bounds["upper"], ")")
                 self._do(execute, "ALTER TABLE ", parent, " ATTACH PARTITION ", leaf, *values)
 
@@ -191,11 +191,11 @@ class Partitioning:
         Their rows stay where they are. PostgreSQL reads both tables once to see that the rows fit, while everything else
         waits.
         """
-        found = self._dialect.prepare(partitions.owner(self._dialect.grammar.oid(task_executions.name))).run(
+        found = self._dialect.prepare(time_partitions.owner(self._dialect.grammar.oid(task_executions.name))).run(
             execute, {}
         )[0]
         schema, owner = found["schema"], found["owner"]
-        wait = self._dialect.compiled[partitions.wait]
+        wait = self._dialect.compiled[time_partitions.wait]
         before = wait.run(execute, {"lock_timeout": "10s"})[0]["before"]
         self.alone(execute, schema)
         for table in PARTITIONED:
@@ -204,7 +204,9 @@ class Partitioning:
 
     def _convert(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))
-        granted = self._dialect.prepare(partitions.privileges(self._dialect.grammar.oid(table.name))).run(execute, {})
+        granted = self._dialect.prepare(time_partitions.privileges(self._dialect.grammar.oid(table.name))).run(
+            execute, {}
+        )
         number = self._end_identity(execute, parent) if table is execution_events else 0
         self._do(execute, "ALTER TABLE ", parent, " RENAME TO ", first.last)
         indexes = [str(index.name) for index in table.indexes]
@@ -243,7 +245,7 @@ class Partitioning:
             self._do(execute, "CREATE TABLE ", leaf, " PARTITION OF ", parent, *values, *_storage(table))
             self._settle(execute, table, leaf, owner)
         first = _leaf(table, schema, FIRST)
-        self._dialect.prepare(partitions.give_up(table, first)).run(execute, {"upper": boundary})
+        self._dialect.prepare(time_partitions.give_up(table, first)).run(execute, {"upper": boundary})
         leaf, values = _Name(schema, first.name), (" FOR VALUES FROM (MINVALUE) TO (", boundary, ")")
         self._do(execute, "ALTER TABLE ", parent, " ATTACH PARTITION ", leaf, *values)
 
@@ -258,7 +260,7 @@ class Partitioning:
     def _end_identity(self, execute: Execute, parent: _Name) -> int:
         """Drop the identity, which a partition may not have (PostgreSQL 17). Returns the next number."""
         table = f"{parent.schema}.{parent.last}"
-        number = self._dialect.compiled[partitions.next_number].run(execute, {"table": table})[0]["number"]
+        number = self._dialect.compiled[time_partitions.next_number].run(execute, {"table": table})[0]["number"]
         self._do(execute, "ALTER TABLE ", parent, " ALTER COLUMN sequence_num DROP IDENTITY")
         return int(number)
 
@@ -266,7 +268,7 @@ class Partitioning:
         sequence = _Name(parent.schema, SEQUENCE)
         text = f"{sequence.schema}.{sequence.last}"
         self._do(execute, "CREATE SEQUENCE ", sequence, " OWNED BY ", parent, ".sequence_num")
-        self._dialect.compiled[partitions.set_number].run(execute, {"sequence": text, "number": number})
+        self._dialect.compiled[time_partitions.set_number].run(execute, {"sequence": text, "number": number})
         default = " ALTER COLUMN sequence_num SET DEFAULT nextval("
         self._do(execute, "ALTER TABLE ", parent, default, _Literal(text), ")")
 
@@ -325,7 +327,7 @@ def _called(table: Table, name: str) -> str:
 
 
 def _leaf(table: Table, schema: str, name: str) -> TableClause:
-    return partitions.leaf(table, _called(table, name), schema)
+    return time_partitions.leaf(table, _called(table, name), schema)
 
 
 def _name(period: Period) -> str:

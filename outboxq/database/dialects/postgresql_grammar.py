@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..statements import claim, reading
+from ..statements import claim, schema
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox, task_position
@@ -217,7 +217,7 @@ class PostgresGrammar(Grammar):
         return _delete(self, select(first.c.ctid).union_all(select(rest.c.ctid)))
 
     def find_column(self, table: str, name: str) -> Select[Any]:
-        return reading.column_in_postgresql(self.oid(table), name)
+        return schema.column_in_postgresql(self.oid(table), name)
 
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_postgresql(self.oid)

@@ -109,9 +109,8 @@ def made_ours(url: URL) -> URL:
 
 def set_up(engine: Engine) -> None:
     """Make the connections of our own engine refuse a database that is not UTF-8, and prepare nothing behind a pooler."""
-    event.listen(
-        engine, "connect", _examine, insert=True
-    )  # before SQLAlchemy asks the server for something it could not read
+    # First of all listeners: SQLAlchemy's own would ask the server for something it could not read.
+    event.listen(engine, "connect", _examine, insert=True)
 
 
 def keep_settings(engine: Engine) -> None:

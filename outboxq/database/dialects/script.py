@@ -64,7 +64,7 @@ class Script:
             self._steps[name] = step = _Step(build, dict(relations), grammar, prepare, transition.constant_columns)
             relations[name] = step.columns
         self._conditions = {
-            name: (condition, cells_of(relations[condition.relation], [condition.column]))
+            name: (condition, cells_of(transition.given, [condition.column]))
             for name, condition in transition.conditions.items()
         }
         self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
@@ -104,7 +104,7 @@ class Script:
 
     def _is_met(self, name: str, found: Found) -> bool:
         condition, cell = self._conditions[name]
-        return condition.is_met(map(cell, found[condition.relation]))
+        return condition.is_met(map(cell, found["given"]))
 
     def _outcome(self, found: Found) -> list[Row]:
         """Return the decoded rows of the returned step, each with the columns of the joined steps' row of its id."""

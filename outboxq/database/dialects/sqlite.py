@@ -33,10 +33,8 @@ class SqliteDialect(Dialect):
     one_writer = True
     one_statement = notifies = has_roles = has_partitions = False
     driver_error = sqlite3.Error
-    connection_options: ClassVar = {
-        "sqlite_begin": "DEFERRED",
-        "outboxq_begins": True,
-    }  # the engine's own BEGIN, which is undone at once
+    # The engine's own BEGIN, which is undone at once, is to take no lock.
+    connection_options: ClassVar = {"sqlite_begin": "DEFERRED", "outboxq_begins": True}
 
     grammar: SqliteGrammar
 

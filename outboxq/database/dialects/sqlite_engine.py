@@ -124,9 +124,8 @@ def _read_leniently(text: bytes) -> str:
 
 def real_path(file: str) -> str:
     """Return the path by which two connections to one file are recognised as connections to the same database."""
-    return _resolved(
-        file if file.startswith("/") else str(Path(file).absolute())
-    )  # relative to the present directory of the process
+    # A relative path goes by the present directory of the process, so it is made absolute outside of the cache.
+    return _resolved(file if file.startswith("/") else str(Path(file).absolute()))
 
 
 @lru_cache(maxsize=64)

@@ -36,7 +36,7 @@ from sqlalchemy.types import TypeEngine
 
 from ...model import EARLIEST, LATEST
 from ..column_types import Instant
-from ..statements import claim, reading
+from ..statements import claim, schema
 from ..statements.checks import parts
 from ..statements.grammar import Columns, Grammar, Statement, Transition
 from ..tables import task_outbox
@@ -187,7 +187,7 @@ class SqliteGrammar(Grammar):
         return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*claim.taken(self))
 
     def find_column(self, table: str, name: str) -> Select[Any]:
-        return reading.column_in_sqlite(table, name)
+        return schema.column_in_sqlite(table, name)
 
     def missing_parts(self) -> Select[Any]:
         return parts.missing_from_sqlite()

@@ -40,7 +40,6 @@ SETTING = "outboxq.notify"
 PROOF = "proof "
 """The beginning of a proof; a random word of the listener follows."""
 
-_DEFAULT = "public"
 _class = table("pg_class", column("oid"), column("relnamespace"), schema="pg_catalog")
 _namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
 _outbox = bindparam("outbox", type_=BigInteger, required=True)
@@ -55,12 +54,8 @@ def channel_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
 def find(g: Grammar) -> Select[Any]:
     """Select the outbox's oid and channel, and true if an insert fires the trigger; no row if there is no such table."""
     entries = g.oid(task_outbox.name)
-    found = (
-        cast(_class.c.oid, BigInteger).label("outbox"),
-        _name().label("channel"),
-        fires(entries).exists().label("fires"),
-    )
-    return select(*found).where(_lies(entries))  # type: ignore[return-value]
+    outbox = cast(_class.c.oid, BigInteger).label("outbox")
+    return select(outbox, _name().label("channel"), fires(entries).exists().label("fires")).where(_lies(entries))  # type: ignore[return-value]
 
 
 def find_again(_: Grammar) -> Select[Any]:
@@ -82,7 +77,7 @@ def _name() -> ColumnElement[str]:
     """Return the name, cut to the length that the server accepts for a channel."""
     schema = _namespace.c.nspname
     named = cast(cast(func.concat(literal_column("'task_ready_'"), schema), Name), Text)
-    return case((schema == literal_column(f"'{_DEFAULT}'", Text), literal_column("'task_ready'", Text)), else_=named)
+    return case((schema == literal_column("'public'", Text), literal_column("'task_ready'", Text)), else_=named)
 
 
 def _lies(entries: ColumnElement[Any]) -> ColumnElement[bool]:

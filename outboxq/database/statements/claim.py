@@ -35,12 +35,12 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import SUSPECT, EventType, TaskStatus
+from ...model import SUSPECT, EventType
 from ..column_types import Instant
 from ..tables import task_executions, task_leases, task_outbox
-from . import effects, limits
+from . import limits, task_rows
 from .fanout import matches
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, Transition, insert_values, sql_literal
 
 limit = bindparam("limit", type_=BigInteger, required=True)
 worker_id = bindparam("worker_id", type_=Uuid, required=True)
@@ -53,7 +53,6 @@ says_begin = bindparam("says_begin", False, type_=Boolean)
 """True if the worker records with `begin` that a suspect task's handler begins."""
 _any_topic = bindparam("any_topic", type_=Boolean, required=True)
 
-_LEASE = ("queue", "lease_token", "worker_id", "lease_expires_at", "begun")
 _CLAIM_COLUMNS = (
     "id",
     "pipeline_execution_id",
@@ -76,17 +75,17 @@ _CLAIM_COLUMNS = (
 
 def from_one(g: Grammar) -> Transition:
     """Claim from the queue given, which has no limits."""
-    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g), limits.closed)))
+    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g), limits.paused_or_limited)))
 
 
 def from_given(g: Grammar) -> Transition:
     """Claim from those of the queues given that have no limits."""
-    return claim(g, lambda _: g.take_from(pairs(given_queues(g), limits.closed)))
+    return claim(g, lambda _: g.take_from(pairs(given_queues(g), limits.paused_or_limited)))
 
 
 def from_all(g: Grammar) -> Transition:
     """Claim from every queue that has no limits."""
-    return claim(g, lambda _: g.take_from(pairs(every_queue(), limits.closed)))
+    return claim(g, lambda _: g.take_from(pairs(every_queue(), limits.paused_or_limited)))
 
 
 def from_limited(g: Grammar) -> Transition:
@@ -94,8 +93,8 @@ def from_limited(g: Grammar) -> Transition:
     return claim(g, lambda _: g.take_from_one(pairs(given_queues(g))))
 
 
-def claim(g: Grammar, take: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
-    """Claim the entries that `take` deletes. It returns `taken()`; each execution that is Ready starts, or expires if it is late.
+def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition:
+    """Claim the entries that `take` deletes, returning `taken()`. Each execution that is Ready starts, or expires if it is late.
 
     An expired task is Cancelled, and returned without a lease token. A stale entry, whose execution is finished, running or
     pruned, is returned without a lease token too: `take` has deleted it, and nothing else changes.
@@ -141,41 +140,38 @@ def given_queues(g: Grammar) -> FromClause:
     return g.rows("queues", {"queue": Text()})
 
 
-def every_queue() -> CTE:
-    """Return the queues that have entries: one index probe for each queue, whatever the backlog."""
-    first = select(func.min(task_outbox.c.queue).label("queue")).where(task_outbox.c.partition_key.is_(None))
-    queues = first.cte("queues", recursive=True)
+def every_queue(*, with_key: bool = False) -> CTE:
+    """Return the queues that have entries without a key (or with one): one index probe for each queue, whatever the backlog."""
+
+    def counts(entry: FromClause) -> ColumnElement[bool]:
+        key = entry.c.partition_key
+        return key.is_not(None) if with_key else key.is_(None)
+
+    first = select(func.min(task_outbox.c.queue).label("queue")).where(counts(task_outbox))
+    queues = first.cte("keyed_queues" if with_key else "queues", recursive=True)
     entry = task_outbox.alias("entry")
-    following = (
-        select(func.min(entry.c.queue))
-        .where(entry.c.queue > queues.c.queue, entry.c.partition_key.is_(None))
-        .correlate(queues)
-        .scalar_subquery()
-    )
-    return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
+    following = select(func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue, counts(entry)).correlate(queues)
+    return queues.union_all(select(following.scalar_subquery()).where(queues.c.queue.is_not(None)))
 
 
 def pairs(
     queues: FromClause, without: Callable[[Any], ColumnElement[bool]] | None = None, *, name: str = "pairs"
 ) -> CTE:
-    """The (queue, priority) pairs that have entries, by hopping through the index; ends each queue with a NULL.
+    """Return the (queue, priority) pairs that have entries, by hopping through the index. A NULL ends each queue.
 
     Only of queues that are not `without`.
     """
+    entry = task_outbox.alias("entry")
 
-    def highest(queue: Any, below: Any = None) -> Any:
-        entry = task_outbox.alias("entry")
-        found = select(entry.c.priority).where(entry.c.queue == queue, entry.c.partition_key.is_(None))
-        if below is not None:
-            found = found.where(entry.c.priority < below)
-        return found.order_by(entry.c.priority.desc()).limit(1)
+    def highest(pair: FromClause, *below: ColumnElement[bool]) -> Any:
+        found = select(entry.c.priority).where(entry.c.queue == pair.c.queue, entry.c.partition_key.is_(None), *below)
+        return found.order_by(entry.c.priority.desc()).limit(1).correlate(pair).scalar_subquery()
 
-    first = select(queues.c.queue, highest(queues.c.queue).correlate(queues).scalar_subquery().label("priority"))
-    first = first.where(queues.c.queue.is_not(None))
+    first = select(queues.c.queue, highest(queues).label("priority")).where(queues.c.queue.is_not(None))
     if without is not None:
         first = first.where(not_(without(queues.c.queue)))
     found = first.cte(name, recursive=True)
-    following = highest(found.c.queue, found.c.priority).correlate(found).scalar_subquery()
+    following = highest(found, entry.c.priority < found.c.priority)
     return found.union_all(select(found.c.queue, following).where(found.c.priority.is_not(None)))
 
 
@@ -202,25 +198,23 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
     execution = task_executions.c
     lease = func.coalesce(lease_seconds, execution.lease_seconds)
     late = execution.expires_at <= g.now
-    runs = execution.status == word(TaskStatus.RUNNING)
+    started_first = func.coalesce(execution.first_started_at, g.now)
     return (
         update(task_executions)
-        .where(g.among(execution.id, r["taken"].c.id), execution.status == word(TaskStatus.READY))
+        .where(g.among(execution.id, r["taken"].c.id), execution.status == SqlStatus.READY)
         .values(
-            status=case((late, word(TaskStatus.CANCELLED)), else_=word(TaskStatus.RUNNING)),
+            status=case((late, SqlStatus.CANCELLED), else_=SqlStatus.RUNNING),
             worker_id=case((late, null()), else_=worker_id),
             lease_token=execution.lease_token + case((late, literal_column("0")), else_=literal_column("1")),
             retry_at=null(),
-            first_started_at=case(
-                (late, execution.first_started_at), else_=func.coalesce(execution.first_started_at, g.now)
-            ),
+            first_started_at=case((late, execution.first_started_at), else_=started_first),
             started_at=case((late, execution.started_at), else_=g.now),
             completed_at=case((late, g.now), else_=null()),
             updated_at=g.now,
         )
         .returning(
             *(execution[name] for name in _CLAIM_COLUMNS),
-            case((runs, execution.lease_token), else_=null()).label("lease_token"),
+            case((execution.status == SqlStatus.RUNNING, execution.lease_token), else_=null()).label("lease_token"),
             lease.label("lease_seconds"),
             g.later(g.now, lease).label("lease_expires_at"),
             execution.expires_at,
@@ -231,30 +225,28 @@ def _claimed(g: Grammar, r: Relations) -> Statement:
 def _lease(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
     suspect = claimed.recovery_attempts >= literal_column(str(SUSPECT), Integer)
-    begun = case((and_(says_begin, suspect), false()), else_=null())
-    new = g.insert(task_leases).from_select(
-        ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at", "begun"],
-        select(claimed.id, claimed.queue, claimed.lease_token, worker_id, claimed.lease_expires_at, begun).where(
-            claimed.lease_token.is_not(None)
-        ),
-    )
+    values = {
+        "task_execution_id": claimed.id,
+        "queue": claimed.queue,
+        "lease_token": claimed.lease_token,
+        "worker_id": worker_id,
+        "lease_expires_at": claimed.lease_expires_at,
+        "begun": case((and_(says_begin, suspect), false()), else_=null()),
+    }
+    new = insert_values(g.insert(task_leases), values, r["claimed"], claimed.lease_token.is_not(None))
     # A Ready task has no lease. One that was left behind by mistake must not make its task unclaimable.
-    return (  # type: ignore[no-any-return]
-        new.on_conflict_do_update(
-            index_elements=[task_leases.c.task_execution_id],
-            set_={name: new.excluded[name] for name in _LEASE},
-        )
-    )
+    key, *others = values
+    return new.on_conflict_do_update(index_elements=[key], set_={name: new.excluded[name] for name in others})  # type: ignore[no-any-return]
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     claimed = r["claimed"].c
     late = claimed.lease_token.is_(None)
-    return effects.event(
+    return task_rows.event(
         g,
         claimed,
         r["claimed"],
-        event_type=case((late, word(EventType.EXPIRED)), else_=word(EventType.CLAIMED)),
+        event_type=case((late, sql_literal(EventType.EXPIRED)), else_=sql_literal(EventType.CLAIMED)),
         data=case(
             (late, g.json(expires_at=claimed.expires_at)),
             (lease_seconds.is_not(None), g.json(attempt=claimed.attempt, lease_seconds=cast(lease_seconds, Double))),

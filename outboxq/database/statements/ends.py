@@ -1,4 +1,4 @@
-"""End or extend the claims of a worker. Every write requires its lease token and its worker id."""
+"""End or extend the claims of a worker, and find a task's last end. Every write requires the lease token and the worker id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from sqlalchemy import (
     Double,
     Select,
     Text,
-    Update,
     Uuid,
     and_,
     bindparam,
@@ -20,18 +19,21 @@ from sqlalchemy import (
     func,
     literal_column,
     null,
+    or_,
     select,
     true,
     tuple_,
+    union_all,
     update,
 )
 
-from ...model import EventType, TaskStatus
+from ...model import ENDS_CLAIM, INTERRUPTED, EventType, TaskStatus
 from ..column_types import Instant
-from ..tables import task_executions, task_leases
-from . import effects, limits
+from ..tables import execution_events, task_executions, task_leases
+from . import limits, task_rows
 from .claim import worker_id
-from .grammar import Columns, Grammar, Relations, Statement, StepCondition, Transition, word
+from .enqueue import due
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, StepCondition, Transition, joined, sql_literal
 
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _lease_token = bindparam("lease_token", type_=BigInteger, required=True)
@@ -49,6 +51,10 @@ END: Columns = {
 }
 CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
 """Columns in which most ends of a batch agree: most tasks complete, and differ in their result only."""
+_BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
+"""The ends of claims that tell something about the handler."""
+_BY_HAND = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
+"""The events that start a task again without a claim."""
 
 
 def end(g: Grammar) -> Transition:
@@ -87,21 +93,21 @@ def _end(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) -> T
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
             "letter": lambda r: _letter(g, r),
-            "key_held": lambda r: effects.key_held(g, r["ended"].c),
-            "key_freed": lambda r: effects.key_freed(g, r["ended"].c),
+            "key_held": lambda r: task_rows.key_held(g, r["ended"].c),
+            "key_freed": lambda r: task_rows.key_freed(g, r["ended"].c),
         },
         conditions={
-            "entry": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.READY})),
-            "letter": StepCondition(relation="given", column="status", values=frozenset({TaskStatus.FAILED})),
-            "key_held": StepCondition(relation="given", column="partition_key"),
-            "key_freed": StepCondition(relation="given", column="partition_key"),
+            "entry": StepCondition(column="status", values=frozenset({TaskStatus.READY})),
+            "letter": StepCondition(column="status", values=frozenset({TaskStatus.FAILED})),
+            "key_held": StepCondition(column="partition_key"),
+            "key_freed": StepCondition(column="partition_key"),
         },
         returns="ended",
         returning=("id", "queue", "partition_key", "limits"),
     )
 
 
-def begin(_: Grammar) -> Update:
+def begin(_: Grammar) -> Statement:
     """Record that the handler of a claim begins. Returns the task's id if the worker still holds the claim."""
     lease = task_leases.c
     held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)
@@ -140,11 +146,44 @@ def heartbeat(g: Grammar) -> Transition:
     )
 
 
+def last_end(g: Grammar) -> Select[Any]:
+    """Select the newest event of a task that is an interruption, or that ended a row of them: an end by its handler, an operation.
+
+    An interruption is the release of a transactional task whose transaction an error from outside has ended. Recoveries and
+    releases of claims that never began are ignored. There is one part for each index.
+    """
+    event = execution_events.c
+    mine = select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
+    says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
+    interrupted = g.text_in(event.event_data, "reason") == INTERRUPTED
+    ends = union_all(
+        mine.where(
+            event.event_type != sql_literal(EventType.CLAIMED),
+            event.lease_token.is_not(None),
+            or_(says, (event.event_type == sql_literal(EventType.RELEASED)) & interrupted),
+        ),
+        mine.where(event.lease_token.is_(None), event.event_type.in_([sql_literal(kind) for kind in _BY_HAND])),
+    ).subquery("ends")
+    return select(ends.c.event_type, ends.c.event_data).order_by(ends.c.sequence_num.desc()).limit(1)
+
+
 def unlocked(g: Grammar, ids: ColumnElement[Any]) -> Select[Any]:
     """Lock the tasks of these ids in the order of the ids. Skips tasks that another transaction has locked."""
     execution = task_executions.c
     return (
         select(execution.id).where(g.among(execution.id, ids)).order_by(execution.id).with_for_update(skip_locked=True)
+    )
+
+
+def fence(g: Grammar, ids: ColumnElement[Any], claim: Any, worker: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return a condition: the task, one of `ids`, is Running under this claim of this worker."""
+    execution = task_executions.c
+    return and_(
+        g.among(execution.id, ids),
+        execution.id == claim.id,
+        execution.lease_token == claim.lease_token,
+        execution.worker_id == worker,
+        execution.status == SqlStatus.RUNNING,
     )
 
 
@@ -155,9 +194,7 @@ def _there(g: Grammar, r: Relations, ids: ColumnElement[Any]) -> Select[Any]:
         select(lease.task_execution_id.label("id"))
         .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
         .where(
-            g.among(lease.task_execution_id, ids),
-            lease.lease_token == given.lease_token,
-            lease.worker_id == worker_id,
+            g.among(lease.task_execution_id, ids), lease.lease_token == given.lease_token, lease.worker_id == worker_id
         )
     )
 
@@ -190,80 +227,61 @@ def _ended(g: Grammar, r: Relations) -> Statement:
     the count: it has not proved anything.
     """
     execution, given = task_executions.c, r["given"].c
-    ready = and_(_is_ready(given), execution.cancel_requested_at.is_(None))
-    retry = and_(_is_retry(given), execution.cancel_requested_at.is_(None))
+    goes_on = execution.cancel_requested_at.is_(None)
+    ready, retry = and_(given.status == SqlStatus.READY, goes_on), and_(_is_retry(given), goes_on)
     return (
         update(task_executions)
-        .where(
-            g.among(execution.id, r["freed"].c.id),
-            execution.id == given.id,
-            execution.lease_token == given.lease_token,
-            execution.worker_id == worker_id,
-            execution.status == word(TaskStatus.RUNNING),
-        )
+        .where(fence(g, r["freed"].c.id, given, worker_id))
         .values(
-            status=case((ready, given.status), (_is_ready(given), word(TaskStatus.CANCELLED)), else_=given.status),
+            status=case(
+                (ready, given.status), (given.status == SqlStatus.READY, SqlStatus.CANCELLED), else_=given.status
+            ),
             worker_id=null(),
             attempt=execution.attempt + case((retry, 1), else_=0),
             recovery_attempts=case(
-                (given.event_type == word(EventType.RELEASED), execution.recovery_attempts), else_=literal_column("0")
+                (given.event_type == sql_literal(EventType.RELEASED), execution.recovery_attempts),
+                else_=literal_column("0"),
             ),
-            retry_at=case((retry, _due(g, given)), else_=null()),
+            retry_at=case((retry, due(g, given)), else_=null()),
             started_at=case((ready, null()), else_=execution.started_at),
             completed_at=case((ready, null()), else_=g.now),
             updated_at=g.now,
             last_error=func.coalesce(given.error, execution.last_error),
             result=given.result,
         )
-        .returning(
-            *(execution[name] for name in effects.CARRIED),
-            execution.attempt,
-            limits.any_limited().label("limits"),
-        )
+        .returning(*task_rows.CARRIED, execution.attempt, limits.any_limited().label("limits"))
     )
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    ended, given = r["ended"].c, r["given"].c
-    rows = r["ended"].join(r["given"], ended.id == given.id)
-    return effects.entry(g, ended, rows, ready=_is_ready(ended), due=_due(g, given))
+    return task_rows.entry(g, r["ended"].c, joined(r["ended"], r["given"]), due=due(g, r["given"].c))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     ended, given = r["ended"].c, r["given"].c
-    due = _due(g, given)
-    stopped = ended.status != given.status
+    ready, due_at = ended.status == SqlStatus.READY, due(g, given)
     said = g.json(
         given.data,
         attempt=ended.attempt,
-        available_at=case((_is_ready(ended), due)),
-        retry_at=case((and_(_is_ready(ended), _is_retry(given)), due)),
+        available_at=case((ready, due_at)),
+        retry_at=case((and_(ready, _is_retry(given)), due_at)),
     )
-    return effects.event(
+    return task_rows.event(
         g,
         ended,
-        r["ended"].join(r["given"], ended.id == given.id),
-        event_type=case((stopped, word(EventType.CANCELLED)), else_=given.event_type),
+        joined(r["ended"], r["given"]),
+        event_type=case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
         # Completed is the most frequent end, and its event needs no data.
-        data=case((given.status == word(TaskStatus.COMPLETED), given.data), else_=said),
+        data=case((given.status == SqlStatus.COMPLETED, given.data), else_=said),
         worker_id=worker_id,
         lease_token=given.lease_token,
     )
 
 
 def _letter(g: Grammar, r: Relations) -> Statement:
-    ended, given = r["ended"].c, r["given"].c
-    rows = r["ended"].join(r["given"], ended.id == given.id)
-    return effects.letter(g, ended, rows, exception=g.text_in(given.data, "exception"))
-
-
-def _is_ready(row: Any) -> ColumnElement[bool]:
-    return row.status == word(TaskStatus.READY)  # type: ignore[no-any-return]
+    exception = g.text_in(r["given"].c.data, "exception")
+    return task_rows.letter(g, r["ended"].c, joined(r["ended"], r["given"]), exception=exception)
 
 
 def _is_retry(given: Any) -> ColumnElement[bool]:
-    return given.event_type == word(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
-
-
-def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
-    return func.coalesce(given.available_at, g.later(g.now, given.delay_seconds))
+    return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]

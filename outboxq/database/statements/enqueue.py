@@ -8,25 +8,23 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Double,
+    FromClause,
     Integer,
-    Select,
     SmallInteger,
     Text,
     Uuid,
     and_,
     case,
     func,
+    insert,
     literal_column,
-    null,
-    select,
 )
-from sqlalchemy import insert as plain_insert
 
-from ...model import EventType, TaskStatus
+from ...model import EventType
 from ..column_types import Instant
 from ..tables import task_executions, task_outbox
-from . import effects
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from . import task_rows
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 
 NEW_TASK: Columns = {
     "id": Uuid(),
@@ -58,44 +56,32 @@ def enqueue(g: Grammar) -> Transition:
         given=NEW_TASK,
         constant_columns=CONSTANT_COLUMNS,
         steps={
-            "entry": lambda r: entry(g, r, every(r)),
+            "entry": lambda r: entry(g, r["given"].c, r["given"], r["given"]),
             "execution": lambda r: execution(g, r),
-            "event": lambda r: event(g, r),
+            "event": lambda r: event(g, r["given"], r["entry"]),
         },
     )
 
 
-def every(r: Relations) -> Select[tuple[object, ...]]:
-    """Select every task of the batch."""
-    return select(r["given"])
-
-
-def entry(g: Grammar, r: Relations, tasks: Select[tuple[object, ...]]) -> Statement:
-    """Insert the outbox entries of these tasks of the batch."""
-    given = r["given"].c
-    position = g.position(r["given"])
+def entry(g: Grammar, task: Any, batch: FromClause, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
+    """Insert the outbox entries of these rows of the batch. `task` has the columns of a new task."""
     values = {
-        "task_execution_id": given.id,
-        "queue": given.queue,
-        "priority": given.priority,
-        "partition_key": given.partition_key,
-        "position": position,
-        "topic": given.topic,
-        "available_at": due(g, given),
-        "expires_at": expiry(g, given),
+        "task_execution_id": task.id,
+        "queue": task.queue,
+        "priority": task.priority,
+        "partition_key": task.partition_key,
+        "position": g.position(batch),
+        "topic": task.topic,
+        "available_at": due(g, task),
+        "expires_at": expiry(g, task),
         "created_at": g.now,
     }
     written = task_outbox.c
-    return (
-        plain_insert(task_outbox)
-        .from_select(list(values), tasks.with_only_columns(*values.values()))
-        .returning(
-            written.task_execution_id.label("id"),
-            written.position,
-            written.available_at,
-            written.expires_at,
-            place().label("place"),
-        )
+    # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at the wrong column to decide if this one can be NULL.
+    place = case((written.partition_key >= literal_column("''", Text), written.position)).label("place")
+    new = insert_values(insert(task_outbox), values, rows, *where)
+    return new.returning(
+        written.task_execution_id.label("id"), written.position, written.available_at, written.expires_at, place
     )
 
 
@@ -113,7 +99,7 @@ def execution(g: Grammar, r: Relations) -> Statement:
         "priority": given.priority,
         "args": given.args,
         "headers": given.headers,
-        "status": word(TaskStatus.READY),
+        "status": SqlStatus.READY,
         "attempt": literal_column("1", Integer),
         "max_attempts": given.max_attempts,
         "recovery_attempts": literal_column("0", Integer),
@@ -125,45 +111,27 @@ def execution(g: Grammar, r: Relations) -> Statement:
         "created_at": g.now,
         "updated_at": g.now,
     }
-    rows = select(*values.values()).join_from(r["given"], r["entry"], given.id == entry.id)
-    return plain_insert(task_executions).from_select(list(values), rows)
+    return insert_values(insert(task_executions), values, joined(r["given"], r["entry"]))
 
 
-def event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
-    """Insert the Created events. `asked` holds the members that name an idempotency key, NULL for a task without one."""
-    given, entry = r["given"].c, r["entry"].c
-    return effects.event(
-        g,
-        given,
-        r["given"].join(r["entry"], given.id == entry.id),
-        event_type=word(EventType.CREATED),
-        data=birth(g, entry, **asked),
-        worker_id=null(),
-        lease_token=null(),
-    )
+def event(g: Grammar, tasks: FromClause, entries: FromClause, **asked: ColumnElement[Any]) -> Statement:
+    """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and `asked`.
 
-
-def place() -> ColumnElement[int]:
-    """Return the position of a new entry in its partition key; NULL without one."""
-    # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at the wrong column to decide if this one can be NULL.
-    return case((task_outbox.c.partition_key >= literal_column("''", Text), task_outbox.c.position))
-
-
-def birth(g: Grammar, entry: Any, **asked: ColumnElement[Any]) -> ColumnElement[str]:
-    """Return the data of a Created event: the due time, the position in the partition key, and the idempotency key.
-
-    `verify` reads the last two to see that they are not lost. Most tasks have neither, and pay nothing for them.
+    `asked` holds the members that name an idempotency key, NULL for a task without one. `verify` reads the position and the key
+    to see that they are not lost. Most tasks have neither, and pay nothing for them.
     """
+    entry = entries.c
     plain = and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
-    return case(
+    data = case(
         (plain, g.json_of_one("available_at", entry.available_at)),
         else_=g.json(available_at=entry.available_at, position=entry.place, **asked),
     )
+    return task_rows.event(g, tasks.c, joined(tasks, entries), event_type=sql_literal(EventType.CREATED), data=data)
 
 
-def due(g: Grammar, given: Any) -> ColumnElement[Any]:
-    return func.coalesce(given.available_at, g.later(g.now, given.delay_seconds))
+def due(g: Grammar, task: Any) -> ColumnElement[Any]:
+    return func.coalesce(task.available_at, g.later(g.now, task.delay_seconds))
 
 
-def expiry(g: Grammar, given: Any) -> ColumnElement[Any]:
-    return func.coalesce(given.expires_at, g.later(g.now, given.expires_seconds))
+def expiry(g: Grammar, task: Any) -> ColumnElement[Any]:
+    return func.coalesce(task.expires_at, g.later(g.now, task.expires_seconds))

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    Integer,
-    Select,
-    SmallInteger,
-    Text,
-    Uuid,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+from sqlalchemy import Select, SmallInteger, Text, Uuid, and_, bindparam, func, literal_column, or_, select, union_all
 
 from ..column_types import BigId, Instant
 from ..tables import partition_claims, queue_settings, task_outbox
@@ -26,6 +13,7 @@ from .grammar import Grammar
 MOST = 1000
 """The largest number of tasks ahead that is counted."""
 
+_entry: Any = task_outbox.c
 _task_id = bindparam("task_id", type_=Uuid, required=True)
 _queue = bindparam("queue", type_=Text, required=True)
 _key = bindparam("partition_key", type_=Text, required=True)
@@ -36,8 +24,7 @@ _available_at = bindparam("available_at", type_=Instant, required=True)
 
 def entry(_: Grammar) -> Select[Any]:
     """Select the task's outbox entry."""
-    mine: Any = task_outbox.c
-    return select(mine.id, mine.available_at, mine.priority).where(mine.task_execution_id == _task_id)
+    return select(_entry.id, _entry.available_at, _entry.priority).where(_entry.task_execution_id == _task_id)
 
 
 WAITING = {"id": Uuid()}
@@ -49,22 +36,15 @@ def waiting(g: Grammar) -> Select[Any]:
 
     They are subqueries, so each task costs three look-ups, however many tasks wait.
     """
-    mine: Any = task_outbox.c
-    first, claim = task_outbox.alias("first"), partition_claims.alias("claim")
-    head = (
-        select(first.c.task_execution_id)
-        .where(first.c.queue == mine.queue, first.c.partition_key == mine.partition_key)
-        .order_by(first.c.priority.desc(), first.c.position)
-        .limit(1)
-        .correlate(task_outbox)
-    )
-    taken = select(claim.c.held).where(claim.c.queue == mine.queue, claim.c.partition_key == mine.partition_key)
+    claim = partition_claims.alias("claim").c
+    first = _first_of_key(task_outbox.alias("first").c, _entry.queue, _entry.partition_key).correlate(task_outbox)
+    taken = select(claim.held).where(claim.queue == _entry.queue, claim.partition_key == _entry.partition_key)
     return select(
-        mine.task_execution_id.label("id"),
-        mine.available_at,
-        head.scalar_subquery().label("head"),
+        _entry.task_execution_id.label("id"),
+        _entry.available_at,
+        first.scalar_subquery().label("head"),
         taken.correlate(task_outbox).scalar_subquery().label("held"),
-    ).where(g.among(mine.task_execution_id, g.rows("tasks", WAITING).c.id))
+    ).where(g.among(_entry.task_execution_id, g.rows("tasks", WAITING).c.id))
 
 
 def settings(_: Grammar) -> Select[Any]:
@@ -82,26 +62,24 @@ def holder(_: Grammar) -> Select[Any]:
 
 def head(_: Grammar) -> Select[Any]:
     """Select the first waiting task of the key."""
-    first = task_outbox.c
-    return (
-        select(first.task_execution_id, first.available_at)
-        .where(first.queue == _queue, first.partition_key == _key)
-        .order_by(first.priority.desc(), first.position)
-        .limit(1)
-    )
+    return _first_of_key(_entry, _queue, _key).add_columns(_entry.available_at)
+
+
+def _first_of_key(entry: Any, queue: Any, key: Any) -> Select[Any]:
+    first = select(entry.task_execution_id).where(entry.queue == queue, entry.partition_key == key)
+    return first.order_by(entry.priority.desc(), entry.position).limit(1)
 
 
 def ahead(g: Grammar) -> Select[Any]:
     """Count the due tasks of the queue that a claim takes before this one, up to one more than MOST."""
-    other = task_outbox.c
-    older = or_(other.available_at < _available_at, and_(other.available_at == _available_at, other.id < _entry_id))
-    before = select(other.id).where(
-        other.queue == _queue,
-        other.available_at <= g.now,
-        other.priority >= _priority,
-        or_(other.priority > _priority, older),
+    older = or_(_entry.available_at < _available_at, and_(_entry.available_at == _available_at, _entry.id < _entry_id))
+    before = select(_entry.id).where(
+        _entry.queue == _queue,
+        _entry.available_at <= g.now,
+        _entry.priority >= _priority,
+        or_(_entry.priority > _priority, older),
     )
     # Two parts, each with an index of its own.
-    parts = union_all(before.where(other.partition_key.is_(None)), before.where(other.partition_key.is_not(None)))
-    counted = select(parts.subquery("parts")).limit(literal_column(str(MOST + 1), Integer)).subquery("counted")
+    parts = union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
+    counted = select(parts.subquery("parts")).limit(literal_column(str(MOST + 1))).subquery("counted")
     return select(func.count().label("tasks")).select_from(counted)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     ColumnElement,
     Double,
+    FromClause,
     Integer,
     Select,
     SmallInteger,
@@ -22,20 +24,17 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
-    null,
     or_,
     select,
     tuple_,
 )
-from sqlalchemy.types import TypeEngine
 
-from ...model import EventType, OnDeadLetter, TaskStatus
+from ...model import EventType, OnDeadLetter
 from ...model.subscriptions import EVERYTHING
 from ..column_types import Instant
-from ..tables import execution_events, idempotency_keys, task_executions, task_outbox, task_subscriptions
-from . import effects
-from .enqueue import birth, place
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from ..tables import execution_events, idempotency_keys, task_executions, task_subscriptions
+from . import enqueue
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, insert_values, joined, sql_literal
 
 SUBSCRIPTION: Columns = {
     "topic": Text(),
@@ -52,17 +51,17 @@ SUBSCRIBERS: Columns = {"task_name": Text()}
 _KEY = ("topic", "task_name")
 _FROM_SUBSCRIPTION = ("task_name", "queue", "priority", "max_attempts", "lease_seconds", "timeout_seconds")
 
-
-def _given(name: str, kind: TypeEngine[Any]) -> BindParameter[Any]:
-    return bindparam(name, type_=kind, required=True)
-
-
-_topic, _payload, _partition_key = (_given(name, Text()) for name in ("topic", "payload", "partition_key"))
-_idempotency_key, _quoted_topic = (_given(name, Text()) for name in ("idempotency_key", "quoted_topic"))
-_pipeline = _given("pipeline_execution_id", Uuid())
-_available_at, _expires_at = (_given(name, Instant) for name in ("available_at", "expires_at"))
-_most = _given("most_subscribers", Integer())
-_delay, _expires_in = (_given(name, Double()) for name in ("delay_seconds", "expires_seconds"))
+_topic = bindparam("topic", type_=Text, required=True)
+_quoted_topic = bindparam("quoted_topic", type_=Text, required=True)
+_payload = bindparam("payload", type_=Text, required=True)
+_pipeline = bindparam("pipeline_execution_id", type_=Uuid, required=True)
+_partition_key = bindparam("partition_key", type_=Text, required=True)
+_idempotency_key = bindparam("idempotency_key", type_=Text, required=True)
+_available_at = bindparam("available_at", type_=Instant, required=True)
+_delay = bindparam("delay_seconds", type_=Double, required=True)
+_expires_at = bindparam("expires_at", type_=Instant, required=True)
+_expires_in = bindparam("expires_seconds", type_=Double, required=True)
+_most = bindparam("most_subscribers", type_=Integer, required=True)
 
 
 def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -82,18 +81,7 @@ def emit(g: Grammar) -> Transition:
 
     Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
     """
-    return Transition(
-        steps={
-            "subscriber": lambda _: _subscribers(g),
-            "entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r)),
-            "execution": lambda r: _execution(g, r),
-            "event": lambda r: _event(g, r),
-            "unrouted": lambda r: _unrouted(g, r),
-        },
-        returns="subscriber",
-        joined_steps=("entry",),
-        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
-    )
+    return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _has_room(r))})
 
 
 def emit_keyed(g: Grammar) -> Transition:
@@ -102,34 +90,18 @@ def emit_keyed(g: Grammar) -> Transition:
     ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. Keys are inserted in the order of
     the task names in every transaction, so two emits cannot wait for each other.
     """
-    key = idempotency_keys.c
 
-    def taken(r: Relations) -> Statement:
+    def key(r: Relations) -> Statement:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
         keys = select(subscriber.task_name, _idempotency_key, subscriber.id, false(), g.now).where(
             _has_room(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
         )
-        return (  # type: ignore[no-any-return]
-            g.insert(idempotency_keys)
-            .from_select(names, keys.order_by(subscriber.task_name))
-            .on_conflict_do_nothing()
-            .returning(key.task_execution_id.label("id"))
-        )
+        new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
+        return new.on_conflict_do_nothing().returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    return Transition(
-        steps={
-            "subscriber": lambda _: _subscribers(g),
-            "key": taken,
-            "entry": lambda r: _entry(g, r, r["subscriber"].join(r["key"], r["subscriber"].c.id == r["key"].c.id)),
-            "execution": lambda r: _execution(g, r),
-            "event": lambda r: _event(g, r, idempotency_key=_idempotency_key),
-            "unrouted": lambda r: _unrouted(g, r),
-        },
-        returns="subscriber",
-        joined_steps=("entry",),
-        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
-    )
+    entry = {"entry": lambda r: _entry(g, r, joined(r["subscriber"], r["key"]))}
+    return _emission(g, {"key": key, **entry}, idempotency_key=_idempotency_key)
 
 
 def held_for_event(g: Grammar) -> Select[Any]:
@@ -155,7 +127,7 @@ def unrouted(_: Grammar) -> Select[Any]:
     return select(event.sequence_num).where(
         event.task_execution_id.is_(None),
         event.lease_token.is_(None),
-        event.event_type == word(EventType.UNROUTED),
+        event.event_type == sql_literal(EventType.UNROUTED),
         event.pipeline_execution_id == _pipeline,
     )
 
@@ -175,6 +147,7 @@ def subscribe(g: Grammar) -> Transition:
 
     def written(r: Relations) -> Statement:
         given = r["given"].c
+        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
         rows = select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
         query = g.insert(task_subscriptions).from_select(
             list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY))
@@ -194,6 +167,24 @@ def unsubscribe(_: Grammar) -> Transition:
         return delete(task_subscriptions).where(key.in_(select(*(r["given"].c[name] for name in _KEY))))
 
     return Transition(given={name: Text() for name in _KEY}, steps={"gone": gone})
+
+
+def _emission(
+    g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: ColumnElement[Any]
+) -> Transition:
+    """Write the tasks of the subscribers for which the steps of `entry` insert one."""
+    return Transition(
+        steps={
+            "subscriber": lambda _: _subscribers(g),
+            **entry,
+            "execution": lambda r: _execution(g, r),
+            "event": lambda r: enqueue.event(g, r["subscriber"], r["entry"], **asked),
+            "unrouted": lambda r: _unrouted(g, r),
+        },
+        returns="subscriber",
+        joined_steps=("entry",),
+        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
+    )
 
 
 def _subscribers(g: Grammar) -> Statement:
@@ -219,34 +210,28 @@ def _has_room(r: Relations) -> ColumnElement[bool]:
     return subscribers <= _most
 
 
-def _entry(g: Grammar, r: Relations, rows: Any, *conditions: ColumnElement[bool]) -> Statement:
-    subscriber, entry = r["subscriber"].c, task_outbox.c
-    values = {
-        "task_execution_id": subscriber.id,
-        "queue": subscriber.queue,
-        "priority": subscriber.priority,
-        "partition_key": _partition_key,
-        "position": g.position(r["subscriber"]),
-        "topic": _topic,
-        "available_at": func.coalesce(_available_at, g.later(g.now, _delay)),
-        "expires_at": func.coalesce(_expires_at, g.later(g.now, _expires_in)),
-        "created_at": g.now,
-    }
-    return (
-        insert(task_outbox)
-        .from_select(list(values), select(*values.values()).select_from(rows).where(*conditions))
-        .returning(
-            entry.task_execution_id.label("id"),
-            entry.position,
-            entry.available_at,
-            entry.expires_at,
-            place().label("place"),
-        )
+def _entry(g: Grammar, r: Relations, rows: FromClause, *where: ColumnElement[bool]) -> Statement:
+    subscriber = r["subscriber"].c
+    task = SimpleNamespace(
+        id=subscriber.id,
+        queue=subscriber.queue,
+        priority=subscriber.priority,
+        partition_key=_partition_key,
+        topic=_topic,
+        available_at=_available_at,
+        delay_seconds=_delay,
+        expires_at=_expires_at,
+        expires_seconds=_expires_in,
     )
+    return enqueue.entry(g, task, r["subscriber"], rows, *where)
 
 
 def _execution(g: Grammar, r: Relations) -> Statement:
     subscriber, entry = r["subscriber"].c, r["entry"].c
+    # A task without a partition key has no key to hold.
+    on_dead_letter = case(
+        (_partition_key.is_not(None), subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE)
+    )
     values = {
         "id": subscriber.id,
         "pipeline_execution_id": subscriber.pipeline_execution_id,
@@ -257,48 +242,27 @@ def _execution(g: Grammar, r: Relations) -> Statement:
         # Built as text, so that the numbers in the payload are not parsed and printed again. A parameter's name needs no
         # escaping.
         "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
-        "status": word(TaskStatus.READY),
+        "status": SqlStatus.READY,
         "attempt": literal_column("1", Integer),
         "recovery_attempts": literal_column("0", Integer),
         "lease_token": literal_column("0", BigInteger),
-        "on_dead_letter": _on_dead_letter(subscriber),
+        "on_dead_letter": on_dead_letter,
         "expires_at": entry.expires_at,
         "created_at": g.now,
         "updated_at": g.now,
     }
-    return insert(task_executions).from_select(list(values), select(*values.values()).select_from(_written(r)))
-
-
-def _event(g: Grammar, r: Relations, **asked: ColumnElement[Any]) -> Statement:
-    return effects.event(
-        g,
-        r["subscriber"].c,
-        _written(r),
-        event_type=word(EventType.CREATED),
-        data=birth(g, r["entry"].c, **asked),
-        worker_id=null(),
-        lease_token=null(),
-    )
+    return insert_values(insert(task_executions), values, joined(r["subscriber"], r["entry"]))
 
 
 def _unrouted(g: Grammar, r: Relations) -> Statement:
     values = {
         "pipeline_execution_id": _pipeline,
-        "event_type": word(EventType.UNROUTED),
+        "event_type": sql_literal(EventType.UNROUTED),
         "event_data": _text('{"topic":') + _quoted_topic + _text(',"payload":') + _payload + _text("}"),
         "created_at": g.now,
     }
     nobody = ~exists(select(r["subscriber"].c.id))
     return insert(execution_events).from_select(list(values), g.identified(select(*values.values()).where(nobody)))
-
-
-def _written(r: Relations) -> Any:
-    return r["subscriber"].join(r["entry"], r["subscriber"].c.id == r["entry"].c.id)
-
-
-def _on_dead_letter(subscriber: Any) -> ColumnElement[str]:
-    """Return the task's `on_dead_letter`; a task without a partition key has no key to hold."""
-    return case((_partition_key.is_not(None), subscriber.on_dead_letter), else_=word(OnDeadLetter.RELEASE))
 
 
 def _text(constant: str) -> ColumnElement[str]:

@@ -17,23 +17,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, Table, Text, Update, literal_column
+from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, Table, Text, Update, literal_column, select
 from sqlalchemy.types import TypeEngine
+
+from ...model import TaskStatus
 
 Columns = Mapping[str, TypeEngine[Any]]
 Relations = Mapping[str, Any]
 """The relations of the steps so far by name: each is a FromClause with the columns that the step returned."""
 Statement = Select[Any] | Insert | Update | Delete
+Step = Callable[[Relations], Statement]
+_Insert = TypeVar("_Insert", bound=Insert)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCondition:
-    """A reason to run a step: some row has one of `values` in a column; without values, anything but NULL."""
+    """A reason to run a step: some row of the batch has one of `values` in `column`; without values, anything but NULL."""
 
-    relation: str
-    """An earlier step; or `given`, the batch."""
     column: str
     values: frozenset[str] = frozenset()
 
@@ -47,14 +49,14 @@ class StepCondition:
 class Transition:
     """A chain of statements that happen together or not at all."""
 
-    steps: Mapping[str, Callable[[Relations], Statement]]
+    steps: Mapping[str, Step]
     """The statements in order. A step may read the relations of the steps before it, and `given`."""
     given: Columns = field(default_factory=dict)
     """The columns of the batch, which is the relation `given`; empty for a transition without a batch."""
     constant_columns: frozenset[str] = frozenset()
     """Columns that mostly hold one value in a whole batch. Where all of them do, each value is sent once."""
     conditions: Mapping[str, StepCondition] = field(default_factory=dict)
-    """Steps that may be left out. On PostgreSQL only a condition on `given` spares the step: the rows of steps are not known."""
+    """Steps that are left out unless the batch meets their condition."""
     returns: str | None = None
     """The step whose rows are the outcome; None for a transition without one."""
     returning: tuple[str, ...] | None = None
@@ -135,11 +137,10 @@ class Grammar(ABC):
     def each(
         self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
     ) -> tuple[FromClause, Any]:
-        """Join each row of `source` with up to `limit` outbox entries that `choose` selects. Returns the join and the entries'
-        columns.
+        """Join each row of `source` with up to `limit` outbox entries. Returns the join and the entries' columns.
 
-        `choose` is called with the outbox to select from, and returns the query with its conditions, correlated with `source`,
-        and its order.
+        `choose` is called with the outbox to select from. It returns the query with its order and its conditions, which may
+        name columns of `source`.
         """
 
     @property
@@ -149,9 +150,7 @@ class Grammar(ABC):
 
     @abstractmethod
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
-        """Return a condition that takes the lock of this name until the transaction ends. False if another transaction
-        has it.
-        """
+        """Return a condition that takes the lock of this name until the transaction ends. It is false if another one has it."""
 
     @abstractmethod
     def position(self, given: FromClause) -> ColumnElement[int]:
@@ -165,8 +164,8 @@ class Grammar(ABC):
     def identified(self, rows: Select[Any]) -> Select[Any]:
         """Return `rows`, a query that reads no table, to be run once the transaction has its id.
 
-        Readers of the log rely on it: a transaction has its id before it draws a `sequence_num`. A transition that writes
-        something else before its events has its id anyway.
+        Readers of the log rely on it: a transaction has its id before it draws a `sequence_num`. Only a transition that writes
+        nothing else before its events needs this.
         """
 
     @property
@@ -223,6 +222,26 @@ Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
 """A function that builds one statement. The statement is compiled once for each dialect, and found by this function."""
 
 
-def word(value: StrEnum) -> ColumnElement[str]:
+def sql_literal(value: StrEnum) -> ColumnElement[str]:
     """Return a status or event type as a literal of the SQL text, which partial indexes and the planner need to see."""
     return literal_column(f"'{value}'")
+
+
+class SqlStatus:
+    """The statuses as literals."""
+
+    READY = sql_literal(TaskStatus.READY)
+    RUNNING = sql_literal(TaskStatus.RUNNING)
+    COMPLETED = sql_literal(TaskStatus.COMPLETED)
+    FAILED = sql_literal(TaskStatus.FAILED)
+    CANCELLED = sql_literal(TaskStatus.CANCELLED)
+
+
+def insert_values(new: _Insert, values: Mapping[str, Any], rows: FromClause, *where: ColumnElement[bool]) -> _Insert:
+    """Complete the INSERT `new`: it writes `values` for each of `rows` for which all of `where` are true."""
+    return new.from_select(list(values), select(*values.values()).select_from(rows).where(*where))
+
+
+def joined(first: FromClause, second: FromClause) -> FromClause:
+    """Return the rows of both relations that have the same `id`."""
+    return first.join(second, first.c.id == second.c.id)

@@ -19,25 +19,41 @@ _queue = bindparam("queue", type_=Text, required=True)
 _full_at = bindparam("full_at", type_=Instant, required=True)
 
 
-def closed(queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return a condition: the queue is paused or limited, so a claim that does not lock its settings must skip it."""
-    return _some(lambda mine: or_(mine.c.paused_at.is_not(None), says_limited(mine)), queue)
+def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return a condition: the queue is paused."""
+    return _some(queue, _is_paused)
 
 
-def shut(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return a condition: the queue is paused, at its concurrency limit, or at its rate limit."""
+def limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return a condition: the queue has a limit."""
+    return _some(queue, has_limit)
+
+
+def paused_or_limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return a condition: a claim that does not lock the settings of the queue must skip it."""
+    return _some(queue, lambda mine: or_(_is_paused(mine), has_limit(mine)))
+
+
+def stopped(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return a condition: no task of the queue may start now. It is paused, or at its concurrency limit or rate limit."""
     lease = task_leases.alias("lease")
 
     def says(mine: FromClause) -> ColumnElement[bool]:
         running = select(func.count()).select_from(lease).where(lease.c.queue == mine.c.queue).correlate(mine)
         full = and_(mine.c.concurrency_limit.is_not(None), mine.c.concurrency_limit <= running.scalar_subquery())
-        return or_(mine.c.paused_at.is_not(None), full, next_start(g, mine) > g.now)
+        return or_(_is_paused(mine), full, next_start(g, mine) > g.now)
 
-    return _some(says, queue)
+    return _some(queue, says)
 
 
-def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:
-    return _some(lambda mine: mine.c.paused_at.is_not(None), queue)
+def any_limited() -> ColumnElement[bool]:
+    """Return a condition: some queue has a limit, so its tasks need another kind of claim."""
+    mine = queue_settings.alias("mine")
+    return select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
+
+
+def has_limit(settings: FromClause) -> ColumnElement[bool]:
+    return or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None))
 
 
 def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
@@ -49,32 +65,11 @@ def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
     return g.later(settings.c.rate_full_at, -room)
 
 
-def limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return a condition: the queue has a limit."""
-    return _some(says_limited, queue)
-
-
-def any_limited() -> ColumnElement[bool]:
-    """Return a condition: some queue has a limit, so its tasks need another kind of claim."""
-    mine = queue_settings.alias("mine")
-    return select(mine.c.queue).where(says_limited(mine)).limit(1).scalar_subquery().is_not(None)
-
-
 def lock(g: Grammar) -> Select[Any]:
     """Lock and select the settings of one queue; no row if another claim has locked them, or if there are none."""
     mine = queue_settings.c
-    return (
-        select(
-            mine.paused_at,
-            mine.concurrency_limit,
-            mine.rate_limit,
-            mine.rate_seconds,
-            mine.rate_full_at,
-            g.now.label("now"),
-        )
-        .where(mine.queue == _queue)
-        .with_for_update(skip_locked=True)
-    )
+    settings = (mine.paused_at, mine.concurrency_limit, mine.rate_limit, mine.rate_seconds, mine.rate_full_at)
+    return select(*settings, g.now.label("now")).where(mine.queue == _queue).with_for_update(skip_locked=True)
 
 
 def running(_: Grammar) -> Select[Any]:
@@ -87,12 +82,12 @@ def spend(_: Grammar) -> Update:
     return update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
 
 
-def says_limited(settings: FromClause) -> ColumnElement[bool]:
-    return or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None))
+def _is_paused(settings: FromClause) -> ColumnElement[bool]:
+    return settings.c.paused_at.is_not(None)
 
 
-def _some(says: Callable[[FromClause], ColumnElement[bool]], queue: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return a condition on the settings of the queue.
+def _some(queue: ColumnElement[str], says: Callable[[FromClause], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Return a condition on the settings of the queue; false without any.
 
     It is a scalar subquery, which stays a look-up by key whatever the rest of the plan is.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -24,11 +25,11 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import EventType, TaskStatus
+from ...model import EventType
 from ..column_types import BigId, Instant
 from ..tables import task_executions, task_leases, task_outbox
-from . import effects
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from . import task_rows
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, joined, sql_literal
 
 BY_HAND: Columns = {
     "id": Uuid(),
@@ -38,14 +39,14 @@ BY_HAND: Columns = {
     "available_at": Instant,
     "data": Text(),
 }
-_from_ready, _from_running, _from_failed = (
-    bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed")
+_entry, _lease, _execution = task_outbox.c, task_leases.c, task_executions.c
+_from_ready, _from_running, _from_failed, _due_now = (
+    bindparam(name, type_=Boolean, required=True) for name in ("from_ready", "from_running", "from_failed", "due_now")
 )
 _task_id = bindparam("task_id", type_=Uuid, required=True)
-_due_now = bindparam("due_now", type_=Boolean, required=True)
 _priority = bindparam("priority", type_=SmallInteger, required=True)
-_request = bindparam("request", type_=Text, required=True)
 """The new priority; NULL keeps the present one."""
+_request = bindparam("request", type_=Text, required=True)
 _reason = bindparam("reason", None, type_=Text)
 
 
@@ -59,13 +60,13 @@ def by_hand(g: Grammar) -> Transition:
     return Transition(
         given=BY_HAND,
         steps={
-            "gone": lambda r: _gone(g, r),
-            "freed": lambda r: _freed(g, r),
-            "moved": lambda r: _moved(g, r),
-            "entry": lambda r: _entry(g, r),
-            "event": lambda r: _event(g, r),
-            "letter_gone": lambda r: effects.letter_gone(g, r["moved"].c),
-            "key_freed": lambda r: effects.key_freed(g, r["moved"].c),
+            "gone": partial(_gone, g),
+            "freed": partial(_freed, g),
+            "moved": partial(_moved, g),
+            "entry": partial(_new_entry, g),
+            "event": partial(_event, g),
+            "letter_gone": lambda r: task_rows.letter_gone(g, r["moved"].c),
+            "key_freed": lambda r: task_rows.key_freed(g, r["moved"].c),
         },
         returns="moved",
         joined_steps=("freed",),
@@ -77,7 +78,8 @@ def reschedule(g: Grammar) -> Transition:
 
     A task that is due already, or has that priority, is not changed.
     """
-    return _rescheduling(g, lambda _: _gone_to_change(g))
+    differs = or_(and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
+    return _rescheduling(g, lambda _: and_(_entry.task_execution_id == _task_id, differs))
 
 
 def make_due(g: Grammar) -> Transition:
@@ -85,127 +87,139 @@ def make_due(g: Grammar) -> Transition:
 
     An entry that is due already, or was replaced meanwhile, is not changed.
     """
-    return _rescheduling(g, lambda r: _gone_to_be_due(g, r), given={"entry_id": BigId})
+    later = and_(_due_now, _entry.available_at > g.now)
+    return _rescheduling(g, lambda r: and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId})
 
 
-def _rescheduling(g: Grammar, gone: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
-    return Transition(
-        given=given or {},
-        steps={
-            "gone": gone,
-            "moved": lambda r: _rescheduled(g, r),
-            "entry": lambda r: _changed_entry(g, r),
-            "event": lambda r: _rescheduled_event(g, r),
-        },
-        returns="moved",
-    )
+def _rescheduling(
+    g: Grammar, entries: Callable[[Relations], ColumnElement[bool]], *, given: Columns | None = None
+) -> Transition:
+    """Replace the entries for which the condition is true."""
+
+    def gone(r: Relations) -> Statement:
+        return (
+            delete(task_outbox).where(entries(r)).returning(_entry.task_execution_id.label("id"), _entry.available_at)
+        )
+
+    def moved(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
+            .values(
+                priority=func.coalesce(_priority, _execution.priority),
+                retry_at=case((_due_now, null()), else_=_execution.retry_at),
+                updated_at=g.now,
+            )
+            .returning(*task_rows.CARRIED)
+        )
+
+    def due(r: Relations) -> ColumnElement[Any]:
+        return case((_due_now, g.now), else_=r["gone"].c.available_at)
+
+    def entry(r: Relations) -> Statement:
+        moved = r["moved"].c
+        return task_rows.entry(
+            g, moved, joined(r["moved"], r["gone"]), ready=moved.status == SqlStatus.READY, due=due(r)
+        )
+
+    def event(r: Relations) -> Statement:
+        return task_rows.event(
+            g,
+            r["moved"].c,
+            joined(r["moved"], r["gone"]),
+            event_type=sql_literal(EventType.RESCHEDULED),
+            data=g.json(available_at=due(r), priority=_priority, request=_request, reason=_reason),
+        )
+
+    steps = {"gone": gone, "moved": moved, "entry": entry, "event": event}
+    return Transition(given=given or {}, steps=steps, returns="moved")
 
 
 def waiting(g: Grammar) -> Select[Any]:
-    """Return the priority of a waiting task, and true if it is due; no row unless the task is Ready."""
-    entry = task_outbox.c
-    asked: tuple[Any, ...] = ((entry.available_at <= g.now).label("due"), entry.priority)
-    return select(*asked).where(entry.task_execution_id == _task_id)
+    """Select the priority of a waiting task, and true if it is due; no row unless the task is Ready."""
+    asked: tuple[Any, ...] = ((_entry.available_at <= g.now).label("due"), _entry.priority)
+    return select(*asked).where(_entry.task_execution_id == _task_id)
 
 
 def request_cancel(g: Grammar) -> Transition:
     """Ask running tasks to stop. Their workers see the request at the next heartbeat. A repeated request changes nothing."""
-    execution = task_executions.c
 
     def asked(r: Relations) -> Statement:
         return (
             update(task_executions)
             .where(
-                g.among(execution.id, r["given"].c.id),
-                execution.status == word(TaskStatus.RUNNING),
-                execution.cancel_requested_at.is_(None),
+                g.among(_execution.id, r["given"].c.id),
+                _execution.status == SqlStatus.RUNNING,
+                _execution.cancel_requested_at.is_(None),
             )
             .values(cancel_requested_at=g.now, updated_at=g.now)
-            .returning(execution.id, execution.pipeline_execution_id)
+            .returning(_execution.id, _execution.pipeline_execution_id)
         )
 
     def event(r: Relations) -> Statement:
         asked, given = r["asked"].c, r["given"].c
-        return effects.event(
+        return task_rows.event(
             g,
             asked,
             r["asked"].join(r["given"], asked.id == given.id),
-            event_type=word(EventType.CANCEL_REQUESTED),
+            event_type=sql_literal(EventType.CANCEL_REQUESTED),
             data=given.data,
-            worker_id=null(),
-            lease_token=null(),
         )
 
-    return Transition(
-        given={"id": Uuid(), "data": Text()},
-        steps={"asked": asked, "event": event},
-        returns="asked",
-    )
+    return Transition(given={"id": Uuid(), "data": Text()}, steps={"asked": asked, "event": event}, returns="asked")
 
 
 def _gone(g: Grammar, r: Relations) -> Statement:
-    entry = task_outbox.c
-    return (
-        delete(task_outbox)
-        .where(_from_ready, g.among(entry.task_execution_id, r["given"].c.id))
-        .returning(entry.task_execution_id.label("id"))
-    )
+    gone = delete(task_outbox).where(_from_ready, g.among(_entry.task_execution_id, r["given"].c.id))
+    return gone.returning(_entry.task_execution_id.label("id"))
 
 
 def _freed(g: Grammar, r: Relations) -> Statement:
-    lease = task_leases.c
-    return (
-        delete(task_leases)
-        .where(_from_running, g.among(lease.task_execution_id, r["given"].c.id))
-        .returning(lease.task_execution_id.label("id"), lease.lease_token, lease.worker_id)
-    )
+    freed = delete(task_leases).where(_from_running, g.among(_lease.task_execution_id, r["given"].c.id))
+    return freed.returning(_lease.task_execution_id.label("id"), _lease.lease_token, _lease.worker_id)
 
 
 def _moved(g: Grammar, r: Relations) -> Statement:
-    execution, given = task_executions.c, r["given"].c
-    ready = given.status == word(TaskStatus.READY)
+    given = r["given"].c
+    ready = given.status == SqlStatus.READY
     return (
         update(task_executions)
         .where(
-            g.among(execution.id, given.id),
-            execution.id == given.id,
+            g.among(_execution.id, given.id),
+            _execution.id == given.id,
             or_(
-                and_(execution.status == word(TaskStatus.READY), g.among(execution.id, r["gone"].c.id)),
-                and_(execution.status == word(TaskStatus.RUNNING), g.among(execution.id, r["freed"].c.id)),
-                and_(execution.status == word(TaskStatus.FAILED), _from_failed),
+                and_(_execution.status == SqlStatus.READY, g.among(_execution.id, r["gone"].c.id)),
+                and_(_execution.status == SqlStatus.RUNNING, g.among(_execution.id, r["freed"].c.id)),
+                and_(_execution.status == SqlStatus.FAILED, _from_failed),
             ),
         )
         .values(
             status=given.status,
             worker_id=null(),
-            attempt=func.coalesce(given.attempt, execution.attempt),
+            attempt=func.coalesce(given.attempt, _execution.attempt),
             recovery_attempts=case(
-                (given.event_type == word(EventType.REQUEUED), 0), else_=execution.recovery_attempts
+                (given.event_type == sql_literal(EventType.REQUEUED), 0), else_=_execution.recovery_attempts
             ),
             cancel_requested_at=null(),
             retry_at=case((_is_retry(given), given.available_at), else_=null()),
-            started_at=case((ready, null()), else_=execution.started_at),
+            started_at=case((ready, null()), else_=_execution.started_at),
             completed_at=case((ready, null()), else_=g.now),
             updated_at=g.now,
         )
-        .returning(
-            *(execution[name] for name in effects.CARRIED),
-            execution.attempt,
-            execution.recovery_attempts,
-        )
+        .returning(*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
     )
 
 
-def _entry(g: Grammar, r: Relations) -> Statement:
+def _new_entry(g: Grammar, r: Relations) -> Statement:
     moved, given = r["moved"].c, r["given"].c
     rows = r["moved"].join(r["given"], moved.id == given.id)
-    return effects.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_due(g, given))
+    return task_rows.entry(g, moved, rows, ready=moved.status == SqlStatus.READY, due=_due(g, given))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     moved, given, freed = r["moved"].c, r["given"].c, r["freed"].c
     due = _due(g, given)
-    return effects.event(
+    return task_rows.event(
         g,
         moved,
         r["moved"].join(r["given"], moved.id == given.id).outerjoin(r["freed"], moved.id == freed.id),
@@ -214,7 +228,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
             given.data,
             attempt=moved.attempt,
             recovery_attempts=moved.recovery_attempts,
-            available_at=case((given.status == word(TaskStatus.READY), due)),
+            available_at=case((given.status == SqlStatus.READY, due)),
             retry_at=case((_is_retry(given), due)),
         ),
         worker_id=freed.worker_id,
@@ -223,66 +237,8 @@ def _event(g: Grammar, r: Relations) -> Statement:
 
 
 def _is_retry(given: Any) -> ColumnElement[bool]:
-    return given.event_type == word(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
+    return given.event_type == sql_literal(EventType.RETRY_SCHEDULED)  # type: ignore[no-any-return]
 
 
 def _due(g: Grammar, given: Any) -> ColumnElement[Any]:
     return func.coalesce(given.available_at, g.now)
-
-
-def _gone_to_change(g: Grammar) -> Statement:
-    entry = task_outbox.c
-    return (
-        delete(task_outbox)
-        .where(
-            entry.task_execution_id == _task_id,
-            or_(and_(_due_now, entry.available_at > g.now), entry.priority != _priority),
-        )
-        .returning(entry.task_execution_id.label("id"), entry.available_at)
-    )
-
-
-def _gone_to_be_due(g: Grammar, r: Relations) -> Statement:
-    entry = task_outbox.c
-    return (
-        delete(task_outbox)
-        .where(g.among(entry.id, r["given"].c.entry_id), _due_now, entry.available_at > g.now)
-        .returning(entry.task_execution_id.label("id"), entry.available_at)
-    )
-
-
-def _rescheduled(g: Grammar, r: Relations) -> Statement:
-    execution = task_executions.c
-    return (
-        update(task_executions)
-        .where(g.among(execution.id, r["gone"].c.id), execution.status == word(TaskStatus.READY))
-        .values(
-            priority=func.coalesce(_priority, execution.priority),
-            retry_at=case((_due_now, null()), else_=execution.retry_at),
-            updated_at=g.now,
-        )
-        .returning(*(execution[name] for name in effects.CARRIED))
-    )
-
-
-def _changed_entry(g: Grammar, r: Relations) -> Statement:
-    moved, gone = r["moved"].c, r["gone"].c
-    rows = r["moved"].join(r["gone"], moved.id == gone.id)
-    return effects.entry(g, moved, rows, ready=moved.status == word(TaskStatus.READY), due=_changed_due(g, gone))
-
-
-def _rescheduled_event(g: Grammar, r: Relations) -> Statement:
-    moved, gone = r["moved"].c, r["gone"].c
-    return effects.event(
-        g,
-        moved,
-        r["moved"].join(r["gone"], moved.id == gone.id),
-        event_type=word(EventType.RESCHEDULED),
-        data=g.json(available_at=_changed_due(g, gone), priority=_priority, request=_request, reason=_reason),
-        worker_id=null(),
-        lease_token=null(),
-    )
-
-
-def _changed_due(g: Grammar, gone: Any) -> ColumnElement[Any]:
-    return case((_due_now, g.now), else_=gone.available_at)

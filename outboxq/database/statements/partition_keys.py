@@ -13,7 +13,7 @@ have been due the longest, and `acquire_recent` those in which something changed
 
 The head of a key is its first entry by priority, then by position. Only the head is asked if it is due and if this worker
 runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
-transaction that ends the attempt, or stays as held after a failure that blocks the key (`effects.py`).
+transaction that ends the attempt, or stays as held after a failure that blocks the key (`task_rows.py`).
 """
 
 from __future__ import annotations
@@ -42,40 +42,25 @@ from sqlalchemy import (
 
 from ..tables import execution_events, partition_claims, queue_settings, task_executions, task_outbox
 from . import limits
-from .claim import claim, given_queues, limit, taken, wanted
+from .claim import claim, every_queue, given_queues, limit, taken, wanted
 from .grammar import Columns, Grammar, Relations, Statement, Transition
 
 RANGE: Columns = {"queue": Text(), "after": Text(), "upto": Text()}
 """A range of a queue's keys: greater than `after`, and at most `upto` unless that is NULL."""
-KEY: Columns = {"queue": Text(), "partition_key": Text()}
-ACQUIRED: Columns = {"id": Uuid(), "holder": Uuid()}
 _budget = bindparam("budget", type_=Integer, required=True)
 _HORIZON = literal_column("1000", Integer)
 """Number of unclaimable keys after which a waiting worker assumes that a later key might be claimable."""
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
-_few = literal_column(str(_FEW), Integer)
 _RECENT = literal_column("64", Integer)
 """Number of the latest due entries of a queue, and of the latest events, whose keys `acquire_recent` looks at."""
 
 
-def every_queue() -> CTE:
-    """Return the queues that have entries with a key: one index probe for each queue."""
-    first = select(func.min(task_outbox.c.queue).label("queue")).where(task_outbox.c.partition_key.is_not(None))
-    queues = first.cte("keyed_queues", recursive=True)
-    entry = task_outbox.alias("entry")
-    following = (
-        select(func.min(entry.c.queue))
-        .where(entry.c.queue > queues.c.queue, entry.c.partition_key.is_not(None))
-        .correlate(queues)
-        .scalar_subquery()
-    )
-    return queues.union_all(select(following).where(queues.c.queue.is_not(None)))
-
-
 def other_queues(g: Grammar) -> Select[Any]:
     """Select of all queues those that a plain claim does not serve in full."""
-    return _other_queues(g, _all_queues())
+    keyed = select(every_queue(with_key=True).c.queue)
+    limited = select(queue_settings.c.queue).where(limits.has_limit(queue_settings))
+    return _other_queues(g, keyed.union(limited).subquery("others"))
 
 
 def other_queues_given(g: Grammar) -> Select[Any]:
@@ -88,19 +73,13 @@ def _other_queues(g: Grammar, queues: FromClause) -> Select[Any]:
     settings = queue_settings.alias("settings")
     mine = select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
     limited = limits.limited(queues.c.queue)
-    keyed = _first_due(g, queues).is_not(None)
+    keyed = _due_entry(g, queues, 1).is_not(None)
     return select(
         queues.c.queue,
         keyed.label("keyed"),
         limited.label("limited"),
         func.coalesce(mine, literal_column("true")).label("fair"),
     ).where(queues.c.queue.is_not(None), ~limits.paused(queues.c.queue), or_(keyed, limited))
-
-
-def _all_queues() -> FromClause:
-    """Return the queues that have entries with a key, and the queues with limits."""
-    keyed = select(every_queue().c.queue)
-    return keyed.union(select(queue_settings.c.queue).where(limits.says_limited(queue_settings))).subquery("others")
 
 
 def acquire(g: Grammar) -> Transition:
@@ -123,7 +102,7 @@ def acquire_recent(g: Grammar) -> Transition:
 
 def claim_heads(g: Grammar) -> Transition:
     """Claim the heads of these acquired keys."""
-    return claim(g, lambda r: _claim_heads(g, r["given"]), given=KEY)
+    return claim(g, lambda r: _claim_heads(g, r["given"]), given={"queue": Text(), "partition_key": Text()})
 
 
 def release_unused(g: Grammar) -> Transition:
@@ -141,7 +120,7 @@ def release_unused(g: Grammar) -> Transition:
         ids = select(given.id).where(given.holder.is_(None)).subquery("unused").c.id
         return delete(partition_claims).where(g.among(claims.task_execution_id, ids))
 
-    return Transition(given=ACQUIRED, steps={"moved": moved, "gone": gone})
+    return Transition(given={"id": Uuid(), "holder": Uuid()}, steps={"moved": moved, "gone": gone})
 
 
 def keys(g: Grammar, ranges: FromClause, budget: Any) -> CTE:
@@ -149,12 +128,12 @@ def keys(g: Grammar, ranges: FromClause, budget: Any) -> CTE:
 
     `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
     """
-    rows, head = _head(g, ranges, "head", ranges.c.queue, ranges.c.after)
+    rows, head = _next_head(g, ranges, "head", ranges.c.after)
     place = ranges.c.ordinal.label("place")
     columns = [place, ranges.c.queue, ranges.c.upto, *_of_head(head), literal_column("1", Integer).label("n")]
     first = select(*columns).select_from(rows).where(_within(head, ranges))
     found = first.cte("keys", recursive=True)
-    rows, head = _head(g, found, "following", found.c.queue, found.c.partition_key)
+    rows, head = _next_head(g, found, "following", found.c.partition_key)
     following = found.c.n + literal_column("1", Integer)
     rest = select(found.c.place, found.c.queue, found.c.upto, *_of_head(head), following)
     return found.union_all(rest.select_from(rows).where(found.c.n < budget, _within(head, found)))
@@ -166,14 +145,12 @@ def any_due(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
     A key that can be acquired has a due entry. So a queue with few due entries needs no scan of its keys.
     """
     found = keys(g, _open(g, queues, "crowded_queues", least=_FEW), _HORIZON)
-    beyond = select(found.c.n).where(or_(_is_free(g, found), found.c.n == _HORIZON)).limit(1).exists()
-    return or_(_any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), _few)), beyond)
+    return or_(_any_oldest(g, queues), _any_free(g, found, found.c.n == _HORIZON))
 
 
 def any_recent(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
     """Return a condition, as `any_due` does, for the keys of `acquire_due` and `acquire_recent` alone. It reads few rows."""
-    oldest = _any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), _few))
-    return or_(oldest, _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
+    return or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
 
 def next_available_at(g: Grammar, queues: FromClause) -> Select[Any]:
@@ -197,11 +174,7 @@ def _acquire(g: Grammar, found: Any, *told: str) -> Transition:
         key = found(r["given"])
         return select(
             key.c.task_execution_id.label("id"),
-            key.c.queue,
-            key.c.partition_key,
-            key.c.place,
-            key.c.n,
-            *(key.c[column] for column in told),
+            *(key.c[column] for column in ("queue", "partition_key", "place", "n", *told)),
             _is_free(g, key).label("free"),
         )
 
@@ -232,18 +205,12 @@ def _acquire(g: Grammar, found: Any, *told: str) -> Transition:
 
 def _oldest_keys(g: Grammar, ranges: FromClause, budget: Any) -> FromClause:
     """Return the keys of the longest due entries, up to `budget` entries of each queue. All keys share one rotation."""
-
-    def due(entry: FromClause) -> Select[Any]:
-        return _due(g, entry, ranges).order_by(entry.c.available_at, entry.c.id)
-
-    rows, entry = g.each(ranges, "due", due, budget)
+    rows, entry = g.each(
+        ranges, "due", lambda entry: _due(g, entry, ranges).order_by(entry.c.available_at, entry.c.id), budget
+    )
+    first, entries = func.min(entry.available_at).label("first"), func.count().label("entries")
     oldest = (
-        select(
-            ranges.c.queue,
-            entry.partition_key,
-            func.min(entry.available_at).label("first"),
-            func.count().label("entries"),
-        )
+        select(ranges.c.queue, entry.partition_key, first, entries)
         .select_from(rows)
         .group_by(ranges.c.queue, entry.partition_key)
         .cte("oldest")
@@ -278,13 +245,18 @@ def _recent_keys(g: Grammar, ranges: FromClause) -> FromClause:
 
 def _heads_of(g: Grammar, key: FromClause, n: Any, *more: Any) -> FromClause:
     """Return the heads of these keys in the columns of `keys`, all with the same `place`."""
-    rows, head = g.each(key, "head", lambda entry: _first_of_key(entry, key))
+    rows, head = _heads(g, key)
     columns = [literal_column("0", Integer).label("place"), key.c.queue, *_of_head(head), n.label("n"), *more]
     return select(*columns).select_from(rows).subquery("due_keys")
 
 
-def _any_free(g: Grammar, keys: FromClause) -> ColumnElement[bool]:
-    return select(keys.c.n).where(_is_free(g, keys)).limit(1).exists()
+def _any_oldest(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
+    return _any_free(g, _oldest_keys(g, _open(g, queues, "open_queues"), literal_column(str(_FEW), Integer)))
+
+
+def _any_free(g: Grammar, keys: FromClause, *others: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return a condition: one of these keys can be acquired, or one of `others` is true of it."""
+    return select(keys.c.n).where(or_(_is_free(g, keys), *others)).limit(1).exists()
 
 
 def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromClause:
@@ -296,7 +268,9 @@ def _open(g: Grammar, queues: FromClause, name: str, *, least: int = 1) -> FromC
             literal_column("NULL", Text).label("upto"),
             literal_column("0", Integer).label("ordinal"),
         )
-        .where(queues.c.queue.is_not(None), ~limits.shut(g, queues.c.queue), _due_at(g, queues, least).is_not(None))
+        .where(
+            queues.c.queue.is_not(None), ~limits.stopped(g, queues.c.queue), _due_entry(g, queues, least).is_not(None)
+        )
         .subquery(name)
     )
 
@@ -307,7 +281,7 @@ def _due(g: Grammar, entry: FromClause, queues: FromClause) -> Select[Any]:
 
 
 def _claim_heads(g: Grammar, given: FromClause) -> Statement:
-    rows, head = g.each(given, "head", lambda entry: _first_of_key(entry, given))
+    rows, head = _heads(g, given)
     due = (head.available_at <= g.now, wanted(g, head.topic))
     heads = select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
     entry = task_outbox.alias("entry")
@@ -317,23 +291,24 @@ def _claim_heads(g: Grammar, given: FromClause) -> Statement:
     return delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
 
 
-def _head(g: Grammar, source: FromClause, name: str, queue: Any, after: Any) -> tuple[FromClause, Any]:
+def _heads(g: Grammar, keys: FromClause) -> tuple[FromClause, Any]:
+    """Join each of these keys with its head."""
+
     def choose(entry: FromClause) -> Select[Any]:
-        return (
-            select(*entry.c)
-            .where(entry.c.queue == queue, entry.c.partition_key > after)
-            .order_by(entry.c.partition_key, entry.c.priority.desc(), entry.c.position)
-        )
+        of_key = (entry.c.queue == keys.c.queue, entry.c.partition_key == keys.c.partition_key)
+        return select(*entry.c).where(*of_key).order_by(entry.c.priority.desc(), entry.c.position)
+
+    return g.each(keys, "head", choose)
+
+
+def _next_head(g: Grammar, source: FromClause, name: str, after: ColumnElement[str]) -> tuple[FromClause, Any]:
+    """Join each of `source` with the head of the first key after `after` in its queue."""
+
+    def choose(entry: FromClause) -> Select[Any]:
+        others = select(*entry.c).where(entry.c.queue == source.c.queue, entry.c.partition_key > after)
+        return others.order_by(entry.c.partition_key, entry.c.priority.desc(), entry.c.position)
 
     return g.each(source, name, choose)
-
-
-def _first_of_key(entry: FromClause, key: FromClause) -> Select[Any]:
-    return (
-        select(*entry.c)
-        .where(entry.c.queue == key.c.queue, entry.c.partition_key == key.c.partition_key)
-        .order_by(entry.c.priority.desc(), entry.c.position)
-    )
 
 
 def _of_head(head: Any) -> list[Any]:
@@ -357,11 +332,7 @@ def _is_free(g: Grammar, key: Any) -> ColumnElement[bool]:
     return and_(key.c.available_at <= g.now, wanted(g, key.c.topic), holder.is_(None))
 
 
-def _first_due(g: Grammar, queues: FromClause) -> Any:
-    return _due_at(g, queues, 1)
-
-
-def _due_at(g: Grammar, queues: FromClause, number: int) -> Any:
+def _due_entry(g: Grammar, queues: FromClause, number: int) -> Any:
     """Return the due entry of this number among a queue's entries with a key; NULL if there are fewer."""
     entry = task_outbox.alias("keyed_due")
     found = _due(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)

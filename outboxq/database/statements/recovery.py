@@ -1,8 +1,7 @@
-"""Take back the leases of workers that are gone."""
+"""Take back the leases of workers that are gone, and make entries due again that a clock that was set back has delayed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import (
@@ -24,15 +23,15 @@ from sqlalchemy import (
     update,
 )
 
-from ...model import LONGEST, EventType, TaskStatus
+from ...model import LONGEST, EventType
 from ..column_types import Instant
-from ..tables import task_executions, task_leases
-from . import effects
+from ..tables import task_executions, task_leases, task_outbox
+from . import task_rows
 from .claim import limit
-from .ends import unlocked
-from .grammar import Columns, Grammar, Relations, Statement, Transition, word
+from .ends import HELD, fence, unlocked
+from .grammar import Columns, Grammar, Relations, SqlStatus, Statement, Step, Transition, joined, sql_literal
 
-SEEN: Columns = {"id": Uuid(), "lease_token": BigInteger(), "worker_id": Uuid(), "lease_expires_at": Instant}
+SEEN: Columns = {**HELD, "worker_id": Uuid(), "lease_expires_at": Instant}
 """A lease as an earlier statement read it."""
 _SEEN = (
     task_leases.c.task_execution_id.label("id"),
@@ -42,14 +41,16 @@ _SEEN = (
 )
 _max_recoveries = bindparam("max_recoveries", type_=Integer, required=True)
 _abandonment = bindparam("abandonment", type_=Text, required=True)
+_until = bindparam("until", type_=Instant, required=True)
+_after = bindparam("after", type_=BigInteger, required=True)
+_lately = bindparam("lately", -30.0, type_=Double)
+"""The longest time in seconds, negative, until a worker notices the step. An entry made meanwhile is due at its own time."""
 
 
 def recover(g: Grammar) -> Transition:
     """Take back up to :limit expired leases, oldest first. Skips leases that another transaction has locked."""
-    return _recovery(
-        g,
-        lambda _: _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit).with_for_update(skip_locked=True),
-    )
+    oldest = _expired(g).order_by(task_leases.c.lease_expires_at).limit(limit)
+    return _recovery(g, lambda _: oldest.with_for_update(skip_locked=True))
 
 
 def recover_seen(g: Grammar) -> Transition:
@@ -67,8 +68,7 @@ def any_expired(g: Grammar) -> Select[Any]:
 
 def expired(g: Grammar) -> Select[Any]:
     """Return up to :limit expired leases, oldest first."""
-    lease = task_leases.c
-    return select(*_SEEN).where(lease.lease_expires_at < g.now).order_by(lease.lease_expires_at).limit(limit)
+    return _expired(g).with_only_columns(*_SEEN).order_by(task_leases.c.lease_expires_at).limit(limit)
 
 
 def outlasting(g: Grammar) -> Select[Any]:
@@ -77,15 +77,65 @@ def outlasting(g: Grammar) -> Select[Any]:
     most = literal_column(f"{LONGEST.total_seconds()}", Double)
     # A lease time that the CHECK constraints should have refused cannot be added to a time by any database.
     bounded = case((seconds.between(literal_column("0.0", Double), most), seconds), else_=most)
-    at_most = g.later(g.now, bounded + literal_column("1.0", Double))
     return (
         select(*_SEEN)
         .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
-        .where(lease.lease_expires_at > at_most)
+        .where(lease.lease_expires_at > g.later(g.now, bounded + literal_column("1.0", Double)))
     )
 
 
-def _recovery(g: Grammar, expired: Callable[[Relations], Statement], *, given: Columns | None = None) -> Transition:
+def due_again(g: Grammar) -> Transition:
+    """Replace up to :limit entries after :after that were due by :until, the time before the clock was set back, by due ones.
+
+    Returns the entries that were replaced. Each task keeps its position in its key. An entry made since the step is not
+    changed.
+    """
+    entry, execution = task_outbox.c, task_executions.c
+
+    def behind(_: Relations) -> Statement:
+        return (
+            select(entry.id)
+            .where(
+                entry.id > _after,
+                entry.available_at > g.now,
+                entry.available_at <= _until,
+                or_(entry.created_at > g.now, entry.created_at < g.later(g.now, _lately)),
+            )
+            .order_by(entry.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+
+    def gone(r: Relations) -> Statement:
+        replaced = delete(task_outbox).where(g.among(entry.id, r["behind"].c.id))
+        return replaced.returning(entry.task_execution_id.label("id"), entry.id.label("entry_id"))
+
+    def moved(r: Relations) -> Statement:
+        return (
+            update(task_executions)
+            .where(g.among(execution.id, r["gone"].c.id), execution.status == SqlStatus.READY)
+            .values(retry_at=null(), updated_at=g.now)
+            .returning(*task_rows.CARRIED)
+        )
+
+    def event(r: Relations) -> Statement:
+        data = g.json(available_at=g.now, reason=literal_column("'the clock was set back'"))
+        rescheduled = sql_literal(EventType.RESCHEDULED)
+        return task_rows.event(g, r["moved"].c, r["moved"], event_type=rescheduled, data=data)
+
+    return Transition(
+        steps={
+            "behind": behind,
+            "gone": gone,
+            "moved": moved,
+            "entry": lambda r: task_rows.entry(g, r["moved"].c, r["moved"], due=g.now),
+            "event": event,
+        },
+        returns="gone",
+    )
+
+
+def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
     The task returns to the outbox, or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
@@ -102,9 +152,9 @@ def _recovery(g: Grammar, expired: Callable[[Relations], Statement], *, given: C
             "recovered": lambda r: _recovered(g, r),
             "entry": lambda r: _entry(g, r),
             "event": lambda r: _event(g, r),
-            "letter": lambda r: effects.letter(g, r["recovered"].c, r["recovered"], exception=null()),
-            "key_held": lambda r: effects.key_held(g, r["recovered"].c),
-            "key_freed": lambda r: effects.key_freed(g, r["recovered"].c),
+            "letter": lambda r: task_rows.letter(g, r["recovered"].c, r["recovered"], exception=null()),
+            "key_held": lambda r: task_rows.key_held(g, r["recovered"].c),
+            "key_freed": lambda r: task_rows.key_freed(g, r["recovered"].c),
         },
         returns="recovered",
     )
@@ -122,9 +172,7 @@ def _seen(g: Grammar, r: Relations) -> Select[Any]:
         .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
         .where(
             g.among(lease.task_execution_id, given.id),
-            lease.lease_token == given.lease_token,
-            lease.worker_id == given.worker_id,
-            lease.lease_expires_at == given.lease_expires_at,
+            *(lease[name] == given[name] for name in ("lease_token", "worker_id", "lease_expires_at")),
         )
         .order_by(lease.task_execution_id)
         .with_for_update(of=task_leases, skip_locked=True)
@@ -152,19 +200,9 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
     ends = or_(cancelled, abandoned)
     return (
         update(task_executions)
-        .where(
-            g.among(execution.id, freed.id),
-            execution.id == freed.id,
-            execution.lease_token == freed.lease_token,
-            execution.worker_id == freed.worker_id,
-            execution.status == word(TaskStatus.RUNNING),
-        )
+        .where(fence(g, freed.id, freed, freed.worker_id))
         .values(
-            status=case(
-                (cancelled, word(TaskStatus.CANCELLED)),
-                (abandoned, word(TaskStatus.FAILED)),
-                else_=word(TaskStatus.READY),
-            ),
+            status=case((cancelled, SqlStatus.CANCELLED), (abandoned, SqlStatus.FAILED), else_=SqlStatus.READY),
             recovery_attempts=execution.recovery_attempts + case((and_(counts, ~ends), 1), else_=0),
             worker_id=null(),
             started_at=case((ends, execution.started_at), else_=null()),
@@ -172,34 +210,27 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
             updated_at=g.now,
             last_error=case((cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error),
         )
-        .returning(
-            *(execution[name] for name in effects.CARRIED),
-            execution.recovery_attempts,
-            execution.last_error,
-        )
+        .returning(*task_rows.CARRIED, execution.recovery_attempts, execution.last_error)
     )
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    """Return the task to the outbox. An entry that was left behind by mistake is used as it is: an error would stop the recovery
-    of the other tasks.
-    """
-    recovered = r["recovered"].c
-    ready = recovered.status == word(TaskStatus.READY)
-    new: Any = effects.entry(g, recovered, r["recovered"], ready=ready, due=g.now)
+    """Return the task to the outbox. An entry left behind by mistake stays: an error would stop the recovery of other tasks."""
+    new: Any = task_rows.entry(g, r["recovered"].c, r["recovered"], due=g.now)
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
     recovered, freed = r["recovered"].c, r["freed"].c
-    ready = recovered.status == word(TaskStatus.READY)
-    failed = recovered.status == word(TaskStatus.FAILED)
-    return effects.event(
+    ready, failed = recovered.status == SqlStatus.READY, recovered.status == SqlStatus.FAILED
+    return task_rows.event(
         g,
         recovered,
-        r["recovered"].join(r["freed"], recovered.id == freed.id),
+        joined(r["recovered"], r["freed"]),
         event_type=case(
-            (ready, word(EventType.RESET)), (failed, word(EventType.ABANDONED)), else_=word(EventType.CANCELLED)
+            (ready, sql_literal(EventType.RESET)),
+            (failed, sql_literal(EventType.ABANDONED)),
+            else_=sql_literal(EventType.CANCELLED),
         ),
         data=g.json(
             recovery_attempts=recovered.recovery_attempts,

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Select, Uuid, and_, bindparam, delete, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Select, Table, Uuid, and_, bindparam, delete, func, or_, select
 
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
-from ..tables import execution_events, idempotency_keys, partition_claims, task_executions
-from . import effects
+from ..tables import dead_letters, execution_events, idempotency_keys, partition_claims, task_executions
 from .claim import limit
-from .grammar import Grammar, Relations, Statement, Transition, word
+from .grammar import Grammar, Relations, Statement, Transition, sql_literal
 
 _before = bindparam("before", type_=Instant, required=True)
 _from_id = bindparam("from_id", type_=Uuid, required=True)
 _to_id = bindparam("to_id", type_=Uuid, required=True)
-_event = execution_events.c
+_event, _execution = execution_events.c, task_executions.c
 _statuses = {
     status: bindparam(f"prune_{status.lower()}", type_=Integer, required=True)
     for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
@@ -37,9 +36,9 @@ def prune(g: Grammar) -> Transition:
 
     def doomed(_: Relations) -> Statement:
         return (
-            select(task_executions.c.id)
+            select(_execution.id)
             .where(_prunable())
-            .order_by(task_executions.c.id)
+            .order_by(_execution.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
@@ -49,30 +48,15 @@ def prune(g: Grammar) -> Transition:
 
     def free(r: Relations) -> Statement:
         doomed, keyed, locked = r["doomed"], r["keyed"], r["locked"]
-        return (
-            select(doomed.c.id)
-            .select_from(
-                doomed.outerjoin(keyed, keyed.c.id == doomed.c.id).outerjoin(locked, locked.c.id == doomed.c.id)
-            )
-            .where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
-        )
+        rows = doomed.outerjoin(keyed, keyed.c.id == doomed.c.id).outerjoin(locked, locked.c.id == doomed.c.id)
+        return select(doomed.c.id).select_from(rows).where(or_(keyed.c.id.is_(None), locked.c.id.is_not(None)))
 
     def executions(r: Relations) -> Statement:
-        return (
-            delete(task_executions)
-            .where(g.among(task_executions.c.id, r["free"].c.id))
-            .returning(*(task_executions.c[name] for name in ("id", "queue", "partition_key", "status")))
-        )
+        gone = delete(task_executions).where(g.among(_execution.id, r["free"].c.id))
+        return gone.returning(*(_execution[name] for name in ("id", "queue", "partition_key", "status")))
 
-    def events(kind: ColumnElement[bool]) -> Callable[[Relations], Statement]:
-        mine = execution_events.c.task_execution_id
-        return lambda r: delete(execution_events).where(g.among(mine, r["executions"].c.id), kind)
-
-    def keys(r: Relations) -> Statement:
-        return delete(idempotency_keys).where(g.among(key, r["executions"].c.id))
-
-    def claims(r: Relations) -> Statement:
-        return delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, r["executions"].c.id))
+    def of_pruned(table: Table, *also: ColumnElement[bool]) -> Callable[[Relations], Statement]:
+        return lambda r: delete(table).where(g.among(table.c.task_execution_id, r["executions"].c.id), *also)
 
     return Transition(
         steps={
@@ -81,10 +65,10 @@ def prune(g: Grammar) -> Transition:
             "locked": lambda r: with_key(r).with_for_update(skip_locked=True),
             "free": free,
             "executions": executions,
-            **{f"{name}_events": events(kind) for name, kind in kinds(_event).items()},
-            "keys": keys,
-            "letters": lambda r: effects.letter_gone(g, r["executions"].c),
-            "claims": claims,
+            **{f"{name}_events": of_pruned(execution_events, kind) for name, kind in kinds(_event).items()},
+            "keys": of_pruned(idempotency_keys),
+            "letters": of_pruned(dead_letters),
+            "claims": of_pruned(partition_claims),
         },
         returns="doomed",
         joined_steps=("executions",),
@@ -118,17 +102,16 @@ def prune_unrouted(g: Grammar) -> Transition:
 
 def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
     """The conditions of the three disjoint indexes of events. The events of a task are looked up through all of them."""
-    claim = event.event_type == word(EventType.CLAIMED)
-    ended = and_(event.event_type != word(EventType.CLAIMED), event.lease_token.is_not(None))
+    claim = event.event_type == sql_literal(EventType.CLAIMED)
+    ended = and_(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None))
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
 
 
 def done(execution: Any) -> ColumnElement[bool]:
     """Return a condition: the task ended before :before in one of the statuses to delete."""
-    wanted = [(execution.status == word(status)) & (flag == 1) for status, flag in _statuses.items()]
+    wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
     return and_(execution.completed_at < _before, or_(*wanted))
 
 
 def _prunable() -> ColumnElement[bool]:
-    execution = task_executions.c
-    return and_(execution.id > _from_id, execution.id < _to_id, done(execution))
+    return and_(_execution.id > _from_id, _execution.id < _to_id, done(_execution))

@@ -6,29 +6,16 @@ A row of each statement is about a queue, or about one task name in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    FromClause,
-    Select,
-    Text,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+from sqlalchemy import Boolean, ColumnElement, FromClause, Select, Text, bindparam, case, func, literal_column, select
 
 from ...model import STATUS_AFTER, EventType, TaskStatus
 from ..column_types import BigId, Instant
 from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
-from .grammar import Builder, Grammar, word
+from .grammar import Builder, Grammar, sql_literal
 
 PERCENTILES = (50, 95, 99)
 
@@ -73,13 +60,12 @@ def first_of_window(_: Grammar) -> Select[Any]:
 def _waiting(g: Grammar, *, by_task: bool) -> Select[Any]:
     entry: Any = task_outbox.c
     due = entry.available_at <= g.now
-    names, rows = _named(task_outbox, by_task=by_task)
-    counted: tuple[Any, ...] = (
+    counts = (
         func.count().filter(due).label("ready"),
         func.count().filter(entry.available_at > g.now).label("delayed"),
         func.min(entry.available_at, type_=Instant).filter(due).label("oldest_ready_at"),
     )
-    return select(*names, *counted).select_from(rows).where(_wanted(g, entry.queue)).group_by(*names)
+    return _counted(g, task_outbox, *counts, by_task=by_task)
 
 
 def _retrying(g: Grammar, *, by_task: bool) -> Select[Any]:
@@ -90,21 +76,16 @@ def _retrying(g: Grammar, *, by_task: bool) -> Select[Any]:
     entry: Any = task_outbox.c
     execution = task_executions.alias("execution")
     again = select(execution.c.retry_at).where(execution.c.id == entry.task_execution_id).correlate(task_outbox)
-    names, rows = _named(task_outbox, by_task=by_task)
-    later = select(*names, func.count().label("retrying")).select_from(rows).where(entry.available_at > g.now)
-    return later.where(again.scalar_subquery().is_not(None), _wanted(g, entry.queue)).group_by(*names)
+    later = (entry.available_at > g.now, again.scalar_subquery().is_not(None))
+    return _counted(g, task_outbox, func.count().label("retrying"), where=later, by_task=by_task)
 
 
 def _running(g: Grammar, *, by_task: bool) -> Select[Any]:
-    names, rows = _named(task_leases, by_task=by_task)
-    counted = select(*names, func.count().label("running")).select_from(rows)
-    return counted.where(_wanted(g, task_leases.c.queue)).group_by(*names)
+    return _counted(g, task_leases, func.count().label("running"), by_task=by_task)
 
 
 def _failed(g: Grammar, *, by_task: bool) -> Select[Any]:
-    letter = dead_letters.c
-    names: list[Any] = [letter.queue, letter.task_name] if by_task else [letter.queue]
-    return select(*names, func.count().label("failed")).where(_wanted(g, letter.queue)).group_by(*names)
+    return _counted(g, dead_letters, func.count().label("failed"), by_task=by_task)
 
 
 def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
@@ -112,10 +93,8 @@ def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
     event, execution = execution_events.c, task_executions.c
     names = ["queue", "task_name"] if by_task else ["queue"]
     ended = _is(event, {*COMPLETED, *FAILED})
-    started_at = func.coalesce(
-        execution.first_started_at, event.created_at
-    )  # unknown for a task that was replaced since
-    nothing = literal_column("0", BigInteger)  # for a task whose times cannot be subtracted
+    started_at = func.coalesce(execution.first_started_at, event.created_at)  # unknown if it was replaced since
+    nothing: ColumnElement[int] = literal_column("0")  # for a task whose times cannot be subtracted
     happened = (
         select(
             *(execution[name] for name in names),
@@ -141,12 +120,8 @@ def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
         func.row_number().over(partition_by=alike, order_by=happened.c.to_complete).label("complete_rank"),
     ).subquery("ranked")
     row = ranked.c
-    counts = {
-        "completed": COMPLETED,
-        "failures": FAILED,
-        "cancelled": CANCELLED,
-        "retries": (EventType.RETRY_SCHEDULED,),
-    }
+    retries = (EventType.RETRY_SCHEDULED,)
+    counts = {"completed": COMPLETED, "failures": FAILED, "cancelled": CANCELLED, "retries": retries}
     grouped = [row[name] for name in names]
     columns: list[Any] = [
         *grouped,
@@ -162,20 +137,24 @@ def _window(g: Grammar, *, by_task: bool) -> Select[Any]:
     return select(*columns).group_by(*grouped)
 
 
-def _named(table: FromClause, *, by_task: bool) -> tuple[list[ColumnElement[Any]], FromClause]:
-    """Return the columns by which the rows of a table are counted; the task's name is known to its execution."""
-    if not by_task:
-        return [table.c.queue], table
-    joined = table.join(task_executions, task_executions.c.id == table.c.task_execution_id)
-    return [table.c.queue, task_executions.c.task_name], joined
+def _counted(
+    g: Grammar, table: FromClause, *counts: Any, where: Iterable[ColumnElement[bool]] = (), by_task: bool
+) -> Select[Any]:
+    """Count the rows of a table. A task's name is in its execution, if the table does not have it."""
+    rows: FromClause = table
+    named: FromClause = table
+    if by_task and "task_name" not in table.c:
+        named, rows = task_executions, table.join(task_executions, task_executions.c.id == table.c.task_execution_id)
+    names = [table.c.queue, named.c.task_name] if by_task else [table.c.queue]
+    return select(*names, *counts).select_from(rows).where(*where, _wanted(g, table.c.queue)).group_by(*names)
 
 
 def _wanted(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
-    return or_(_every_queue, g.among(queue, g.rows("queues", {"queue": Text()}).c.queue))
+    return _every_queue | g.among(queue, g.rows("queues", {"queue": Text()}).c.queue)
 
 
 def _is(row: Any, kinds: Collection[EventType]) -> ColumnElement[bool]:
-    return row.event_type.in_([word(kind) for kind in sorted(kinds)])  # type: ignore[no-any-return]
+    return row.event_type.in_([sql_literal(kind) for kind in sorted(kinds)])  # type: ignore[no-any-return]
 
 
 def _rank(tasks: ColumnElement[int], percent: int) -> ColumnElement[int]:

@@ -36,10 +36,11 @@ def create_work_distributor(
 ) -> WorkDistributor:
     """Return the distributor of this database. The caller starts and closes it.
 
-    `queues` and `topics` are those of the claims; None: all. `poll` is the longest wait: by default 30 seconds on PostgreSQL, half a second on SQLite and where
-    there are no notifications. `notifications` False: poll only, for instance where `LISTEN` cannot reach the server.
-    `listen_url` leads to the server itself where the engine's does not, as through a pooler. `commits_of` is the engine
-    whose commits in this process are to be noticed at once (SQLite); None: the database's. Raises UnsupportedDatabase.
+    `queues` and `topics` are those of the claims; None: all. `poll` is the longest wait. By default it is 30 seconds where
+    there are notifications (PostgreSQL), and half a second where there are none. With `notifications` False the distributor
+    only polls, for instance where `LISTEN` cannot reach the server. `listen_url` leads to the server itself where the
+    engine's does not, as through a pooler. `commits_of` is the engine whose commits in this process are to be noticed at
+    once (SQLite); None: the database's. Raises UnsupportedDatabase.
     """
     longest = None if poll is None else duration(poll, "poll")
     if longest is not None and longest <= timedelta(0):

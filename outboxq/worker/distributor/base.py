@@ -5,7 +5,11 @@ from __future__ import annotations
 import queue
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
+
+POLL = timedelta(milliseconds=500)
+"""The longest wait where there are no notifications."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -110,30 +109,35 @@ class Listener(threading.Thread):
         """Connect, and listen until the connection breaks. Returns whether it lasted."""
         began = math.inf
         try:
-            self._open()
+            connection = self._open()
             began = time.monotonic()
-            self._listen()
+            self._listen(connection)
         except NotificationsBlocked:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, listening must not end silently
             self._report_loss(f"{type(error).__name__}: {error}".strip())
         finally:
-            self._disconnect()
+            broken, self._connection = self._connection, None
+            if broken is not None:
+                with suppress(*_CONNECTION_ERRORS):
+                    broken.close()
         return time.monotonic() - began > _STEADY_AFTER
 
     def close(self) -> None:
         """End the thread, wherever it waits. Returns once it has ended, or after a second, for it may be connecting."""
         self._closed.set()
-        self._interrupt()
+        if (connection := self._connection) is not None:
+            _shut_down(connection)
         if self.is_alive() and threading.current_thread() is not self:
             self.join(_CLOSE_TIMEOUT)
 
-    def _open(self) -> None:
+    def _open(self) -> psycopg.Connection[Any]:
         self._connection = connection = self._connect()
-        with self._watchdog():
+        with self._watchdog(connection):
             connection.rollback()
             connection.autocommit = True  # inside a transaction nothing is delivered
             self._prove_delivery(connection)
+        return connection
 
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications of the trigger in the worker's database reach this connection.
@@ -175,9 +179,7 @@ class Listener(threading.Thread):
 
         return self._dialect.compiled[builder].run(execute, values)
 
-    def _listen(self) -> None:
-        connection = self._connection
-        assert connection is not None
+    def _listen(self, connection: psycopg.Connection[Any]) -> None:
         if self._closed.is_set():
             return
         self.connections += 1
@@ -188,7 +190,7 @@ class Listener(threading.Thread):
             for notice in connection.notifies(timeout=self._ping_every):
                 if not _IS_PROOF.fullmatch(notice.payload):
                     self._on_notify(notice.payload)
-            with self._watchdog():
+            with self._watchdog(connection):
                 still = self._run(connection, channel.find_again, outbox=self._outbox)
             if still != [{"channel": self._channel}]:
                 raise TriggerMissing("the outbox was moved or dropped")
@@ -200,16 +202,10 @@ class Listener(threading.Thread):
             self._on_change()
             log.warning("the listening connection broke; connecting again, polling meanwhile: %s", error)
 
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(*_CONNECTION_ERRORS):
-                connection.close()
-
     @contextmanager
-    def _watchdog(self, other: psycopg.Connection[Any] | None = None) -> Iterator[None]:
-        """Cut `other`, or our own connection, if the block takes too long: a frozen or unreachable peer would keep us waiting for ever."""
-        timer = threading.Timer(self._answer_timeout, self._interrupt if other is None else partial(_shut_down, other))
+    def _watchdog(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """Cut the connection if the block takes too long: a frozen or unreachable peer would keep us waiting for ever."""
+        timer = threading.Timer(self._answer_timeout, _shut_down, (connection,))
         timer.daemon = True
         timer.start()
         try:
@@ -217,13 +213,9 @@ class Listener(threading.Thread):
         finally:
             timer.cancel()
 
-    def _interrupt(self) -> None:
-        """End whatever the thread waits for on its connection. (psycopg's own close() may not be called from another thread.)"""
-        if (connection := self._connection) is not None:
-            _shut_down(connection)
-
 
 def _shut_down(connection: psycopg.Connection[Any]) -> None:
+    """End whatever a thread waits for on this connection. (psycopg's own close() may not be called from another thread.)"""
     if connection.closed:
         return
     with suppress(*_CONNECTION_ERRORS), socket.socket(fileno=os.dup(connection.fileno())) as own:

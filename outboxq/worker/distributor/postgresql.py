@@ -1,30 +1,24 @@
-"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified (`store/sleeping.py`)."""
+"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified (`store/sleeping_workers.py`)."""
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy import Engine
 
 from ...database.engine import detached, make_engine
-from ...store import Sleeping, Store
+from ...store import Store
 from ..deadline import run_with_timeout
-from .base import Health, Wakeup
+from .base import POLL, Health, Wakeup
 
-log = logging.getLogger("outboxq.distributor")
-
-FALLBACK = timedelta(seconds=30)
-POLL = timedelta(milliseconds=500)
-"""The longest wait where there are no notifications."""
-
+_FALLBACK = timedelta(seconds=30)
 _BUSY_RATE = 50.0
 """Successful claims a second from which on polling is cheaper for all than a notification for each task."""
 _RATE_WINDOW = 0.1
@@ -53,28 +47,26 @@ class PostgresDistributor:
         listen_url: str | None = None,
         commits_of: Engine | None = None,  # noqa: ARG002 - the server notifies of every commit
     ) -> None:
-        self._store = store
         from .listener import Listener  # here, since it imports psycopg
 
-        self._sleeping = Sleeping(
-            store.bound_engine, schema=store.schema, clock=store.clock, gone=store.gone, works=True
-        )
+        self._store = store
+        self._sleeping = store.sleeping_workers
         self._queues, self._topics = queues, topics
         self._worker_id = worker_id
-        self._poll = (poll or (FALLBACK if notifications else POLL)).total_seconds()
+        self._poll = (poll or (_FALLBACK if notifications else POLL)).total_seconds()
         self._poll_without_listener = min(self._poll, POLL.total_seconds())
         self._wakeup = Wakeup()
+        # Connections are made like the engine's, but are not in its pool. A malformed URL is refused here, not in the thread.
+        listened = store.bound_engine if listen_url is None else make_engine(listen_url)
         self._listener = Listener(
-            self._connect,
+            partial(detached, listened),
             store.dialect,
-            connect_notifier=self._connect_notifier,
+            connect_notifier=partial(detached, store.bound_engine),
             on_notify=self._on_notify,
             on_change=self._wakeup.notify,
         )
         self._sleeping.compile(queues)
         self._notifications = notifications
-        # Connections are made like the engine's, but are not in its pool. A malformed URL is refused here, not in the thread.
-        self._listened = store.bound_engine if listen_url is None else make_engine(listen_url)
         self._closed = False
         self._announced_connection = 0
         """The connection of the listener to which the announcement belongs, by its number."""
@@ -223,9 +215,3 @@ class PostgresDistributor:
         if self._queues is None or queue in self._queues:
             self._notified = True
             self._wakeup.notify()
-
-    def _connect(self) -> Any:
-        return detached(self._listened)
-
-    def _connect_notifier(self) -> Any:
-        return detached(self._store.bound_engine)

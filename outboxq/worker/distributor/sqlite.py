@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from ...database.engine import detached
+from ...database.engine_events import listen
 from ...store import Store
-from ...store.waiting import Look
-from .base import Health, Wakeup
-from .commits import CommitListeners, commit_listeners
+from ...store.due import Look
+from .base import POLL, Health, Wakeup
 
-log = logging.getLogger("outboxq.distributor")
-
-POLL = timedelta(milliseconds=500)
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
 """Pairs: idle for less than A seconds, look every B seconds. A look takes 4 µs, but waking up for it, with cold processor caches,
 takes 100 µs or more: looks 6 ms apart cost 2 % of a core.
@@ -34,6 +31,9 @@ _REST_FACTOR, _LONGEST_REST = 300, 5.0
 
 Behind 5 000 blocked keys an idle worker takes 2.6 % of a core, of which 2.0 are the watch; with 100 and 2 seconds it was 3.9.
 """
+
+_CommitListeners: TypeAlias = dict[object, Callable[[], None]]
+"""Callbacks by their owners. Entries come and go in any thread and in signal handlers, each in one step."""
 
 
 class SqliteDistributor:
@@ -56,7 +56,7 @@ class SqliteDistributor:
         self._poll = (poll or POLL).total_seconds()
         self._notifications = notifications
         self._commits_of = commits_of or store.bound_engine
-        self._commit_listeners: CommitListeners = {}
+        self._commit_listeners: _CommitListeners = {}
         self._wakeup = Wakeup()
         self._woken = False
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class SqliteDistributor:
             if self._closed or self._connection is not None or not self._notifications:
                 return
             self._connection = detached(self._store.bound_engine)
-            self._commit_listeners = commit_listeners(self._commits_of)
+            self._commit_listeners = _listeners_of(self._commits_of)
             self._commit_listeners[self] = self._hint
 
     def wait_for_work(self, timeout: float | None = None) -> None:
@@ -179,3 +179,28 @@ class SqliteDistributor:
 def _next_due(ahead: Look) -> float:
     """Return when the next task is due (`time.monotonic()`)."""
     return math.inf if ahead.seconds is None else time.monotonic() + ahead.seconds
+
+
+def _listeners_of(engine: Engine) -> _CommitListeners:
+    """Return what is called when a commit of the engine is about to happen.
+
+    SQLAlchemy gets one listener for each engine, for good: it iterates over its list of them during each commit, so one that
+    came or went meanwhile would break the commit of another thread.
+    """
+    with _lock:
+        if (listeners := _listeners_by_engine.get(engine)) is None:
+            listeners = _listeners_by_engine[engine] = {}
+            _listen(engine, listeners)
+        return listeners
+
+
+def _listen(engine: Engine, listeners: _CommitListeners) -> None:
+    def call_listeners(_connection: Connection) -> None:
+        for call in list(listeners.values()):
+            call()
+
+    listen(engine, "commit", call_listeners)
+
+
+_listeners_by_engine: WeakKeyDictionary[Engine, _CommitListeners] = WeakKeyDictionary()
+_lock = threading.Lock()

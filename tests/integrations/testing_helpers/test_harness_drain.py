@@ -84,12 +84,12 @@ class TestDrain:
         for order_id in (1, 2):
             shop.receipt.using(session, idempotency_key="once").enqueue(order_id)
         harness.assert_enqueued(shop.receipt, times=1)
-        harness.store.pause("mail")
+        harness.store.queues.pause("mail")
         assert harness.drain() == []
-        harness.store.resume("mail")
+        harness.store.queues.resume("mail")
         assert names(harness.drain()) == ["shop.receipt"]
 
-        harness.store.limit("mail", rate=(2, 60))
+        harness.store.queues.limit("mail", rate=(2, 60))
         for order_id in (3, 4, 5):
             shop.receipt.using(session).enqueue(order_id)
         assert len(harness.drain()) == 2
@@ -166,7 +166,7 @@ class TestFailures:
         harness.clock.advance(1)
         [ran] = harness.drain(raises=False)
         assert (ran.attempt, ran.outcome, type(ran.error).__name__) == (2, EventType.FAILED, "NoResultFound")
-        [letter] = harness.store.dead_letters()
+        [letter] = harness.store.dead_letters.list()
         assert letter.id == ran.id
 
     def test_a_database_error_leaves_the_tests_transaction_alive(self, shop, harness, session):

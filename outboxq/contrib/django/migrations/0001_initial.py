@@ -20,10 +20,7 @@ MODELS = [
             ("failed_at", InstantField()),
             ("lost_key", models.TextField(null=True)),
         ],
-        options={
-            "db_table": table("dead_letters"),
-            "default_permissions": ("view",),
-        },
+        options={"db_table": table("dead_letters"), "default_permissions": ("view",)},
     ),
     migrations.CreateModel(
         name="ExecutionEvent",
@@ -37,20 +34,12 @@ MODELS = [
             ("lease_token", models.BigIntegerField(null=True)),
             ("created_at", InstantField()),
         ],
-        options={
-            "db_table": table("execution_events"),
-            "default_permissions": ("view",),
-        },
+        options={"db_table": table("execution_events"), "default_permissions": ("view",)},
     ),
     migrations.CreateModel(
         name="IdempotencyKey",
         fields=[
-            (
-                "pk",
-                models.CompositePrimaryKey(
-                    "scope", "key", blank=True, editable=False, primary_key=True, serialize=False
-                ),
-            ),
+            ("pk", models.CompositePrimaryKey("scope", "key", serialize=False)),
             ("scope", models.TextField()),
             ("key", models.TextField()),
             ("task_execution_id", models.UUIDField()),
@@ -58,10 +47,7 @@ MODELS = [
             ("until_finished", models.BooleanField()),
             ("created_at", InstantField()),
         ],
-        options={
-            "db_table": table("idempotency_keys"),
-            "default_permissions": (),
-        },
+        options={"db_table": table("idempotency_keys"), "default_permissions": ()},
     ),
     migrations.CreateModel(
         name="LiveWorker",
@@ -76,10 +62,7 @@ MODELS = [
             ("started_at", InstantField()),
             ("last_seen_at", InstantField()),
         ],
-        options={
-            "db_table": table("workers"),
-            "default_permissions": ("view",),
-        },
+        options={"db_table": table("workers"), "default_permissions": ("view",)},
     ),
     migrations.CreateModel(
         name="OutboxEntry",
@@ -104,21 +87,13 @@ MODELS = [
     migrations.CreateModel(
         name="PartitionClaim",
         fields=[
-            (
-                "pk",
-                models.CompositePrimaryKey(
-                    "queue", "partition_key", blank=True, editable=False, primary_key=True, serialize=False
-                ),
-            ),
+            ("pk", models.CompositePrimaryKey("queue", "partition_key", serialize=False)),
             ("queue", models.TextField()),
             ("partition_key", models.TextField()),
             ("task_execution_id", models.UUIDField(unique=True)),
             ("held", models.BooleanField()),
         ],
-        options={
-            "db_table": table("partition_claims"),
-            "default_permissions": (),
-        },
+        options={"db_table": table("partition_claims"), "default_permissions": ()},
     ),
     migrations.CreateModel(
         name="QueueSettings",
@@ -141,20 +116,12 @@ MODELS = [
     migrations.CreateModel(
         name="SleepingWorker",
         fields=[
-            (
-                "pk",
-                models.CompositePrimaryKey(
-                    "worker_id", "queue", blank=True, editable=False, primary_key=True, serialize=False
-                ),
-            ),
+            ("pk", models.CompositePrimaryKey("worker_id", "queue", serialize=False)),
             ("worker_id", models.UUIDField()),
             ("queue", models.TextField()),
             ("wakes_at", InstantField()),
         ],
-        options={
-            "db_table": table("sleeping_workers"),
-            "default_permissions": (),
-        },
+        options={"db_table": table("sleeping_workers"), "default_permissions": ()},
     ),
     migrations.CreateModel(
         name="TaskExecution",
@@ -172,13 +139,7 @@ MODELS = [
             (
                 "status",
                 models.TextField(
-                    choices=[
-                        ("Ready", "Ready"),
-                        ("Running", "Running"),
-                        ("Completed", "Completed"),
-                        ("Failed", "Failed"),
-                        ("Cancelled", "Cancelled"),
-                    ]
+                    choices=[(one, one) for one in ("Ready", "Running", "Completed", "Failed", "Cancelled")]
                 ),
             ),
             ("attempt", models.IntegerField()),
@@ -220,20 +181,12 @@ MODELS = [
             ("lease_expires_at", InstantField()),
             ("begun", models.BooleanField(null=True)),
         ],
-        options={
-            "db_table": table("task_leases"),
-            "default_permissions": (),
-        },
+        options={"db_table": table("task_leases"), "default_permissions": ()},
     ),
     migrations.CreateModel(
         name="TaskSubscription",
         fields=[
-            (
-                "pk",
-                models.CompositePrimaryKey(
-                    "topic", "task_name", blank=True, editable=False, primary_key=True, serialize=False
-                ),
-            ),
+            ("pk", models.CompositePrimaryKey("topic", "task_name", serialize=False)),
             ("topic", models.TextField()),
             ("task_name", models.TextField()),
             ("parameter", models.TextField()),
@@ -244,10 +197,7 @@ MODELS = [
             ("timeout_seconds", models.FloatField(null=True)),
             ("on_dead_letter", models.TextField()),
         ],
-        options={
-            "db_table": table("task_subscriptions"),
-            "default_permissions": (),
-        },
+        options={"db_table": table("task_subscriptions"), "default_permissions": ()},
     ),
 ]
 

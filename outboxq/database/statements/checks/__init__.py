@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import cancels, fold, keys, limits, log, parts, positions, rows, unique
+from . import fold, keys, limits, log, parts, rows, unique
 from .check import Check
 from .repairs import REPAIRS
 
 __all__ = ["CHECKS", "REPAIRS", "Check"]
 
 CHECKS: Mapping[str, Check] = {
-    name: check
-    for kind in (parts, positions, fold, limits, rows, keys, unique, cancels, log)
-    for name, check in kind.checks().items()
+    name: check for kind in (parts, fold, limits, rows, keys, unique, log) for name, check in kind.checks().items()
 }
 """Every invariant by its name, in the order of repair: a stale row may stand in another's place, and differences from the log are
 repaired before differences from other tables.

@@ -1,25 +1,24 @@
-"""Check partition keys: each has one holder, which has a reason to hold it."""
+"""Check partition keys: each has one holder, which has a reason to hold it, and its tasks are in an order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from sqlalchemy import Select, and_, false, func, literal_column, or_, select, true
+from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, or_, select, true
 
-from ....model import EventType, OnDeadLetter, TaskStatus
+from ....model import EventType, OnDeadLetter
 from ...tables import execution_events, partition_claims, task_executions
-from ..grammar import word
-from .check import EVENT, EXECUTION, Check
+from ..grammar import Grammar, sql_literal
+from .check import EVENT, EVENT_OF_TASK, EXECUTION, FAILED, RUNNING, Check, is_a, task_of
 
+_Columns: TypeAlias = tuple[ColumnElement[Any], ...]
 _claim = partition_claims.c
-RUNNING = and_(EXECUTION.partition_key.is_not(None), EXECUTION.status == word(TaskStatus.RUNNING))
+_KEY = (EXECUTION.queue, EXECUTION.partition_key)
+_HAS_KEY = EXECUTION.partition_key.is_not(None)
+RUNNING_WITH_KEY = and_(_HAS_KEY, RUNNING)
 """A condition: the task runs, so it has its key."""
-HOLDING = and_(
-    EXECUTION.partition_key.is_not(None),
-    EXECUTION.status == word(TaskStatus.FAILED),
-    EXECUTION.on_dead_letter == word(OnDeadLetter.HOLD),
-)
+HOLDING = and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition: the task has Failed with `on_dead_letter=hold`, so it keeps its key."""
 CLAIM_OF_TASK = select(_claim.task_execution_id).where(
     _claim.task_execution_id == EXECUTION.id,
@@ -30,54 +29,50 @@ TASK_OF_CLAIM = select(EXECUTION.id).where(
     EXECUTION.id == _claim.task_execution_id,
     EXECUTION.queue == _claim.queue,
     EXECUTION.partition_key == _claim.partition_key,
-    or_(and_(RUNNING, _claim.held == false()), and_(HOLDING, _claim.held == true())),
+    or_(and_(RUNNING_WITH_KEY, _claim.held == false()), and_(HOLDING, _claim.held == true())),
 )
 
 
 def checks() -> Mapping[str, Check]:
     return {
+        "position_taken_twice": Check(
+            meaning="two tasks of a partition key have the same position, so their order is left to chance",
+            broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
+        ),
         "claimed_key_without_task": Check(
             meaning="a partition key is taken by a task that neither runs nor holds it, so its tasks are never claimed",
-            broken=lambda _: _claim_without_task(),
+            broken=lambda _: select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
         ),
         "running_without_key": Check(
             meaning="a Running task has not taken its partition key, so another task of the key may run beside it",
-            broken=lambda _: _running_without_key(),
+            broken=lambda _: select(EXECUTION.id).where(
+                RUNNING_WITH_KEY, ~CLAIM_OF_TASK.where(_claim.held == false()).exists()
+            ),
         ),
         "failed_without_key": Check(
             meaning="a task that Failed with on_dead_letter=hold does not hold its partition key",
-            broken=lambda _: _failed_without_key(),
+            broken=lambda _: select(EXECUTION.id).where(HOLDING, ~CLAIM_OF_TASK.where(_claim.held == true()).exists()),
         ),
         "key_running_twice": Check(
-            meaning="a task runs beside a later one of its partition key", broken=lambda _: _running_twice()
+            meaning="a task runs beside a later one of its partition key",
+            broken=lambda _: _all_but_first(
+                "running", RUNNING_WITH_KEY, of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
+            ),
         ),
         "key_claimed_twice": Check(
-            meaning="another task of its partition key was claimed before a claim had ended",
-            broken=lambda _: _claimed_twice(),
+            meaning="another task of its partition key was claimed before a claim had ended", broken=_claimed_twice
         ),
     }
 
 
-def _claim_without_task() -> Select[Any]:
-    return select(_claim.task_execution_id.label("id")).where(~TASK_OF_CLAIM.exists())
+def _all_but_first(name: str, tasks: ColumnElement[bool], *, of: _Columns, by: _Columns) -> Select[Any]:
+    """Select these tasks without the first of each group: `of` are the columns that a group has alike, `by` is its order."""
+    nth = func.row_number().over(partition_by=of, order_by=by)
+    ranked = select(EXECUTION.id, nth.label("nth")).where(tasks).subquery(name)
+    return select(ranked.c.id).where(ranked.c.nth > literal_column("1"))
 
 
-def _running_without_key() -> Select[Any]:
-    return select(EXECUTION.id).where(RUNNING, ~CLAIM_OF_TASK.where(_claim.held == false()).exists())
-
-
-def _failed_without_key() -> Select[Any]:
-    return select(EXECUTION.id).where(HOLDING, ~CLAIM_OF_TASK.where(_claim.held == true()).exists())
-
-
-def _running_twice() -> Select[Any]:
-    key = (EXECUTION.queue, EXECUTION.partition_key)
-    nth = func.row_number().over(partition_by=key, order_by=(EXECUTION.position.desc(), EXECUTION.id))
-    running = select(EXECUTION.id, nth.label("nth")).where(RUNNING).subquery("running")
-    return select(running.c.id).where(running.c.nth > literal_column("1"))
-
-
-def _claimed_twice() -> Select[Any]:
+def _claimed_twice(_: Grammar) -> Select[Any]:
     """Compare claims by their numbers, not by clocks: a claim of a key after a committed end draws a higher number.
 
     A replaced task may have had another key before, which is not recorded.
@@ -86,16 +81,14 @@ def _claimed_twice() -> Select[Any]:
     moved = select(replaced.c.sequence_num).where(
         replaced.c.task_execution_id == EXECUTION.id,
         replaced.c.lease_token.is_(None),
-        replaced.c.event_type == word(EventType.REPLACED),
+        is_a(EventType.REPLACED, replaced.c),
     )
-    following = func.lead(EVENT.event_type).over(
-        partition_by=(EXECUTION.queue, EXECUTION.partition_key), order_by=EVENT.sequence_num
-    )
+    following = func.lead(EVENT.event_type).over(partition_by=_KEY, order_by=EVENT.sequence_num)
     steps = (
         select(EXECUTION.id, EVENT.event_type, following.label("following"))
-        .join_from(task_executions, execution_events, EVENT.task_execution_id == EXECUTION.id)
-        .where(EXECUTION.partition_key.is_not(None), EVENT.lease_token.is_not(None), ~moved.exists())
+        .join_from(task_executions, execution_events, EVENT_OF_TASK)
+        .where(_HAS_KEY, EVENT.lease_token.is_not(None), ~moved.exists())
         .subquery("steps")
     )
-    claimed = word(EventType.CLAIMED)
+    claimed = sql_literal(EventType.CLAIMED)
     return select(steps.c.id).where(steps.c.event_type == claimed, steps.c.following == claimed)

@@ -6,37 +6,26 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Double,
-    Integer,
-    Select,
-    Text,
-    and_,
-    case,
-    cast,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+from sqlalchemy import ColumnElement, Double, Select, and_, case, cast, func, literal_column, or_, select
 
-from ....model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, EventType, OnDeadLetter
+from ....model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, OnDeadLetter
 from ...tables import execution_events, queue_settings, task_leases, task_outbox
-from ..grammar import Grammar, word
-from .check import EVENT, EXECUTION, Check, broken_ones
+from ..grammar import Grammar, sql_literal
+from .check import EVENT, EXECUTION, Check, broken_ones, of_claim, task_of, text_literal
 
 _lease, _setting = task_leases.c, queue_settings.c
 _GRACE = timedelta(days=1)
 """The largest error of a clock that is expected after an administrator or a server that took over has set it: a time zone, say."""
+
+HOLDS_NOTHING = and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
+"""A condition: the task has `on_dead_letter=hold` but no key."""
 
 
 def checks() -> Mapping[str, Check]:
     return {
         "lease_ends_too_late": Check(
             meaning="a lease ends later than its length from now, so nobody recovers its task if the worker is dead",
-            broken=_lease_too_late,
+            broken=lambda g: select(task_of(task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
             meaning="a queue's rate limit is used up for longer than its time, so none of its tasks starts",
@@ -61,30 +50,12 @@ def checks() -> Mapping[str, Check]:
     }
 
 
-def holds_nothing() -> ColumnElement[bool]:
-    """Return a condition: the task has `on_dead_letter=hold` but no key."""
-    return and_(EXECUTION.on_dead_letter == word(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
-
-
 def lease_length(g: Grammar) -> ColumnElement[Any]:
     """Return the seconds of a claim's lease: its own, which its event has, or the task's; at most the longest."""
-    own = (
-        select(cast(g.text_in(EVENT.event_data, "lease_seconds"), Double))
-        .where(
-            EVENT.task_execution_id == _lease.task_execution_id,
-            EVENT.lease_token == _lease.lease_token,
-            EVENT.event_type == word(EventType.CLAIMED),
-        )
-        .correlate(task_leases)
-        .scalar_subquery()
-    )
-    task = (
-        select(EXECUTION.lease_seconds)
-        .where(EXECUTION.id == _lease.task_execution_id)
-        .correlate(task_leases)
-        .scalar_subquery()
-    )
-    seconds = func.coalesce(own, task, type_=Double)
+    own = cast(g.text_in(EVENT.event_data, "lease_seconds"), Double)
+    claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(task_leases)
+    task = select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(task_leases)
+    seconds = func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=Double)
     return case((seconds > _seconds(LONGEST), _seconds(LONGEST)), else_=seconds)
 
 
@@ -107,20 +78,17 @@ def _seconds(span: timedelta) -> ColumnElement[float]:
     return literal_column(str(span.total_seconds()), Double)
 
 
-def _lease_too_late(g: Grammar) -> Select[Any]:
-    return select(_lease.task_execution_id.label("id")).where(lease_too_late(g))
-
-
 def _impossible(g: Grammar) -> Select[Any]:
     longest = _seconds(LONGEST)
+    ids_wrong = (~g.is_id(EXECUTION.id), ~g.is_id(EXECUTION.pipeline_execution_id))
     return broken_ones(
         select(EXECUTION.id),
         {
             "args_not_an_object": ~g.is_json(EXECUTION.args, an_object=True),
             "result_not_json": and_(EXECUTION.result.is_not(None), ~g.is_json(EXECUTION.result)),
             "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
-            "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *_ids_wrong(g)),
-            "hold_without_key": holds_nothing(),
+            "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),
+            "hold_without_key": HOLDS_NOTHING,
         },
     )
 
@@ -128,28 +96,27 @@ def _impossible(g: Grammar) -> Select[Any]:
 def _entry_out_of_bounds(g: Grammar) -> Select[Any]:
     entry = task_outbox.c
     wrong = (*_out_of_bounds(g, entry, ("available_at", "expires_at")), ~entry.priority.between(*_PRIORITIES))
-    return select(entry.task_execution_id.label("id")).where(or_(*wrong))
+    return select(task_of(task_outbox)).where(or_(*wrong))
 
 
 def _out_of_bounds(g: Grammar, row: Any, instants: Sequence[str]) -> list[ColumnElement[bool]]:
-    empty = literal_column("''", Text)
+    empty = text_literal("")
     return [~g.is_instant(row[name]) for name in instants] + [row.queue == empty, row.partition_key == empty]
 
 
 def _counts_wrong() -> list[ColumnElement[bool]]:
-    none, most = literal_column("0", Integer), literal_column(str(MAX_NUMBER), BigInteger)
-    counted = literal_column(str(MAX_ATTEMPT), Integer)
+    zero, most, most_attempts = _number(0), _number(MAX_NUMBER), _number(MAX_ATTEMPT)
     return [
-        EXECUTION.lease_seconds <= none,
-        EXECUTION.timeout_seconds <= none,
-        *(or_(EXECUTION[name] < none, EXECUTION[name] > counted) for name in ("attempt", "recovery_attempts")),
-        *(or_(EXECUTION[name] < none, EXECUTION[name] > most) for name in ("lease_token", "position")),
+        EXECUTION.lease_seconds <= zero,
+        EXECUTION.timeout_seconds <= zero,
+        *(or_(EXECUTION[name] < zero, EXECUTION[name] > most_attempts) for name in ("attempt", "recovery_attempts")),
+        *(or_(EXECUTION[name] < zero, EXECUTION[name] > most) for name in ("lease_token", "position")),
     ]
 
 
-def _ids_wrong(g: Grammar) -> list[ColumnElement[bool]]:
-    return [~g.is_id(EXECUTION.id), ~g.is_id(EXECUTION.pipeline_execution_id)]
+def _number(number: int) -> ColumnElement[int]:
+    return literal_column(str(number))
 
 
-_PRIORITIES = literal_column("-100", Integer), literal_column("100", Integer)
+_PRIORITIES = _number(-100), _number(100)
 _INSTANTS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")

@@ -6,13 +6,15 @@ The two catalogues have nothing in common, so each dialect has its own queries h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
     Constraint,
+    FromClause,
     Index,
     Integer,
     Select,
@@ -32,29 +34,21 @@ from sqlalchemy import (
 )
 
 from ...tables import execution_events, metadata, task_outbox, task_position
-from ..grammar import Relations, Statement, Transition
-from .check import EXECUTION, Check
+from ..grammar import Transition
+from .check import EXECUTION, Check, text_literal
 
-_Part = TypeVar("_Part", Index, UniqueConstraint)
 Oid = Callable[[str], ColumnElement[Any]]
 """A function that returns the oid of the table or sequence of this name; NULL if there is none."""
 NOTIFY = "task_outbox_notify"
 """The trigger that wakes workers."""
 
-_COUNTER: ColumnElement[str] = literal_column(f"'{task_outbox.name}'", Text)
+_COUNTER = text_literal(task_outbox.name)
 """The name under which SQLite counts positions."""
 _sequence = table("sqlite_sequence", column("name", Text), column("seq", Integer))
-_schema = table("sqlite_master", *(column(name, Text) for name in ("type", "name", "tbl_name")))
-_index = table(
-    "pg_index",
-    *(column(name) for name in ("indexrelid", "indrelid")),
-    *(column(name, Boolean) for name in ("indisvalid", "indisunique")),
-    schema="pg_catalog",
-)
-_class = table("pg_class", column("oid"), column("relname", Text), schema="pg_catalog")
-_trigger = table(
-    "pg_trigger", column("tgrelid"), *(column(name, Text) for name in ("tgname", "tgenabled")), schema="pg_catalog"
-)
+_schema = table("sqlite_master", *map(column, ("type", "name", "tbl_name")))
+_index = table("pg_index", *map(column, ("indexrelid", "indrelid", "indisvalid", "indisunique")), schema="pg_catalog")
+_class = table("pg_class", *map(column, ("oid", "relname")), schema="pg_catalog")
+_trigger = table("pg_trigger", *map(column, ("tgrelid", "tgname", "tgenabled")), schema="pg_catalog")
 
 
 def checks() -> Mapping[str, Check]:
@@ -73,10 +67,9 @@ def checks() -> Mapping[str, Check]:
 
 def missing_from_sqlite() -> Select[Any]:
     """Select our missing indexes. Those of constraints cannot be dropped."""
-    parts = [_part(one, index) for one in metadata.sorted_tables for index in _sorted(one.indexes)]
-    expected = union_all(*parts).subquery("expected")
+    expected = _expected(_indexes)
     found = select(_schema.c.name).where(
-        _schema.c.type == literal_column("'index'", Text),
+        _schema.c.type == text_literal("index"),
         _schema.c.name == expected.c.name,
         _schema.c.tbl_name == expected.c.table,
     )
@@ -85,8 +78,7 @@ def missing_from_sqlite() -> Select[Any]:
 
 def missing_from_postgresql(oid: Oid) -> Select[Any]:
     """Select the indexes that are missing, invalid, or wrongly not unique; and the trigger, if no insert fires it."""
-    parts = [_part(one, part, oid(one.name)) for one in metadata.sorted_tables for part in _unique_or_index(one)]
-    expected = union_all(*parts).subquery("expected")
+    expected = _expected(_constraints_and_indexes, oid)
     found = (
         select(_index.c.indexrelid)
         .join_from(_index, _class, _class.c.oid == _index.c.indexrelid)
@@ -99,7 +91,7 @@ def missing_from_postgresql(oid: Oid) -> Select[Any]:
     )
     missing = union_all(
         select(expected.c.name.label("id")).where(~found.exists()),
-        select(literal_column(f"'{NOTIFY}'", Text)).where(~fires(oid(task_outbox.name)).exists()),
+        select(text_literal(NOTIFY)).where(~fires(oid(task_outbox.name)).exists()),
     )
     return select(missing.subquery("missing"))
 
@@ -108,8 +100,8 @@ def fires(entries: ColumnElement[Any]) -> Select[Any]:
     """Select one row if an insert into the outbox with this oid fires the trigger."""
     return select(_trigger.c.tgname).where(
         _trigger.c.tgrelid == entries,
-        _trigger.c.tgname == literal_column(f"'{NOTIFY}'", Text),
-        _trigger.c.tgenabled.in_([literal_column(f"'{one}'", Text) for one in "OA"]),
+        _trigger.c.tgname == text_literal(NOTIFY),
+        _trigger.c.tgenabled.in_([text_literal("O"), text_literal("A")]),
     )
 
 
@@ -121,15 +113,10 @@ def set_back_in_sqlite() -> Select[Any]:
 def set_forward_in_sqlite() -> Transition:
     """Set the counter forward. Its row may be missing."""
     mine = _sequence.c.name == _COUNTER
-
-    def added(_: Relations) -> Statement:
-        row = select(_COUNTER, literal_column("0", Integer))
-        return insert(_sequence).from_select(["name", "seq"], row.where(~select(_sequence.c.name).where(mine).exists()))
-
-    def raised(_: Relations) -> Statement:
-        return update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
-
-    return Transition(steps={"added": added, "raised": raised}, returns="raised")
+    zero = select(_COUNTER, literal_column("0", Integer)).where(~select(_sequence.c.name).where(mine).exists())
+    added = insert(_sequence).from_select(["name", "seq"], zero)
+    raised = update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
+    return Transition(steps={"added": lambda _: added, "raised": lambda _: raised}, returns="raised")
 
 
 def set_back_in_postgresql(oid: Oid) -> Select[Any]:
@@ -138,16 +125,14 @@ def set_back_in_postgresql(oid: Oid) -> Select[Any]:
     may_look = func.has_sequence_privilege(sequence, literal_column("'USAGE, SELECT'"), type_=Boolean)
     last = func.coalesce(func.pg_sequence_last_value(sequence), literal_column("0"), type_=BigInteger)
     is_set_back = case((may_look, last < _largest()), else_=literal_column("false", Boolean))
-    return select(literal_column(f"'{task_position.name}'", Text).label("id")).where(is_set_back)
+    return select(text_literal(task_position.name).label("id")).where(is_set_back)
 
 
 def set_forward_in_postgresql(oid: Oid) -> Transition:
-    def raised(_: Relations) -> Statement:
-        behind = set_back_in_postgresql(oid).subquery("behind")
-        number = func.setval(oid(task_position.name), _largest(), type_=BigInteger)
-        return select(behind.c.id, number.label("number"))
-
-    return Transition(steps={"raised": raised}, returns="raised")
+    behind = set_back_in_postgresql(oid).subquery("behind")
+    number = func.setval(oid(task_position.name), _largest(), type_=BigInteger)
+    raised = select(behind.c.id, number.label("number"))
+    return Transition(steps={"raised": lambda _: raised}, returns="raised")
 
 
 def _is_set_back() -> ColumnElement[bool]:
@@ -159,25 +144,31 @@ def _largest() -> ColumnElement[int]:
     return select(func.max(EXECUTION.position)).scalar_subquery()
 
 
-def _part(one: Table, part: Index | Constraint, place: ColumnElement[Any] | None = None) -> Select[Any]:
-    is_unique = not isinstance(part, Index) or part.unique
-    return select(
-        (literal_column(f"'{one.name}'", Text) if place is None else place).label("table"),
-        literal_column(f"'{part.name}'", Text).label("name"),
-        literal_column(str(is_unique).lower(), Boolean).label("is_unique"),
-    )
+def _expected(parts_of: Callable[[Table], Iterable[Index | Constraint]], place: Oid = text_literal) -> FromClause:
+    """Return the parts that the database must have, each with its table and true if it is unique."""
+    parts = [
+        select(
+            place(one.name).label("table"),
+            text_literal(part.name).label("name"),
+            literal_column(str(not isinstance(part, Index) or part.unique).lower(), Boolean).label("is_unique"),
+        )
+        for one in metadata.sorted_tables
+        for part in parts_of(one)
+    ]
+    return union_all(*parts).subquery("expected")
 
 
-def _unique_or_index(one: Table) -> Iterable[Index | Constraint]:
-    """Yield the unique constraints, the primary key and the indexes of a table, which the database must have.
+def _constraints_and_indexes(one: Table) -> Iterable[Index | Constraint]:
+    """Yield the unique constraints, the primary key and the indexes of a table.
 
     Partitions number their events separately, so the events' primary key is not checked.
     """
-    yield from _sorted(part for part in one.constraints if isinstance(part, UniqueConstraint))
+    unique = (part for part in one.constraints if isinstance(part, UniqueConstraint))
+    yield from sorted(unique, key=attrgetter("name"))
     if one is not execution_events:
         yield one.primary_key
-    yield from _sorted(one.indexes)
+    yield from _indexes(one)
 
 
-def _sorted(parts: Iterable[_Part]) -> list[_Part]:
-    return sorted(parts, key=lambda part: str(part.name))
+def _indexes(one: Table) -> Iterable[Index]:
+    return sorted(one.indexes, key=attrgetter("name"))

@@ -2,175 +2,277 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, delete, false, func, select, true, update
+from sqlalchemy import ColumnElement, FromClause, Select, Table, and_, delete, exists, false, func, select, true, update
 
-from ....model import TaskStatus
+from ....model import OnDeadLetter
 from ...column_types import Instant
-from ...tables import dead_letters, partition_claims, task_executions, task_leases, task_outbox
-from .. import effects
-from ..grammar import Grammar, Relations, Statement, Transition, word
-from . import fold, keys, restore, rows
-from .check import ENTRY_OF_TASK, EXECUTION, LEASE_OF_TASK
+from ...tables import (
+    dead_letters,
+    idempotency_keys,
+    partition_claims,
+    queue_settings,
+    task_executions,
+    task_leases,
+    task_outbox,
+)
+from .. import task_rows
+from ..grammar import Grammar, Relations, Statement, Transition, sql_literal
+from . import fold, keys, limits, log, rows, unique
+from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
+
+_entry, _lease, _letter = task_outbox.c, task_leases.c, dead_letters.c
+_ENTRY_COLUMNS = ("id", *task_rows.KEPT)
 
 
 def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
     return {
         "positions_set_back": lambda g: g.set_forward(),
-        **restore.repairs(),
-        "ready_without_entry": _repair_ready,
-        "entry_without_ready": _repair_entry,
-        "running_without_lease": _repair_running,
-        "lease_without_running": _repair_lease,
-        "entry_differs_from_task": _repair_entry_differs,
-        "lease_differs_from_task": lambda _: _repair_lease_differs(),
-        "failed_without_letter": _repair_failed,
-        "letter_without_failed": lambda _: _repair_letter(),
-        "claimed_key_without_task": lambda _: _repair_claim(),
-        "running_without_key": lambda g: _repair_key(g, keys.RUNNING, false()),
-        "failed_without_key": lambda g: _repair_key(g, keys.HOLDING, true()),
+        "position_differs_from_events": _position,
+        "due_differs_from_events": _due,
+        "worker_differs_from_claim": _worker,
+        "end_differs_from_events": lambda _: _as_said("completed_at", fold.LAST_END, ENDED, fold.LEADS_HERE),
+        "retry_differs_from_events": lambda g: _as_said("retry_at", fold.last_retry(g), fold.LEADS_HERE),
+        "error_differs_from_events": lambda g: _as_said("last_error", fold.last_error(g)),
+        "cancel_forgotten": _cancel,
+        "lease_ends_too_late": _lease_end,
+        "rate_full_too_late": _rate,
+        "hold_without_key": lambda _: _written(limits.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
+        "letter_differs_from_task": _letter_again,
+        "key_differs_from_birth": _other_key,
+        "key_lost": _lost_key,
+        "ready_without_entry": _missing_entry,
+        "entry_without_ready": lambda _: _deleted(task_outbox, ~rows.READY_OF_ENTRY.exists()),
+        "running_without_lease": _missing_lease,
+        "lease_without_running": lambda _: _deleted(task_leases, ~rows.RUNNING_OF_LEASE.exists()),
+        "entry_differs_from_task": _entry_again,
+        "lease_differs_from_task": _lease_queue,
+        "failed_without_letter": _missing_letter,
+        "letter_without_failed": lambda _: _deleted(dead_letters, ~rows.FAILED_OF_LETTER.exists()),
+        "claimed_key_without_task": lambda _: _deleted(
+            partition_claims, ~keys.TASK_OF_CLAIM.exists(), partition_claims.c.queue
+        ),
+        "running_without_key": lambda g: _missing_claim(g, keys.RUNNING_WITH_KEY, false()),
+        "failed_without_key": lambda g: _missing_claim(g, keys.HOLDING, true()),
     }
 
 
-def _repair_ready(g: Grammar) -> Transition:
-    """Insert the missing entry, due at the time of the last event."""
-    last = fold.last(fold.said_due(g))
+def _position(g: Grammar) -> Transition:
+    """Give the task its position back, and a new outbox entry."""
+    said = fold.said_position(g)
 
-    def entry(_: Relations) -> Statement:
-        same = ("id", "queue", "priority", "partition_key", "position", "topic", "expires_at")
-        rows = (
-            select(*(EXECUTION[name] for name in same), func.coalesce(last, g.now, type_=Instant), g.now)
-            .where(EXECUTION.status == word(TaskStatus.READY), ~ENTRY_OF_TASK.exists())
+    def moved(_: Relations) -> Statement:
+        moved = update(task_executions).where(fold.position_differs(said)).values(position=said)
+        return moved.returning(*(EXECUTION[name] for name in _ENTRY_COLUMNS))
+
+    return Transition(
+        steps={
+            "moved": moved,
+            "gone": lambda r: _entries_gone(g, r["moved"], _entry.available_at),
+            "again": lambda r: _entries_again(g, r["moved"], r["gone"], r["gone"].c.available_at),
+        },
+        returns="moved",
+    )
+
+
+def _due(g: Grammar) -> Transition:
+    """Give the task another entry, due at the time of its last event."""
+    due = fold.last_due(g)
+
+    def task(_: Relations) -> Statement:
+        return (
+            select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
+            .join_from(task_executions, task_outbox, _entry.task_execution_id == EXECUTION.id)
+            .where(READY, fold.LEADS_HERE, _entry.available_at != due)
             .with_for_update(of=task_executions)
         )
-        columns = ["task_execution_id", *same[1:], "available_at", "created_at"]
-        new = g.insert(task_outbox).from_select(columns, rows)
-        return new.on_conflict_do_nothing().returning(task_outbox.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    return Transition(steps={"entry": entry}, returns="entry")
-
-
-def _repair_entry(_: Grammar) -> Transition:
-    ready = select(EXECUTION.id).where(
-        EXECUTION.id == task_outbox.c.task_execution_id, EXECUTION.status == word(TaskStatus.READY)
+    return Transition(
+        steps={
+            "task": task,
+            "gone": lambda r: _entries_gone(g, r["task"]),
+            "again": lambda r: _entries_again(g, r["task"], r["gone"], r["task"].c.due),
+        },
+        returns="task",
     )
-    gone = delete(task_outbox).where(~ready.exists()).returning(task_outbox.c.task_execution_id.label("id"))
-    return Transition(steps={"gone": lambda _: gone}, returns="gone")
 
 
-def _repair_running(g: Grammar) -> Transition:
-    """Give the task an expired lease, so that the next recovery takes it back and counts it."""
-    columns = ["task_execution_id", "queue", "lease_token", "worker_id", "lease_expires_at"]
-
-    def lease(_: Relations) -> Statement:
-        rows = (
-            select(EXECUTION.id, EXECUTION.queue, EXECUTION.lease_token, EXECUTION.worker_id, g.now)
-            .where(EXECUTION.status == word(TaskStatus.RUNNING), ~LEASE_OF_TASK.exists())
-            .with_for_update(of=task_executions)
-        )
-        new = g.insert(task_leases).from_select(columns, rows)
-        return (  # type: ignore[no-any-return]
-            new.on_conflict_do_update(
-                index_elements=[task_leases.c.task_execution_id],
-                set_={name: new.excluded[name] for name in columns[1:]},
-            ).returning(task_leases.c.task_execution_id.label("id"))
-        )
-
-    return Transition(steps={"lease": lease}, returns="lease")
-
-
-def _repair_lease(_: Grammar) -> Transition:
-    running = select(EXECUTION.id).where(
-        EXECUTION.id == task_leases.c.task_execution_id, EXECUTION.status == word(TaskStatus.RUNNING)
-    )
-    gone = delete(task_leases).where(~running.exists()).returning(task_leases.c.task_execution_id.label("id"))
-    return Transition(steps={"gone": lambda _: gone}, returns="gone")
-
-
-def _repair_entry_differs(g: Grammar) -> Transition:
+def _entry_again(g: Grammar) -> Transition:
     """Replace the entry by one with the task's values; its due time stays."""
-    entry = task_outbox.c
-    columns = ("id", *effects.KEPT)
 
     def gone(_: Relations) -> Statement:
-        return (
-            delete(task_outbox)
-            .where(rows.entry_differs())
-            .returning(entry.task_execution_id.label("id"), entry.available_at)
-        )
+        gone = delete(task_outbox).where(rows.ENTRY_DIFFERS)
+        return gone.returning(task_of(task_outbox), _entry.available_at)
 
     def task(r: Relations) -> Statement:
-        return select(*(EXECUTION[name] for name in columns)).where(g.among(EXECUTION.id, r["gone"].c.id))
+        return select(*(EXECUTION[name] for name in _ENTRY_COLUMNS)).where(g.among(EXECUTION.id, r["gone"].c.id))
 
-    def again(r: Relations) -> Statement:
-        task, gone = r["task"].c, r["gone"].c
-        both = r["task"].join(r["gone"], task.id == gone.id)
-        return effects.entry(g, task, both, ready=true(), due=gone.available_at)
-
-    return Transition(steps={"gone": gone, "task": task, "again": again}, returns="gone")
-
-
-def _repair_lease_differs() -> Transition:
-    lease = task_leases.c
-    queue = select(EXECUTION.queue).where(EXECUTION.id == lease.task_execution_id).scalar_subquery()
-    moved = (
-        update(task_leases)
-        .where(rows.lease_differs())
-        .values(queue=queue)
-        .returning(lease.task_execution_id.label("id"), lease.queue)
+    return Transition(
+        steps={
+            "gone": gone,
+            "task": task,
+            "again": lambda r: _entries_again(g, r["task"], r["gone"], r["gone"].c.available_at),
+        },
+        returns="gone",
     )
-    return Transition(steps={"moved": lambda _: moved}, returns="moved")
 
 
-def _repair_failed(g: Grammar) -> Transition:
+def _worker(_: Grammar) -> Transition:
+    """Give the task and its lease back to the worker that claimed it."""
+    claimed_by = fold.CLAIMED_BY
+
+    def moved(_: Relations) -> Statement:
+        moved = update(task_executions).where(RUNNING, EXECUTION.worker_id != claimed_by).values(worker_id=claimed_by)
+        return moved.returning(EXECUTION.id, EXECUTION.worker_id, EXECUTION.lease_token)
+
+    def lease(r: Relations) -> Statement:
+        moved = r["moved"].c
+        mine = (_lease.task_execution_id == moved.id, _lease.lease_token == moved.lease_token)
+        return update(task_leases).where(*mine).values(worker_id=moved.worker_id)
+
+    return Transition(steps={"moved": moved, "lease": lease}, returns="moved")
+
+
+def _cancel(_: Grammar) -> Transition:
+    """Ask the task's worker again to stop; it reads the request at its next heartbeat."""
+    asked = log.asked_since_claim()
+    return _written(log.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
+
+
+def _lease_end(g: Grammar) -> Transition:
+    """Make the lease end its own length from now, as after a heartbeat."""
+    end = g.later(g.now, limits.lease_length(g))
+    return _updated(task_leases, limits.lease_too_late(g), {"lease_expires_at": end}, task_of(task_leases))
+
+
+def _lease_queue(_: Grammar) -> Transition:
+    queue = select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
+    return _updated(task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(task_leases), _lease.queue)
+
+
+def _rate(g: Grammar) -> Transition:
+    """Set the rate limit to used up as of now, so that it is not exceeded whatever has started."""
+    setting = queue_settings.c
+    full_at = g.later(g.now, setting.rate_seconds)
+    found = (setting.queue.label("id"), setting.queue)
+    return _updated(queue_settings, limits.rate_too_late(g), {"rate_full_at": full_at}, *found)
+
+
+def _letter_again(g: Grammar) -> Transition:
+    """Replace the dead letter by one with the values of its task and the last failure."""
+    differs = exists(select(EXECUTION.id).where(rows.letter_differs(g)).correlate(dead_letters))
+    values = {
+        name: select(value).where(EXECUTION.id == _letter.task_execution_id).correlate(dead_letters).scalar_subquery()
+        for name, value in rows.letter_says(g).items()
+    }
+    return _updated(dead_letters, differs, values, task_of(dead_letters))
+
+
+def _other_key(g: Grammar) -> Transition:
+    """Delete a key with which the task was not enqueued. If it has lost its own, the next repair gives it back."""
+    return _deleted(idempotency_keys, unique.holds_another(g))
+
+
+def _lost_key(g: Grammar) -> Transition:
+    """Give the key back for the time that was asked for. The task that holds it meanwhile never asked for it."""
+    birth = unique.Birth(g, "birth")
+    values = {
+        "scope": EXECUTION.task_name,
+        "key": birth.key,
+        "task_execution_id": EXECUTION.id,
+        "expires_at": birth.until,
+        "until_finished": birth.until_finished,
+        "created_at": EXECUTION.created_at,
+    }
+    found = unique.lost(g, birth).with_only_columns(*values.values())
+    return _inserted(g, "again", idempotency_keys, list(values), found, key=("scope", "key"))
+
+
+def _missing_entry(g: Grammar) -> Transition:
+    """Insert the missing entry, due at the time of the last event."""
+    due = func.coalesce(fold.last_due(g), g.now, type_=Instant)
+    found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
+        READY, ~rows.ENTRY_OF_TASK.exists()
+    )
+    return _inserted(
+        g, "entry", task_outbox, ["task_execution_id", *task_rows.KEPT, "available_at", "created_at"], found
+    )
+
+
+def _missing_lease(g: Grammar) -> Transition:
+    """Give the task an expired lease, so that the next recovery takes it back and counts it."""
+    same = ("queue", "lease_token", "worker_id")
+    found = _locked(EXECUTION.id, *(EXECUTION[name] for name in same), g.now).where(
+        RUNNING, ~rows.LEASE_OF_TASK.exists()
+    )
+    columns = ["task_execution_id", *same, "lease_expires_at"]
+    return _inserted(g, "lease", task_leases, columns, found, key=("task_execution_id",))
+
+
+def _missing_letter(g: Grammar) -> Transition:
     """Insert the missing dead letter with the values of the last failure."""
-    same = ("id", "queue", "task_name", "topic", "partition_key")
-
-    def letter(_: Relations) -> Statement:
-        failed = (
-            select(*(EXECUTION[name] for name in same), rows.last_exception(g), EXECUTION.completed_at)
-            .where(rows.FAILED, ~rows.LETTER_OF_TASK.exists())
-            .with_for_update(of=task_executions)
-        )
-        new = g.insert(dead_letters).from_select(["task_execution_id", *same[1:], "exception", "failed_at"], failed)
-        return new.on_conflict_do_nothing().returning(dead_letters.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
-
-    return Transition(steps={"letter": letter}, returns="letter")
+    said = rows.letter_says(g)
+    found = _locked(EXECUTION.id, *said.values()).where(FAILED, ~rows.LETTER_OF_TASK.exists())
+    return _inserted(g, "letter", dead_letters, ["task_execution_id", *said], found)
 
 
-def _repair_letter() -> Transition:
-    letter = dead_letters.c
-    gone = delete(dead_letters).where(~rows.FAILED_OF_LETTER.exists()).returning(letter.task_execution_id.label("id"))
-    return Transition(steps={"gone": lambda _: gone}, returns="gone")
-
-
-def _repair_claim() -> Transition:
-    claim = partition_claims.c
-    gone = (
-        delete(partition_claims)
-        .where(~keys.TASK_OF_CLAIM.exists())
-        .returning(claim.task_execution_id.label("id"), claim.queue)
-    )
-    return Transition(steps={"gone": lambda _: gone}, returns="gone")
-
-
-def _repair_key(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
+def _missing_claim(g: Grammar, owns: ColumnElement[bool], held: ColumnElement[bool]) -> Transition:
     """Give the task its key unless another task has it: which of the two should have it is not known."""
-    claim = partition_claims.c
+    found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
+    columns = ["queue", "partition_key", "task_execution_id", "held"]
+    return _inserted(g, "taken", partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
 
-    def taken(_: Relations) -> Statement:
-        owners = (
-            select(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
-            .where(owns, ~keys.CLAIM_OF_TASK.exists())
-            .with_for_update(of=task_executions)
-        )
-        columns = ["queue", "partition_key", "task_execution_id", "held"]
-        new = g.insert(partition_claims).from_select(columns, owners)
-        return new.on_conflict_do_nothing().returning(claim.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    return Transition(steps={"taken": taken}, returns="taken")
+def _only(name: str, statement: Statement) -> Transition:
+    """Return a transition of this statement alone."""
+    return Transition(steps={name: lambda _: statement}, returns=name)
+
+
+def _deleted(table: Table, wrong: ColumnElement[bool], *columns: ColumnElement[Any]) -> Transition:
+    return _only("gone", delete(table).where(wrong).returning(task_of(table), *columns))
+
+
+def _updated(table: Table, wrong: ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
+    return _only("moved", update(table).where(wrong).values(**values).returning(*found))
+
+
+def _written(wrong: ColumnElement[bool], **values: Any) -> Transition:
+    """Write these columns of the executions for which `wrong` is true."""
+    return _updated(task_executions, wrong, values, EXECUTION.id)
+
+
+def _as_said(column: str, said: ColumnElement[Any], *conditions: ColumnElement[bool]) -> Transition:
+    """Make the column say what the log says, in the executions for which all conditions hold."""
+    return _written(and_(*conditions, EXECUTION[column].is_distinct_from(said)), **{column: said})
+
+
+def _locked(*columns: Any) -> Select[Any]:
+    """Select these columns of executions, which are locked."""
+    return select(*columns).with_for_update(of=task_executions)
+
+
+def _inserted(
+    g: Grammar, name: str, table: Table, columns: Sequence[str], found: Select[Any], *, key: Sequence[str] = ()
+) -> Transition:
+    """Insert the rows found. A row that has come meanwhile stays; with `key`, one that has the same key is replaced."""
+    new = g.insert(table).from_select(columns, found)
+    values = {column: new.excluded[column] for column in columns if column not in key}
+    index = [table.c[column] for column in key]
+    put = new.on_conflict_do_update(index_elements=index, set_=values) if key else new.on_conflict_do_nothing()
+    return _only(name, put.returning(task_of(table)))
+
+
+def _entries_gone(g: Grammar, tasks: FromClause, *columns: ColumnElement[Any]) -> Statement:
+    gone = delete(task_outbox).where(g.among(_entry.task_execution_id, tasks.c.id))
+    return gone.returning(task_of(task_outbox), *columns)
+
+
+def _entries_again(g: Grammar, tasks: FromClause, gone: FromClause, due: ColumnElement[Any]) -> Statement:
+    """Insert new entries of the tasks whose entries are gone, because entries are never updated."""
+    return task_rows.entry(g, tasks.c, tasks.join(gone, tasks.c.id == gone.c.id), ready=true(), due=due)
 
 
 REPAIRS = _repairs()
-"""Return the repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
+"""The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""

@@ -22,7 +22,8 @@ from outboxq.contrib.django import outboxes
 from outboxq.contrib.django.admin import TaskExecutionAdmin
 from outboxq.contrib.django.admin_actions import _AT_ONCE, ACTIONS
 from outboxq.contrib.django.admin_list import LOOK, TaskList, first_id
-from outboxq.contrib.django.admin_texts import in_words, local_time, localized
+from outboxq.contrib.django.admin_queues import in_words
+from outboxq.contrib.django.admin_texts import local_time, localized
 from outboxq.contrib.django.models import TaskExecution
 from outboxq.model import UNKNOWN_TASK, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
@@ -153,25 +154,25 @@ class Lists(Case):
         wanted[self.add(queue="slow")] = "rate limit"
         wanted[self.add(queue="events")] = "no worker takes its topic"
         wanted[self.add(queue="nobody's")] = "no worker on its queue"
-        self.store.pause("paused", using="default")
+        self.store.queues.pause("paused", using="default")
         self.arrange_limits(wanted)
         known = {"concurrency": 1, "task_names": ["shop.work"], "using": "default"}
         here, events = {"queues": ["default", "paused", "full", "slow"]}, {"queues": ["events"], "topics": ["a.*"]}
-        self.store.register(uuid4(), label="one", unknown_tasks=[("default", "shop.gone")], **here, **known)
-        self.store.register(uuid4(), label="two", **events, **known)
+        self.store.workers.register(uuid4(), label="one", unknown_tasks=[("default", "shop.gone")], **here, **known)
+        self.store.workers.register(uuid4(), label="two", **events, **known)
         with mock.patch.object(self.store, "clock", return_value=datetime.now(UTC) + SOON):
             found = {task_id: glance.reason for task_id, glance in self.glances().items()}
         assert found == wanted
 
     def arrange_limits(self, wanted):
         """One of `full` runs, and one of `slow` has started: each may no more."""
-        self.store.limit("slow", rate=(1, timedelta(days=1)), using="default")
+        self.store.queues.limit("slow", rate=(1, timedelta(days=1)), using="default")
         for queue in ("full", "slow"):
             started = self.add(queue=queue, priority=100)
             (claim,) = self.store.claim_ready_task(1, worker_id=uuid4(), queues=[queue], using="default")
             assert claim.id == started
             wanted[started] = ""
-        self.store.limit("full", concurrency=1, using="default")
+        self.store.queues.limit("full", concurrency=1, using="default")
 
     def test_an_id_is_short_in_the_list_and_whole_on_its_page(self):
         ids = [self.add() for _ in range(3)]
@@ -334,7 +335,7 @@ class Pages(Case):
             traceback=HOSTILE + hidden,
         )
         self.add(task_name=HOSTILE, queue=HOSTILE, partition_key=HOSTILE)
-        self.store.pause(HOSTILE, using="default")
+        self.store.queues.pause(HOSTILE, using="default")
         self.log_in(is_superuser=True)
         self.push("discard", task_id)
         history = f"{LIST}{task_id}/history/"
@@ -397,7 +398,7 @@ class Pages(Case):
         assert "Older events are not shown" in response.content.decode()
 
     def test_every_time_of_a_page_is_in_the_active_zone_which_it_names(self):
-        self.store.pause("mail", using="default")
+        self.store.queues.pause("mail", using="default")
         delayed = self.add(delay=timedelta(days=1), expires_in=timedelta(days=2))
         failed = self.failed(on_dead_letter=OnDeadLetter.HOLD, partition_key="k")
         waits = self.add(queue="mail")
@@ -635,7 +636,7 @@ class Queues(Case):
         self.log_in("view_queuesettings", "change_queuesettings")
 
     def settings(self):
-        return {one.queue: one for one in self.store.queue_settings(using="default")}
+        return {one.queue: one for one in self.store.queues.settings(using="default")}
 
     def test_a_queue_is_limited_and_paused_and_set_free(self):
         self.client.post(f"{QUEUES}add/", GIVEN)
@@ -675,7 +676,7 @@ class Queues(Case):
         assert self.settings() == {}
 
     def test_pause_and_resume_in_the_list(self):
-        self.store.limit("mail", concurrency=2, using="default")
+        self.store.queues.limit("mail", concurrency=2, using="default")
         for action, is_paused in (("pause", True), ("resume", False)):
             self.client.post(QUEUES, {"action": action, "index": 0, "_selected_action": ["mail"]})
             assert (self.settings()["mail"].paused_at is not None) is is_paused
@@ -683,10 +684,10 @@ class Queues(Case):
         assert self.client.get(QUEUES).status_code == 200
 
     def test_words_say_whether_all_is_well(self):
-        self.store.limit("mail", rate=(1, timedelta(hours=1)), using="default")
-        self.store.limit("slow", rate=(10, timedelta(seconds=90)), using="default")
-        self.store.order("slow", fair=False, using="default")
-        self.store.pause("slow", using="default")
+        self.store.queues.limit("mail", rate=(1, timedelta(hours=1)), using="default")
+        self.store.queues.limit("slow", rate=(10, timedelta(seconds=90)), using="default")
+        self.store.queues.order("slow", fair=False, using="default")
+        self.store.queues.pause("slow", using="default")
         body = self.client.get(QUEUES).content.decode()
         assert "icon-" not in re.sub(r"(?s).*<tbody>|</tbody>.*", "", body)
         for words in (
@@ -704,7 +705,7 @@ class Queues(Case):
         assert "1 in 1 h" in body
 
     def test_who_may_view_changes_nothing(self):
-        self.store.pause("mail", using="default")
+        self.store.queues.pause("mail", using="default")
         self.log_in("view_queuesettings")
         assert "mail" in self.client.get(QUEUES).content.decode()
         assert self.client.get(f"{QUEUES}mail/change/").status_code == 200
@@ -760,7 +761,7 @@ class Documented(Case):
         named = set(re.findall(r"`outboxq\.(\w+_\w+)`", self.PAGE))
         own = Permission.objects.filter(content_type__app_label="outboxq", codename__in=named)
         assert named == {one.codename for one in own}
-        for action in ACTIONS:
+        for action in ACTIONS.values():
             row = f"| {action.button} | {', '.join(sorted(action.statuses))}"
             (line,) = [line for line in self.PAGE.splitlines() if line.startswith(row)]
             assert line.endswith(f"| `outboxq.{action.permission}_taskexecution` |")
@@ -787,7 +788,7 @@ class Pieces(TestCase):
         assert first_id(datetime(1960, 1, 1, tzinfo=UTC)).int == 0
 
     def test_every_status_has_an_action_or_is_an_end(self):
-        offered = set().union(*(action.statuses for action in ACTIONS))
+        offered = set().union(*(action.statuses for action in ACTIONS.values()))
         assert offered == {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}
 
 

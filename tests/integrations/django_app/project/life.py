@@ -167,7 +167,7 @@ with override_settings(MIGRATION_MODULES={"outboxq": None, "shop": None}):
     tasks.elsewhere.enqueue()
     other, (subscription,) = outboxes["other"].store, outbox.subscriptions
     with transaction.atomic(using="other"):
-        other.subscribe([replace(subscription, task_name=tasks.elsewhere.name)], using="other")
+        other.subscriptions.replace([replace(subscription, task_name=tasks.elsewhere.name)], using="other")
     migrate(database="other", run_syncdb=True)
 assert TaskSubscription.objects.using("other").count() == 0  # its last task of an event is one no more
 

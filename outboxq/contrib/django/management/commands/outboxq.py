@@ -11,11 +11,11 @@ from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS
 
 from .....cli import main
-from .....cli.framing import Frame, FramedGroup
+from .....cli.framework import Frame, FramedGroup
 from .....cli.groups import DATABASE_PARAMETERS
 from .....store import Store
-from ...aliases import outboxes
-from ..clicked import ending_as_django_does
+from ...django_outbox import outboxes
+from ..click_command import ending_as_django_does
 
 PROGRAM = "manage.py outboxq"
 
@@ -78,8 +78,8 @@ class Command(BaseCommand):
     def _worker(self, options: list[click.Option]) -> click.Command:
         """Return `outboxq_worker` under the name `worker`. Unlike the other commands it runs Django's system checks."""
         from .....cli.worker import EPILOG, worker
-        from ..working import work
         from .outboxq_worker import Command as Worker
+        from .outboxq_worker import work
 
         def run(*, database: str, skip_checks: bool, **given: Any) -> None:
             if not skip_checks:

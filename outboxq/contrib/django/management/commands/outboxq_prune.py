@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .....cli.history import cleanup_events
-from ..clicked import StoredCommand
+from .....cli.maintenance import cleanup_events
+from ..click_command import StoredCommand
 
 
 class Command(StoredCommand):

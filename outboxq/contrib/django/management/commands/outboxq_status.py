@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .....cli.status import status
-from ..clicked import StoredCommand
+from ..click_command import StoredCommand
 
 
 class Command(StoredCommand):

@@ -82,7 +82,7 @@ class InsideATest(TestCase):
             outboxes["other"].worker()
 
     def test_enqueuing_needs_no_engine(self):
-        with mock.patch("outboxq.contrib.django.store.engine_of") as engine_of:
+        with mock.patch("outboxq.contrib.django.django_outbox.engine_of") as engine_of:
             tasks.send.enqueue(1)
             outbox.emit("order.paid", {"id": 1})
             outbox.store.get(TaskExecution.objects.first().id, using="default")
@@ -155,12 +155,12 @@ class Committed(TransactionTestCase):
             first = tasks.send.using(**options).enqueue(1)
             tasks.send.using(delay=60).enqueue(1)
             (claim,) = store.claim_ready_task(1, worker_id=worker, queues=["full"], using="default")
-            store.pause("mail", using="default")
+            store.queues.pause("mail", using="default")
         outbox.worker(queues=["nothing"]).run(burst=True)
         with transaction.atomic():
             store.cancel(first.id, force=True, using="default")
             failing = tasks.send.enqueue(1)
-            store.resume("mail", using="default")
+            store.queues.resume("mail", using="default")
         assert claim.id == first.id
         assert failing.created
 

@@ -1,0 +1,88 @@
+"""The commands of `outboxq` as commands of a framework: `manage.py outboxq …`, `flask outboxq …`.
+
+The framework's settings choose the database. A command is looked up in `outboxq` when it is used: so every new command is there
+too, and a process that runs no command imports none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..integration.front_end import FrontEnd
+from .groups import DATABASE_PARAMETERS, Group
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """The program in which the commands are typed, and the database that they use."""
+
+    program: Callable[[], str]
+    """A function that returns the words before a command, e.g. ``flask outboxq``."""
+    store: Callable[..., Store]
+    """A function that returns the Store; called when a command runs, with the values of `options` by name."""
+    options: Sequence[click.Option] = ()
+    """Additional options of every command."""
+    again: Callable[..., Sequence[str]] = lambda **_values: ()
+    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``; called as `store`."""
+    own: Callable[[], Mapping[str, click.Command]] = dict
+    """A function that returns the framework's own commands, by the names of those that they replace."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Names of the commands that are left out, each with what to run instead."""
+
+
+class FramedGroup(Group):
+    """A group with the commands of another group in a frame, inner groups included."""
+
+    def __init__(self, source: Callable[[], click.Group], frame: Frame, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._source = source
+        self._frame = frame
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self._source().list_commands(ctx), *self._frame.own()} - set(self._frame.elsewhere))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if (own := self._frame.own().get(cmd_name)) is not None:
+            return own
+        found = None if cmd_name in self._frame.elsewhere else self._source().get_command(ctx, cmd_name)
+        if not isinstance(found, click.Group):
+            return None if found is None else framed(found, self._frame)
+        inner = replace(self._frame, own=dict, elsewhere={})
+        return FramedGroup(lambda: found, inner, name=found.name, help=found.help)
+
+    def typed(self, ctx: click.Context) -> str:  # noqa: ARG002
+        return self._frame.program()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command. Raises UsageError for one that is left out, with what to run instead."""
+        if args and (instead := self._frame.elsewhere.get(args[0])) is not None:
+            ctx.fail(f"{self._frame.program()} has no command {args[0]!r}; {instead}")
+        return super().resolve_command(ctx, args)
+
+
+def framed(command: click.Command, frame: Frame) -> click.Command:
+    """Return the command for the frame's database, with the frame's options in place of `database_options`."""
+    from .database import FRONT_END, run_on_store
+
+    def callback(**given: Any) -> None:
+        chosen = {str(one.name): given.pop(str(one.name)) for one in frame.options if one.expose_value}
+        program, again = frame.program(), shlex.join(frame.again(**chosen))
+        front_end = FrontEnd(program=program, worker=f"{program} worker", options=again)
+        click.get_current_context().meta[FRONT_END] = front_end
+        run_on_store(command, lambda: frame.store(**chosen), **given)
+
+    known = copy(command)
+    known.callback = callback
+    known.params = [*(one for one in command.params if one.name not in DATABASE_PARAMETERS), *frame.options]
+    return known

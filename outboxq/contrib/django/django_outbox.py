@@ -1,0 +1,177 @@
+"""The outboxes of a project, each with its Store: one for each database, made at first use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Self
+
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, Error, connections
+from sqlalchemy import Engine
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from ...database.drivers import is_unreached
+from ...database.engine import reserve
+from ...database.privileges import Feature
+from ...database.target import DjangoTarget, Target, target_of
+from ...errors import ConfigurationError, InvalidTarget
+from ...outbox import Outbox
+from ..framework_store import FrameworkStore
+from .engine import engine_of
+from .integration import DjangoIntegration
+from .registry import DjangoRegistry
+
+SETTINGS = {"SCHEMA": None}
+"""Keys of OUTBOXQ in the settings, with their defaults. SCHEMA: the PostgreSQL schema of outboxq's tables."""
+
+
+class DjangoOutbox(Outbox):
+    """An outbox in one of DATABASES. `task.enqueue()` writes through Django's own connection, in its transaction.
+
+    Outside `transaction.atomic()` it writes in a transaction of its own, as a model's `save()` does.
+    """
+
+    def __init__(self, alias: str = "default") -> None:
+        """Make the outbox. Raises ConfigurationError for unknown keys of OUTBOXQ in the settings."""
+        self.alias = alias
+        self._chosen: tuple[str, DjangoStore] | None = None
+        self._choosing = threading.Lock()
+        super().__init__(schema=setting("SCHEMA"), integration=DjangoIntegration(alias))
+        self.tasks: DjangoRegistry = DjangoRegistry(alias)
+
+    def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
+        """Raise ConfigurationError: DATABASES in the settings names the database."""
+        raise ConfigurationError(
+            f"this outbox is in Django's database {self.alias!r} and cannot be bound; change DATABASES in the settings"
+        )
+
+    @property
+    def is_bound(self) -> bool:
+        """True: the settings name the database."""
+        return True
+
+    @property
+    def store(self) -> DjangoStore:
+        """The Store. Its methods with ``using=`` use Django's connection only; the others make an engine.
+
+        It follows the settings: when a test gives the database another name, this is another Store.
+        """
+        database = repr(
+            [connections[self.alias].settings_dict[key] for key in ("ENGINE", "NAME", "HOST", "PORT", "USER")]
+        )
+        with self._choosing:
+            if self._chosen is None or self._chosen[0] != database:
+                self._chosen = database, DjangoStore(alias=self.alias, schema=self.schema)
+            return self._chosen[1]
+
+    def _database_of_the_environment(self) -> None:
+        return None  # OUTBOXQ_DATABASE_URL is for programs without settings
+
+
+class DjangoStore(FrameworkStore):
+    """A Store for one of DATABASES. It makes an engine only for work that Django's own connection cannot do."""
+
+    def __init__(self, engine: Engine | None = None, *, alias: str | None = None, **options: Any) -> None:
+        """Make the Store; `alias` None: a worker's own Store, made from the engine of another."""
+        super().__init__(engine, **options)
+        self.alias = alias
+        self._migrated = alias
+        self._making = threading.Lock()
+
+    @property
+    def bound_engine(self) -> Engine:
+        """The engine. Raises ConfigurationError for a database that no worker can share."""
+        if self.alias is not None:
+            with self._making:
+                if self.engine is None:
+                    # No pool: the engine is seldom used, and an open connection would keep a test's database from being dropped.
+                    self.engine = engine_of(self.alias, poolclass=NullPool)
+        return super().bound_engine
+
+    def may_pass(self, error: BaseException) -> bool:
+        cause = error.__cause__ if isinstance(error, Error) else None
+        if is_unreached(cause):
+            return True
+        return super().may_pass(DBAPIError("", None, cause) if isinstance(cause, Exception) else error)
+
+    def ensure_current_on_django(self) -> None:
+        """Check the tables as `ensure_current` does, on Django's connection, which must be inside `atomic()`."""
+        self.check_schema(target_of(self.alias, schema=self.schema))
+
+    def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
+        made = super().reserved(gone, hurried=hurried)
+        made._migrated = self._migrated  # noqa: SLF001 - of the same class
+        return made
+
+    def reserve_engine(self) -> Engine:
+        return super().reserve_engine() if self.alias is None else reserve(engine_of(self.alias))
+
+    def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
+        target = target_of(using, schema=self.schema)
+        self.check_database(target)
+        self._check_tables(target, enqueues)
+        return target
+
+    def check_database(self, target: Target) -> None:
+        if self.alias is None or not isinstance(target, DjangoTarget):
+            super().check_database(target)
+            return
+        there = target.connection
+        if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
+            raise InvalidTarget(
+                f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; a task must be written where its "
+                f"business rows are: declare it on outboxes[{there.alias!r}]"
+            )
+
+    @property
+    def upgrade_command(self) -> str:
+        other = "" if self._migrated in {None, DEFAULT_DB_ALIAS} else f" --database {self._migrated}"
+        return f"manage.py migrate{other}"
+
+
+class Outboxes:
+    """The outboxes by alias, like `django.db.connections`, but shared by all threads: an outbox holds the tasks."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, DjangoOutbox] = {}
+        self._making = threading.Lock()
+
+    def __getitem__(self, alias: str) -> DjangoOutbox:
+        """Return the outbox in this database. Raises ConfigurationError for an alias that DATABASES does not have."""
+        with self._making:
+            if alias not in self._made:
+                if alias not in connections:
+                    raise ConfigurationError(
+                        f"Django knows no database {alias!r}; give one of DATABASES in the settings"
+                    )
+                self._made[alias] = DjangoOutbox(alias)
+            return self._made[alias]
+
+    def made(self) -> list[str]:
+        """Return the aliases whose outboxes have tasks."""
+        return [alias for alias, outbox in self._made.items() if any(outbox.tasks)]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the aliases of DATABASES."""
+        return iter(connections)
+
+
+outboxes = Outboxes()
+
+
+def setting(name: str) -> str | None:
+    """Return one of SETTINGS. Raises ConfigurationError if OUTBOXQ has unknown keys."""
+    given = getattr(settings, "OUTBOXQ", {})
+    unknown = sorted(set(given) - set(SETTINGS))
+    if unknown:
+        raise ConfigurationError(
+            f"OUTBOXQ in the settings has unknown keys: {', '.join(unknown)}; it knows {', '.join(SETTINGS)}"
+        )
+    return given.get(name, SETTINGS[name])
+
+
+def _place(connection: Any) -> list[Any]:
+    return [connection.vendor, *(str(connection.settings_dict[key] or "") for key in ("NAME", "HOST", "PORT"))]

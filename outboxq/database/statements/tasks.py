@@ -1,0 +1,179 @@
+"""Read single tasks and their events, and list tasks by status for people, through the table that holds those of that status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, Text, Uuid, bindparam, or_, select, union_all
+
+from ...model import ENDS_CLAIM, EventType, TaskStatus
+from ..tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
+from .claim import limit
+from .grammar import Grammar, sql_literal
+
+_task_id = bindparam("task_id", type_=Uuid, required=True)
+_scan = bindparam("scan", type_=BigInteger, required=True)
+_status, _queue, _task_name = (bindparam(name, type_=Text, required=True) for name in ("status", "queue", "task_name"))
+"""A filter; NULL for any value."""
+_first, _last = (bindparam(name, type_=Uuid, required=True) for name in ("first", "last"))
+
+
+def now(g: Grammar) -> Select[Any]:
+    return select(g.now.label("now"))
+
+
+def get(_: Grammar) -> Select[Any]:
+    """Select one task execution, with its lease while it runs."""
+    return with_lease().where(task_executions.c.id == _task_id)
+
+
+def history(_: Grammar) -> Select[Any]:
+    """Select the events of one task, oldest first."""
+    events = union_all(*_parts_of_history()).subquery("events")
+    return select(events).order_by(events.c.sequence_num)
+
+
+def recent_history(_: Grammar) -> Select[Any]:
+    """Select the newest :limit events of one task, newest first. Each index is read no further, because tokens grow
+    with events.
+    """
+    event = execution_events.c
+    claims, ends, others = _parts_of_history()
+    newest = (
+        claims.order_by(event.lease_token.desc()).limit(limit).subquery("claims"),
+        ends.order_by(event.lease_token.desc()).limit(limit).subquery("ends"),
+        others.order_by(event.sequence_num.desc()).limit(limit).subquery("others"),
+    )
+    events = union_all(*map(select, newest)).subquery("events")
+    return select(events).order_by(events.c.sequence_num.desc()).limit(limit)
+
+
+def _parts_of_history() -> list[Select[Any]]:
+    """Select the events in three parts, one for each of the disjoint indexes."""
+    event = execution_events.c
+    mine = select(*(column for column in event if column.key != "xact_id")).where(event.task_execution_id == _task_id)
+    return [
+        mine.where(event.event_type == sql_literal(EventType.CLAIMED)),
+        mine.where(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None)),
+        mine.where(event.lease_token.is_(None)),
+    ]
+
+
+def ended_by(_: Grammar) -> Select[Any]:
+    """Select the event that ended this worker's claim of this token: the answer that a lost connection did not deliver."""
+    event = execution_events.c
+    return select(event.event_type).where(
+        event.task_execution_id == _task_id,
+        event.lease_token == bindparam("lease_token", required=True),
+        event.worker_id == bindparam("worker_id", type_=Uuid, required=True),
+        event.event_type != sql_literal(EventType.CLAIMED),
+        event.event_type.in_([sql_literal(kind) for kind in sorted(ENDS_CLAIM)]),
+    )
+
+
+def ready_for_retry(g: Grammar) -> Select[Any]:
+    """Select the Ready tasks that are due for a retry, oldest first. A task that is due exactly now counts."""
+    return (
+        with_lease()
+        .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
+        .where(
+            task_executions.c.status == sql_literal(TaskStatus.READY),
+            or_(task_executions.c.retry_at.is_(None), task_executions.c.retry_at <= g.now),
+            task_outbox.c.available_at <= g.now,
+        )
+        .order_by(task_outbox.c.available_at, task_outbox.c.id)
+        .limit(limit)
+    )
+
+
+def with_lease() -> Select[Any]:
+    return select(task_executions, task_leases.c.lease_expires_at).outerjoin_from(
+        task_executions, task_leases, task_leases.c.task_execution_id == task_executions.c.id
+    )
+
+
+def beginning(_: Grammar) -> Select[Any]:
+    """Select the tasks whose ids are between :first and :last, oldest first: those whose id begins with the same digits."""
+    execution = task_executions.c
+    return (
+        select(execution.id, execution.task_name, execution.status)
+        .where(execution.id >= _first, execution.id <= _last)
+        .order_by(execution.id)
+        .limit(limit)
+    )
+
+
+def finished(g: Grammar) -> Select[Any]:
+    """Select finished tasks among the newest :scan tasks of any status. Ids contain the time, so the primary key has
+    their order.
+    """
+    execution = task_executions.c
+    looked = (
+        select(execution.id, execution.queue, execution.task_name, execution.status)
+        .order_by(execution.id.desc())
+        .limit(_scan)
+        .subquery("looked")
+    )
+    wanted = or_(_status.is_(None), looked.c.status == _status)
+    page = select(looked.c.id).where(wanted, _same(looked.c.queue, _queue), _same(looked.c.task_name, _task_name))
+    return _tasks(g, page.order_by(looked.c.id.desc()).limit(limit))
+
+
+def ready(g: Grammar) -> Select[Any]:
+    """Select waiting tasks among the newest :scan entries of all queues."""
+    entry = task_outbox.c
+    return _waiting(g, select(entry.task_execution_id).order_by(entry.id.desc()).limit(_scan).subquery("looked"))
+
+
+def ready_of_queue(g: Grammar) -> Select[Any]:
+    """Select waiting tasks among :scan entries of one queue, without and with a key. If there are more, those due last
+    are read.
+    """
+    entry = task_outbox.c
+    mine = select(entry.task_execution_id).where(entry.queue == _queue).limit(_scan)
+    without = mine.where(entry.partition_key.is_(None)).order_by(
+        entry.priority.desc(), entry.available_at.desc(), entry.id.desc()
+    )
+    keyed = mine.where(entry.partition_key.is_not(None)).order_by(entry.available_at.desc(), entry.id.desc())
+    both = select(without.subquery("without_key")).union_all(select(keyed.subquery("with_key")))
+    return _waiting(g, both.subquery("looked"))
+
+
+def running(g: Grammar) -> Select[Any]:
+    """Select running tasks through the leases."""
+    lease = task_leases.c
+    return _waiting(g, select(lease.task_execution_id).where(_same(lease.queue, _queue)).subquery("looked"))
+
+
+def failed(g: Grammar) -> Select[Any]:
+    """Select Failed tasks through the dead letters."""
+    letter = dead_letters.c
+    page = (
+        select(letter.task_execution_id)
+        .where(_same(letter.queue, _queue), _same(letter.task_name, _task_name))
+        .order_by(letter.failed_at.desc(), letter.task_execution_id.desc())
+        .limit(limit)
+    )
+    return _tasks(g, page)
+
+
+def _waiting(g: Grammar, looked: FromClause) -> Select[Any]:
+    """Select waiting tasks with their names, which only the executions have: each is looked up by id."""
+    (found,) = looked.c
+    execution = task_executions.c
+    page = (
+        select(execution.id)
+        .where(g.among(execution.id, found), _same(execution.task_name, _task_name))
+        .order_by(execution.id.desc())
+        .limit(limit)
+    )
+    return _tasks(g, page)
+
+
+def _tasks(g: Grammar, page: Select[Any]) -> Select[Any]:
+    (found,) = page.cte("page").prefix_with("MATERIALIZED").c
+    return with_lease().where(g.among(task_executions.c.id, found)).order_by(task_executions.c.id.desc())
+
+
+def _same(column: Any, wanted: Any) -> ColumnElement[bool]:
+    return or_(wanted.is_(None), column == wanted)

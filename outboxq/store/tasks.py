@@ -1,0 +1,186 @@
+"""Tasks, their events and their attempts, as the tables have them; and lists of tasks, for people."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from ..database.statements import tasks as statements
+from ..errors import AmbiguousTask, InvalidArgument, TaskNotFound
+from ..model import EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
+from .arguments import identifier, positive, storable
+from .transactions import Transactions
+
+_SCAN = 10_000
+_FEWEST, _ALL = 6, 32
+_NAMED = 5
+"""The number of tasks that the error names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One claim of a task, from its start to its end."""
+
+    number: int
+    """Number of the attempt; 0 if its event lacks it. After a snooze or a worker's death the next claim has the same number."""
+    lease_token: int
+    worker_id: UUID | None
+    started_at: datetime
+    ended_at: datetime | None = None
+    """End of the attempt; None while it runs."""
+    outcome: EventType | str | None = None
+    """Type of the event that ended it; plain text if a later release has written one that this one does not know."""
+    error: str | None = None
+    """The error in one line."""
+    exception: str | None = None
+    """Module and name of the exception's class."""
+    traceback: str | None = None
+
+
+def now(store: Transactions, *, using: object = None) -> datetime:
+    """The clock that due times and leases go by."""
+    return store.read(statements.now, using=using)[0]["now"]  # type: ignore[no-any-return]
+
+
+def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExecution:
+    """One task execution. Raises TaskNotFound."""
+    rows = store.read(statements.get, task_id=identifier(task_id), using=using)
+    if not rows:
+        raise TaskNotFound(f"there is no task {task_id}")
+    return execution_of(rows[0])
+
+
+def history(store: Transactions, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
+    """The task's events, oldest first; empty for an unknown task."""
+    rows = store.read(statements.history, task_id=identifier(task_id), using=using)
+    return [event_of(row) for row in rows]
+
+
+def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: object = None) -> list[ExecutionEvent]:
+    """The task's newest events, at most `limit`, oldest first; empty for an unknown task. It reads few more than it returns,
+    however long the history is.
+    """
+    rows = store.read(statements.recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
+    return [event_of(row) for row in reversed(rows)]
+
+
+def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
+    """Ready tasks that may run now: never tried, or with a retry time that has come (equal counts). Oldest first."""
+    return [execution_of(row) for row in store.read(statements.ready_for_retry, limit=positive(limit), using=using)]
+
+
+def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
+    """Return each attempt at the task, oldest first; none for a task that was never claimed. Raises TaskNotFound."""
+    found: dict[int, Attempt] = {}
+    for event in events_of(store, task_id, using):
+        token, data = event.lease_token, event.event_data
+        if token is None:
+            continue
+        if event.event_type is EventType.CLAIMED:
+            found[token] = Attempt(
+                number=data.get("attempt", 0), lease_token=token, worker_id=event.worker_id, started_at=event.created_at
+            )
+        elif token in found:
+            found[token] = replace(
+                found[token],
+                ended_at=event.created_at,
+                outcome=event.event_type,
+                error=data.get("error"),
+                exception=data.get("exception"),
+                traceback=data.get("traceback"),
+            )
+    return list(found.values())
+
+
+def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
+    """Return the id of the one task whose id begins so: at least six hex digits, with or without dashes; case does not matter.
+
+    A whole id is returned as it is; the tables are not read for it. Ids begin with their time, so those of tasks
+    that were enqueued within the same minute have their first eight digits in common. Raises TaskNotFound;
+    AmbiguousTask, which names up to five of those that begin so; InvalidArgument for what is no beginning of an id.
+    """
+    digits = digits_of(beginning)
+    if len(digits) == _ALL:
+        return UUID(digits)
+    first, last = UUID(digits.ljust(_ALL, "0")), UUID(digits.ljust(_ALL, "f"))
+    rows = store.read(statements.beginning, first=first, last=last, limit=_NAMED + 1, using=using)
+    if not rows:
+        raise TaskNotFound(f"there is no task whose id begins with {digits}")
+    if len(rows) > 1:
+        named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
+        many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
+        raise AmbiguousTask(
+            f"{many} tasks have an id that begins with {digits}; write more of it: {named}",
+            [row["id"] for row in rows[:_NAMED]],
+        )
+    return rows[0]["id"]  # type: ignore[no-any-return]
+
+
+def tasks(
+    store: Transactions,
+    *,
+    status: TaskStatus | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    limit: int = 100,
+    using: object = None,
+) -> list[TaskExecution]:
+    """Up to `limit` tasks of this status, queue and task name, newest first; None: any.
+
+    For people: it looks at a bounded number of rows, whatever the size of the tables. Running and Failed tasks are found
+    all; of the finished ones, and without a status, the newest 10 000 tasks are looked at; of the Ready ones, the newest
+    10 000 entries, or so many of the queue. Raises InvalidArgument.
+    """
+    if status is not None and not isinstance(status, TaskStatus):
+        raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
+    values: dict[str, Any] = {
+        "status": status,
+        "queue": storable(queue, "queue"),
+        "task_name": storable(task, "task"),
+        "limit": positive(limit),
+        "scan": max(limit, _SCAN),
+    }
+    of_status = {
+        TaskStatus.READY: statements.ready if queue is None else statements.ready_of_queue,
+        TaskStatus.RUNNING: statements.running,
+        TaskStatus.FAILED: statements.failed,
+    }
+    listed = of_status.get(status or TaskStatus.COMPLETED, statements.finished)
+    return [execution_of(row) for row in store.read(listed, **values, using=using)]
+
+
+def digits_of(text: str) -> str:
+    """Return the hex digits of an id, or of the beginning of one. Raises InvalidArgument."""
+    digits = re.sub(r"^urn:uuid:|[-{}]", "", text.strip().lower())
+    if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST},{_ALL}}}", digits):
+        raise InvalidArgument(f"{text!r} is no id of a task: write it whole, or its first {_FEWEST} hex digits or more")
+    return digits
+
+
+def events_of(store: Transactions, task_id: UUID, using: object) -> list[ExecutionEvent]:
+    """Return the task's history. Raises TaskNotFound."""
+    if not (events := history(store, task_id, using=using)):
+        raise TaskNotFound(f"there is no task {task_id}")
+    return events
+
+
+def execution_of(row: dict[str, Any]) -> TaskExecution:
+    return TaskExecution(**{**row, "status": TaskStatus(row["status"])})
+
+
+def event_of(row: dict[str, Any]) -> ExecutionEvent:
+    kind, data = event_type_of(row["event_type"]), data_of(row["event_data"])
+    return ExecutionEvent(**{**row, "event_type": kind, "event_data": data})
+
+
+def data_of(text: str | None) -> dict[str, Any]:
+    """Return what an event says; text that is no JSON object, which outboxq does not write, comes under ``unreadable``."""
+    try:
+        data = json.loads(text or "{}")
+    except ValueError:
+        data = None
+    return data if isinstance(data, dict) else {"unreadable": text}

@@ -1,0 +1,177 @@
+"""Live workers, as each describes itself for people to read. Recovery does not rely on it."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from ..database.dialects import Begin, Row
+from ..database.statements import tasks
+from ..database.statements import workers as statements
+from ..database.statements.grammar import Builder
+from ..database.target import Target
+from ..errors import InvalidArgument
+from ..model import duration
+from .arguments import identifier, positive
+from .sleeping_workers import SleepingWorkers
+from .transactions import Transactions
+
+LIVE_WITHIN = timedelta(seconds=90)
+"""A worker that was not seen for so long counts as gone: workers report every 30 seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveWorker:
+    """A live worker, as it registered itself."""
+
+    id: UUID
+    label: str
+    """Host and process, for people."""
+    queues: frozenset[str] | None
+    """Queues that it works on; None: all."""
+    topics: tuple[str, ...] | None
+    """Topics whose tasks it takes, exact or with a trailing `*`; None: all tasks, also those that handle no event."""
+    concurrency: int
+    task_names: frozenset[str]
+    unknown_tasks: frozenset[tuple[str, str]] = frozenset()
+    """Queue and name of tasks that it met lately and does not know."""
+    started_at: datetime
+    last_seen_at: datetime
+
+    def works_on(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues
+
+    def takes(self, topic: str | None) -> bool:
+        return takes(self.topics, topic)
+
+
+class Workers:
+    """Live workers, as they describe themselves."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def register(
+        self,
+        worker_id: UUID,
+        *,
+        label: str,
+        queues: Iterable[str] | None = None,
+        topics: Iterable[str] | None = None,
+        concurrency: int,
+        task_names: Iterable[str],
+        unknown_tasks: Iterable[tuple[str, str]] = (),
+        using: object = None,
+    ) -> None:
+        """Write down a worker that begins, or one that `seen` did not find. `queues`, `topics` None: all.
+
+        `unknown_tasks`: queue and name of each task that it met lately and does not know.
+        Without `using`, the notifications that killed workers had asked for are deleted too.
+        """
+        values = {
+            "worker_id": identifier(worker_id),
+            "label": label,
+            "queues_json": _names(queues, "queues"),
+            "topics_json": _names(topics, "topics"),
+            "concurrency": positive(concurrency, "concurrency"),
+            "task_names_json": _names(task_names, "task_names"),
+            "unknown_tasks_json": _written(unknown_tasks),
+        }
+        self._tell(statements.register, values, using)
+        if using is None:
+            SleepingWorkers(self._store).forget_ended()
+
+    def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
+        """The worker is alive, and lately met `unknown_tasks`, as in `register`.
+
+        False: it is not registered, or not any more, and should register again.
+        """
+        values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
+        return bool(self._tell(statements.seen, values, using))
+
+    def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
+        """The worker ends. Those that have not been seen for a day are forgotten with it.
+
+        With `met_unknown` what it met and does not know is kept for a day, so that a worker that knows it finds it; it counts as
+        live no more all the same.
+        """
+        leave = statements.leave if met_unknown else statements.unregister
+        self._tell(leave, {"worker_id": identifier(worker_id)}, using)
+
+    def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
+        """The workers that were seen within this time, the oldest first."""
+        within = duration(live_within, "live_within")
+
+        def work(target: Target) -> list[LiveWorker]:
+            now = target.run(tasks.now, self._store.values(target))[0]["now"]
+            return live_workers(target, now, within)
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
+        return self._store.run(
+            lambda target: target.run(builder, self._store.values(target, **values)),
+            using=using,
+            begin=Begin.ASYNCHRONOUS,
+        )
+
+
+def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
+    try:
+        since = now - within
+    except OverflowError:
+        raise InvalidArgument(f"live_within={within!r} reaches back to before the first year") from None
+    rows = target.run(statements.live, {"live_since": since})
+    return [_worker(row) for row in rows]
+
+
+def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
+    """Return the worker as it described itself, however long ago it was seen; None: it is not registered."""
+    rows = target.run(statements.one, {"worker_id": worker_id})
+    return _worker(rows[0]) if rows else None
+
+
+def _worker(row: Row) -> LiveWorker:
+    queues, topics = (None if row[name] is None else json.loads(row[name]) for name in ("queues", "topics"))
+    read = {
+        "queues": None if queues is None else frozenset(queues),
+        "topics": None if topics is None else tuple(topics),
+        "task_names": frozenset(json.loads(row["task_names"])),
+        "unknown_tasks": frozenset(read_names(row["unknown_tasks"])),
+    }
+    return LiveWorker(**{**row, **read})
+
+
+def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
+    """Return whether a worker of these topics, exact or patterns, takes a task of this one. None: it takes all."""
+    if topics is None:
+        return True
+    return topic is not None and any(
+        topic.startswith(one[:-1]) if one.endswith("*") else topic == one for one in topics
+    )
+
+
+def read_names(text: str | None) -> Iterator[tuple[str, str]]:
+    """Queue and name of each unknown task, as they were written."""
+    return ((queue, name) for queue, name in json.loads(text or "[]"))
+
+
+def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
+    """JSON; None for none, so that workers without any are passed over by the database."""
+    listed = sorted(unknown_tasks)
+    return json.dumps(listed) if listed else None
+
+
+def _names(names: Iterable[str] | None, what: str) -> str | None:
+    """JSON. Raises InvalidArgument for a string, which would be a list of characters."""
+    if names is None:
+        return None
+    listed = [names] if isinstance(names, str) else sorted(names, key=str)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in listed):
+        raise InvalidArgument(f"{what} takes a list of names")
+    return json.dumps(listed)

@@ -1,0 +1,140 @@
+"""The log lines of a worker's start and of each attempt's end.
+
+The line of the start answers what is asked first when a task does not run.
+
+The line of a failure names its exception. An exception's message may hold personal data. Its traceback holds the message and
+those of the exceptions that caused it; one from the database holds the statement with its parameters. So the line has the type
+and the first line of the message, where libraries name the mistake and not the values. The whole exception goes along as
+`exc_info`, as in every Python program that logs an error: error trackers need it, and an application's own formatter decides
+whether to print it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, timedelta
+from typing import Any
+from uuid import UUID
+
+from ..context import TaskContext
+from ..integration.front_end import FrontEnd
+from ..model import EventType, Outcome
+from ..store import Store
+from .options import WorkerSettings
+
+log = logging.getLogger("outboxq.worker")
+
+_LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
+_LONGEST = 300
+"""The number of characters of a message that the line shows."""
+_MOST = 10
+"""The largest number of names that are written out."""
+
+
+def introduce(
+    label: str, worker_id: UUID, store: Store, settings: WorkerSettings, *, hears: str, task_names: Sequence[str]
+) -> None:
+    """Log that the worker has started, where and on what it works, and how it notices new tasks.
+
+    The record has the same values as fields, for programs that read the log.
+    """
+    queues, topics, url = settings.queues, settings.topics, store.bound_engine.url
+    where = store.dialect.place(url, lambda: None)
+    takes = "all queues" if queues is None else f"the {_counted(queues, 'queue')}"
+    of_topics = "" if topics is None else f", only tasks of the topics {_named(topics)}"
+    knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no task"
+    does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}"
+    fields = {
+        "database": store.dialect.address(url),
+        "schema": store.schema,
+        **settings.scope,
+        "hears": hears,
+        "tasks": len(task_names),
+        "task_names": task_names[:_MOST],
+    }
+    log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndLog:
+    """Logs how attempts end: at INFO, at WARNING if the task is tried again, at ERROR if that was the last attempt.
+
+    Each record has the fields `task_id`, `task`, `queue`, `attempt`, `duration_ms` and `event`. The record of a failure also has
+    `exception`, a dict of `type` (module and name) and `message` (its first line).
+    """
+
+    tracebacks: bool | None = None
+    """True: the record of each failure has `exc_info`. False: none has it. None: that of a last attempt has it, and at the level
+    DEBUG all have.
+    """
+    front_end: FrontEnd = field(default_factory=FrontEnd)
+    """Writes the command `task show` as users type it."""
+
+    def write(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
+        """Log how the attempt ended that ran for so long. `context.error` is what it raised."""
+        kind = outcome.event_type
+        level = _LEVELS.get(kind, logging.INFO)
+        if not log.isEnabledFor(level):
+            return
+        claim = outcome.claim
+        extra: dict[str, Any] = {
+            "task_id": str(claim.id),
+            "task": claim.task_name,
+            "queue": claim.queue,
+            "attempt": claim.attempt,
+            "duration_ms": round(seconds * 1000, 3),
+            "event": str(kind),
+        }
+        text = f"{claim}: {kind} in {seconds:.3f} s"
+        if level == logging.INFO:
+            log.log(level, "%s", text + _following(outcome), extra=extra)
+            return
+        extra["exception"] = {"type": outcome.data.get("exception"), "message": _message(outcome)}
+        of_all = "" if context.max_attempts is None else f" of {context.max_attempts}"
+        text += f", attempt {claim.attempt}{of_all}{_following(outcome)}"
+        text += f": {_first_line(outcome.error or '')}"
+        if broken := outcome.data.get("policy_error"):
+            text += f"; its retry policy failed: {_first_line(broken)}"
+        if kind is EventType.FAILED:
+            text += f"; see: {self.front_end.typed(('task', 'show', str(claim.id), '--traceback'))}"
+        log.log(level, "%s", text, extra=extra, exc_info=context.error if self._has_traceback(kind) else None)
+
+    def _has_traceback(self, kind: EventType) -> bool:
+        if self.tracebacks is None:
+            return kind is EventType.FAILED or log.isEnabledFor(logging.DEBUG)
+        return self.tracebacks
+
+
+def _following(outcome: Outcome) -> str:
+    """Return when the task runs again. Empty if it does not, or at once."""
+    name = "next attempt" if outcome.event_type is EventType.RETRY_SCHEDULED else "runs again"
+    if outcome.available_at is not None:
+        return f", {name} at {outcome.available_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if outcome.event_type is EventType.RETRY_SCHEDULED or outcome.delay > timedelta(0):
+        return f", {name} in {outcome.delay.total_seconds():.1f} s"
+    return ""
+
+
+def _message(outcome: Outcome) -> str:
+    """Return the first line of the message, which follows the type's name in `outcome.error`."""
+    line = _first_line(outcome.error or "")
+    name, _, message = line.partition(":")
+    return message.strip() if str(outcome.data.get("exception", "")).endswith(f".{name}") else line
+
+
+def _first_line(text: str) -> str:
+    """Return the first line, shortened, with unprintable characters escaped: a message must not control a terminal."""
+    line = text.strip().partition("\n")[0].strip()
+    cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)
+
+
+def _counted(names: Sequence[str], noun: str) -> str:
+    return f"{noun} {names[0]}" if len(names) == 1 else f"{len(names)} {noun}s {_named(names)}"
+
+
+def _named(names: Sequence[str]) -> str:
+    left = len(names) - _MOST
+    return ", ".join(names[:_MOST]) + (f" and {left} more" if left > 0 else "")
