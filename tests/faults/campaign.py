@@ -148,7 +148,13 @@ class Campaign:
         """The next thing that may happen now: one at a time but for kills and frozen processes."""
         alone = {"outage", "stuck", "full"} if self.lasting else set()
         kind = next((kind for kind in self.blows if kind not in alone), None)
-        number = self._victim() if kind in {"kill", "stop"} else None
+        number = None
+        if (
+            kind == "kill" and self.done["kill"] == 0
+        ):  # others may find nothing claimed: this one leaves a task to recover
+            number = self._at_work()
+        elif kind in {"kill", "stop"}:
+            number = self._victim()
         if kind is None or (kind in {"kill", "stop"} and number is None):
             self.until(lambda: True)
             time.sleep(0.01)
@@ -174,6 +180,11 @@ class Campaign:
         busy = {run.pid for run in self.runs.under_way("faults.slow")}
         free = [number for number, worker in enumerate(self.workers) if worker.pid not in busy]
         return self.chance.choice(free) if free else None
+
+    def _at_work(self) -> int:
+        """A worker in the middle of a slow handler."""
+        pid = self._run_into(1.2 * LEASE)[0].pid
+        return next(number for number, worker in enumerate(self.workers) if worker.pid == pid)
 
     def _strike_worker(self, kind: str, number: int) -> None:
         self.until(lambda: self._is_up(number))
