@@ -54,6 +54,13 @@ _CHECKS = {
     },
     "task_outbox": {"claimable": "priority BETWEEN -100 AND 100 AND queue <> '' AND partition_key <> ''"},
     "queue_settings": {"limits": "concurrency_limit >= 0 AND rate_limit >= 1"},
+    "task_schedules": {
+        "names": "name <> '' AND task_name <> '' AND queue <> '' AND rule <> '' AND tz <> ''",
+        "priority": "priority BETWEEN -100 AND 100",
+        "on_dead_letter": "on_dead_letter = 'release' OR on_dead_letter = 'hold'",
+        "overlap": "overlap = 'allow' OR overlap = 'queue' OR overlap = 'skip'",
+        "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
+    },
 }
 """The CHECKs of both databases."""
 _SQLITE_CHECKS = {
@@ -79,5 +86,15 @@ _SQLITE_CHECKS = {
         **_sqlite_instants("rate_full_at", "paused_at"),
         **_sqlite_numbers("> 0", "3200000000", "rate_seconds"),
     },
+    "task_schedules": {
+        **_sqlite_texts("name", "task_name", "args", "queue", "rule", "tz"),
+        **_sqlite_instants("starts_at", "ends_at", "planted_until", "paused_at", "created_at", "updated_at"),
+        **_sqlite_numbers("> 0", "3200000000", "lease_seconds", "timeout_seconds", "grace_seconds", "jitter_seconds"),
+        **_sqlite_numbers(">= 1", _ATTEMPT, "max_attempts"),
+    },
+    "schedule_ticks": {**_sqlite_ids("task_execution_id"), **_sqlite_instants("tick")},
+    "task_metrics": {**_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
+    "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
+    "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
 }
 """The CHECKs that PostgreSQL's types replace: one for each column, because SQLite evaluates those of changed columns only."""

@@ -208,7 +208,12 @@ def _derived(name: str, source: Table, *permissions: str) -> Any:
 
 
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
+MaintenanceJob = _derived("MaintenanceJob", tables.maintenance_jobs)
 PartitionClaim = _derived("PartitionClaim", tables.partition_claims)
+QueueSample = _derived("QueueSample", tables.queue_samples)
+ScheduleTick = _derived("ScheduleTick", tables.schedule_ticks)
 SleepingWorker = _derived("SleepingWorker", tables.sleeping_workers)
 TaskLease = _derived("TaskLease", tables.task_leases)
+TaskMetric = _derived("TaskMetric", tables.task_metrics)
+TaskSchedule = _derived("TaskSchedule", tables.task_schedules, "view", "change")
 TaskSubscription = _derived("TaskSubscription", tables.task_subscriptions)

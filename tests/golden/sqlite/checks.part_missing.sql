@@ -10,9 +10,13 @@ FROM (
     UNION ALL
     SELECT 'idempotency_keys' AS "table", 'ix_idempotency_keys_task_execution_id' AS name, false AS is_unique
     UNION ALL
+    SELECT 'schedule_ticks' AS "table", 'ix_schedule_ticks_task_execution_id' AS name, false AS is_unique
+    UNION ALL
     SELECT 'sleeping_workers' AS "table", 'ix_sleeping_workers_queue' AS name, false AS is_unique
     UNION ALL
     SELECT 'task_executions' AS "table", 'ix_task_executions_pipeline' AS name, false AS is_unique
+    UNION ALL
+    SELECT 'task_metrics' AS "table", 'ix_task_metrics_at' AS name, false AS is_unique
     UNION ALL
     SELECT 'task_outbox' AS "table", 'ix_task_outbox_due' AS name, false AS is_unique
     UNION ALL

@@ -1,6 +1,4 @@
-"""Define the tables in SQLAlchemy Core: the migrations create them, and every statement names them.
-
-Statements name them without a schema, which is added when a statement is compiled (`dialects/prepared.py`).
+"""Define the tables of tasks, their events, queues and workers.
 
 There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive it.
 `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes, so that
@@ -28,19 +26,11 @@ from sqlalchemy import (
     Uuid,
 )
 
-from ..model import EventType
-from . import bounds
-from .column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
-from .typed_table import TypedColumns, typed_table
-
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
+from ...model import EventType
+from .. import bounds
+from ..column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
+from ..typed_table import TypedColumns, typed_table
+from .metadata import metadata
 
 # Small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed.
 _AGGRESSIVE_VACUUM = {

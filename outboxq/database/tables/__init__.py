@@ -1,0 +1,26 @@
+"""Define the tables in SQLAlchemy Core: the migrations create them, and every statement names them.
+
+Statements name them without a schema, which is added when a statement is compiled (`dialects/prepared.py`).
+"""
+
+# `as` makes a name public to type checkers.
+from .metadata import metadata as metadata
+from .schedules import schedule_ticks as schedule_ticks
+from .schedules import task_schedules as task_schedules
+from .statistics import maintenance_jobs as maintenance_jobs
+from .statistics import queue_samples as queue_samples
+from .statistics import task_metrics as task_metrics
+from .tasks import VERSION_TABLE as VERSION_TABLE
+from .tasks import dead_letters as dead_letters
+from .tasks import execution_events as execution_events
+from .tasks import idempotency_keys as idempotency_keys
+from .tasks import partition_claims as partition_claims
+from .tasks import queue_settings as queue_settings
+from .tasks import sleeping_workers as sleeping_workers
+from .tasks import task_executions as task_executions
+from .tasks import task_leases as task_leases
+from .tasks import task_outbox as task_outbox
+from .tasks import task_position as task_position
+from .tasks import task_subscriptions as task_subscriptions
+from .tasks import version_table as version_table
+from .tasks import workers as workers

@@ -1,0 +1,74 @@
+"""Define the tables of statistics: what workers counted, and samples of what waits."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, Text, Uuid
+
+from ...model.histograms import BUCKETS
+from .. import bounds
+from ..column_types import BigId, BoundedInstant
+from ..typed_table import TypedColumns, typed_table
+from .metadata import metadata
+
+
+class TaskMetricsColumns(TypedColumns):
+    """A row for each queue and task, and for what one worker process counted in a span of time.
+
+    Old rows are summed up to rows of a minute, then of an hour. Besides these columns it has one for each bucket of the two
+    histograms: `wait_0` and so on for the seconds from due to start, `run_0` and so on for the seconds of the handler.
+    """
+
+    id = Column(BigId, Identity(), primary_key=True)
+    at = Column(BoundedInstant, nullable=False)  # the begin of the span
+    seconds = Column(Integer, nullable=False)  # the length of the span
+    queue = Column(Text, nullable=False)
+    task_name = Column(Text, nullable=False)
+    worker_id = Column(Uuid)  # NULL: summed up over workers
+    completed = Column(Integer, nullable=False)
+    retried = Column(Integer, nullable=False)
+    failed = Column(Integer, nullable=False)
+    cancelled = Column(Integer, nullable=False)
+    snoozed = Column(Integer, nullable=False)
+    released = Column(Integer, nullable=False)
+    lost = Column(Integer, nullable=False)
+    timed_out = Column(Integer, nullable=False)
+    wait_seconds = Column(Double, nullable=False)  # the sum over the attempts of the histogram
+    run_seconds = Column(Double, nullable=False)
+
+
+task_metrics = typed_table(
+    "task_metrics",
+    metadata,
+    TaskMetricsColumns,
+    *(Column(f"{name}_{bucket}", Integer, nullable=False) for name in ("wait", "run") for bucket in range(BUCKETS)),
+    Index("ix_task_metrics_at", "at"),
+    *bounds.of("task_metrics"),
+    sqlite_autoincrement=True,
+)
+
+
+class QueueSamplesColumns(TypedColumns):
+    """A row for each queue and sample: how many tasks were in each state."""
+
+    at = Column(BoundedInstant, primary_key=True)
+    queue = Column(Text, primary_key=True)
+    ready = Column(BigInteger, nullable=False)  # due
+    delayed = Column(BigInteger, nullable=False)
+    running = Column(BigInteger, nullable=False)
+    failed = Column(BigInteger, nullable=False)
+    oldest_ready_at = Column(BoundedInstant)  # the due time of the task that is due for longest
+    exact = Column(Boolean, nullable=False)  # False: `ready` and `delayed` are lower bounds
+
+
+queue_samples = typed_table("queue_samples", metadata, QueueSamplesColumns, *bounds.of("queue_samples"))
+
+
+class MaintenanceJobsColumns(TypedColumns):
+    """A row for each job that one worker at a time does for all: its lock and its due time."""
+
+    name = Column(Text, primary_key=True)
+    due_at = Column(BoundedInstant, nullable=False)
+    done_at = Column(BoundedInstant)
+
+
+maintenance_jobs = typed_table("maintenance_jobs", metadata, MaintenanceJobsColumns, *bounds.of("maintenance_jobs"))
