@@ -10,7 +10,7 @@ from .options import TaskOptions
 
 
 class Overlap(StrEnum):
-    """What happens at a tick while the task of an earlier tick has not ended."""
+    """The fate of a tick whose predecessor has not ended yet."""
 
     ALLOW = "allow"
     """They run side by side."""
@@ -21,7 +21,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which of the ticks run that were missed: no worker ran, the database was away, or the schedule was paused."""
+    """The choice of missed ticks that still run. Ticks are missed while no worker runs, the database is away, or the schedule is paused."""
 
     NONE = "none"
     LATEST = "latest"
