@@ -7,7 +7,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..errors import OutboxqError
 
@@ -67,30 +68,43 @@ class FailureLog:
             self._log.warning("%s; it had failed %s in %.1f s", what, times, lasted)
 
 
-def say(log: logging.Logger, level: int, what: str, error: BaseException) -> None:
-    """Log `what` and why, in one line.
+def say(
+    log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
+) -> None:
+    """Log `what` and why, in one line. `fields` are those of a record about a task; they get the exception, too.
 
     The traceback, with the whole SQL in it, is for the level DEBUG. An error that is neither the database's nor outboxq's keeps
     it: then the mistake is in a program.
     """
+    extra = None if fields is None else {**fields, "exception": exception_field(error)}
     library = type(error).__module__.partition(".")[0]
     is_expected = library in _DATABASE or isinstance(error, OutboxqError | OSError)
-    log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error)
+    log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error, extra=extra)
     if is_expected:
-        log.debug("the whole of this error", exc_info=error)
+        log.debug("the whole of this error", exc_info=error, extra=extra)
 
 
 def sentence(error: BaseException) -> str:
     """Return the error in one line: of the database's what the server or the driver said, without the statement."""
-    cause = getattr(error, "orig", None) or error
-    try:
-        text = str(cause).strip().partition("\n")[0].strip()
-    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that wants to tell of it
-        text = ""
+    cause, text = getattr(error, "orig", None) or error, _first_line(error)
     name, state = type(cause).__name__, getattr(cause, "sqlstate", None)
-    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # ours end with what to do
-        text = text[:_LONGEST] + " ..."
     return f"{name}{f' ({state})' if state else ''}{f': {text}' if text else ''}"
+
+
+def exception_field(error: BaseException) -> dict[str, str]:
+    """Return the field `exception` of a record about a task: the type and the first line of the message."""
+    kind = type(getattr(error, "orig", None) or error)
+    return {"type": f"{kind.__module__}.{kind.__qualname__}", "message": _first_line(error)}
+
+
+def _first_line(error: BaseException) -> str:
+    try:
+        text = str(getattr(error, "orig", None) or error).strip().partition("\n")[0].strip()
+    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that wants to tell of it
+        return ""
+    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # ours end with what to do
+        return text[:_LONGEST] + " ..."
+    return text
 
 
 def _kind(error: BaseException) -> str:

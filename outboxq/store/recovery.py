@@ -26,7 +26,11 @@ class Recovered:
     """One task taken back from a dead worker: Ready again, or ended."""
 
     id: UUID
+    pipeline_execution_id: UUID
+    task_name: str
+    queue: str
     status: TaskStatus
+    attempt: int
     recovery_attempts: int
 
 
@@ -91,7 +95,15 @@ def recover(
         freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
         store.wake(target, {row["queue"] for row in freed})
         return [
-            Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
+            Recovered(
+                id=row["id"],
+                pipeline_execution_id=row["pipeline_execution_id"],
+                task_name=row["task_name"],
+                queue=row["queue"],
+                status=TaskStatus(row["status"]),
+                attempt=row["attempt"],
+                recovery_attempts=row["recovery_attempts"],
+            )
             for row in rows
         ]
 

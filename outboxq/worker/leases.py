@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..context import TaskContext
 from ..model import Claim
+from ..model.log_fields import LOST, fields_of
 from ..store import Lease, Store
 from ..store.failure_log import FailureLog
 from .failpoints import Failpoint, OnFailpoint
@@ -142,7 +143,8 @@ class Leases:
                 one.next_beat = math.inf
                 if one.state is ClaimState.HELD and self.holds(one.claim) and not one.context.was_lost:
                     one.context.was_lost = True
-                    log.warning("lost the lease of %s: another worker may run it", one.claim)
+                    text = "lost the lease of %s: another worker may run it"
+                    log.warning(text, one.claim, extra=fields_of(one.claim, outcome=LOST))
                 continue
             one.was_locked = beat.lease_expires_at is None
             if one.was_locked:
@@ -165,7 +167,7 @@ class Leases:
         if one.context.timed_out and not one.warned_late:
             one.warned_late = True
             text = "%s runs past its timeout of %g s; its handler should check ctx.timed_out"
-            log.warning(text, one.claim, one.claim.timeout_seconds)
+            log.warning(text, one.claim, one.claim.timeout_seconds, extra=fields_of(one.claim))
 
     def _beat_interval(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._longest_interval)
@@ -181,4 +183,5 @@ class Leases:
                 "the lease of %s ended before the database could be reached; it runs on, and its outcome counts if no "
                 "other worker has taken the task by then",
                 one.claim,
+                extra=fields_of(one.claim),
             )

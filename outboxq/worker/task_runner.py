@@ -13,9 +13,10 @@ from ..context import UnitOfWork
 from ..errors import LeaseLost
 from ..integration.base import Integration
 from ..model import INTERRUPTED, MAX_INTERRUPTIONS, SUSPECT, Claim, EventType, Outcome, Retry
+from ..model.log_fields import LOST, OUTCOMES, fields_of
 from ..payload.parameters import sanitize
 from ..store import Store
-from ..store.failure_log import say, sentence
+from ..store.failure_log import exception_field, say, sentence
 from ..task import Task, TaskRegistry
 from .completer import Completer
 from .executor import execute, failed, released
@@ -79,7 +80,7 @@ class TaskRunner:
         """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
         claim, context = active.claim, active.context
         if context.was_lost:
-            log.warning(_LOST_BEFORE, claim)
+            log.warning(_LOST_BEFORE, claim, extra=fields_of(claim, outcome=LOST))
             return False
         if context.lost:  # the database has not answered for so long; it decides whether this counts
             self.completer.put(released(claim, "its lease ended before it began"), active)
@@ -92,9 +93,10 @@ class TaskRunner:
         try:
             if self.completer.begin(claim):
                 return True
-            log.warning(_LOST_BEFORE, claim)
+            log.warning(_LOST_BEFORE, claim, extra=fields_of(claim, outcome=LOST))
         except Exception as error:  # noqa: BLE001
-            say(log, logging.ERROR, f"{claim}: its start could not be recorded; it is given back", error)
+            what = f"{claim}: its start could not be recorded; it is given back"
+            say(log, logging.ERROR, what, error, fields=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED]))
             self.completer.put(released(claim, "its start could not be recorded", delay=_RETRY_AFTER), active)
         return False
 
@@ -113,14 +115,16 @@ class TaskRunner:
         except Exception as error:
             if not has_run:
                 return failed(task, context, error)
-            log.exception("%s: a framework hook around its handler failed after it", claim)
+            text = "%s: a framework hook around its handler failed after it"
+            log.exception(text, claim, extra=fields_of(claim, exception=exception_field(error)))
         return outcome
 
     def _call_after_handler(self, active: ActiveClaim, outcome: Outcome) -> None:
         try:
             self.integration.after_handler(active.context, outcome)
-        except Exception:
-            log.exception("%s: the hook after its handler failed", active.claim)
+        except Exception as error:
+            fields = fields_of(active.claim, exception=exception_field(error))
+            log.exception("%s: the hook after its handler failed", active.claim, extra=fields)
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any]) -> Outcome | None:
         """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back."""
@@ -149,7 +153,7 @@ class TaskRunner:
             self._call_after_handler(active, outcome)
             self.ends.write(outcome, active.context, time.monotonic() - began)
         except LeaseLost as lost:
-            log.warning("%s, and its outcome is discarded", lost)
+            log.warning("%s, and its outcome is discarded", lost, extra=fields_of(claim, outcome=LOST))
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
@@ -219,7 +223,9 @@ def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) ->
     except Exception as refused:  # noqa: BLE001 - sorted out here
         if not store.may_pass(refused):
             what = "its earlier interruptions could not be read, so this one counts as a failed attempt"
-            log.warning("%s: %s: %s", claim, what, sentence(refused))
+            log.warning(
+                "%s: %s: %s", claim, what, sentence(refused), extra=fields_of(claim, exception=exception_field(refused))
+            )
             return None
         before = 0  # the release waits for the database as well
     if before >= MAX_INTERRUPTIONS:
@@ -233,5 +239,6 @@ def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) ->
         times,
         MAX_INTERRUPTIONS,
         cause,
+        extra=fields_of(claim, outcome=OUTCOMES[EventType.RELEASED], exception=exception_field(error)),
     )
     return released(claim, INTERRUPTED, delay=delay, times=times, cause=sanitize(cause, limit=_CAUSE_BYTES))

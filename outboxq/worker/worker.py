@@ -20,6 +20,7 @@ from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
 from ..model import duration
+from ..model.log_fields import fields_of
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -129,6 +130,7 @@ class Worker:
             prefetch=settings.prefetch,
             on_thread_failure=fails,
             on_thread_exit=integration.on_thread_exit,
+            log_fields=lambda active: fields_of(active.claim),
         )
         unknown = UnknownTasks(
             self._claiming,
@@ -287,7 +289,7 @@ class Worker:
             hears = self._distributor.means
             introduce(self.label, self.id, self._application, self._settings, hears=hears, task_names=self._task_names)
         else:
-            log.info("worker %s (%s) started", self.label, self.id)
+            log.info("worker %s (%s) started", self.label, self.id, extra={"worker": str(self.id)})
         self._distributor.start()
         self._pool.start()
         for thread in (self._completer, *self._services, self._claim_loop):
@@ -319,7 +321,8 @@ class Worker:
         unfinished = self._handback.give_back()
         self._stop_services()
         self._disconnect()
-        log.info("worker %s stopped%s", self.label, f"; gave back {unfinished} unfinished tasks" if unfinished else "")
+        gave = f"; gave back {unfinished} unfinished tasks" if unfinished else ""
+        log.info("worker %s stopped%s", self.label, gave, extra={"worker": str(self.id)})
         return unfinished == 0 and not self._claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
