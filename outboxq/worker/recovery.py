@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from ..store import Lease, LeaseLook, Recovered, Store
 from ..store.failure_log import say
 from .failpoints import Failpoint, OnFailpoint
 from .leases import Leases
+from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -52,6 +53,7 @@ class Recovery:
     on_recovery: Callable[[], object]
     """Called before tasks are recovered."""
     on_failpoint: OnFailpoint
+    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._every = self.every.total_seconds()
@@ -122,6 +124,7 @@ class Recovery:
                 del self._watched[lease]
             else:
                 self._watched[lease] = now  # it was locked or extended, or SQLite's lock came late
+        self.meter.recovered(one.queue for one in found)
         workers = {lease.id: lease.worker_id for lease in ripe}
         for one in found:
             _log_recovered(one, workers[one.id])
