@@ -1,7 +1,9 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `pgbouncer`, `examples`, `mutants`, `plans`, `bench`,
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `examples`, `mutants`, `plans`, `bench`,
 `bench_keyed`, `bench_history`, `bench_growth`) are asked for by name."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import nox
 
@@ -90,6 +92,20 @@ def faults(session: nox.Session) -> None:
     """20 000 tasks on each database, with kills, outages, stuck callers and full disks; keys beside their model; and the other long runs."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests", *session.posargs)
+
+
+@nox.session
+def faults_mixed(session: nox.Session) -> None:
+    """The campaign on this schema with every second process of an earlier commit: `nox -s faults_mixed -- COMMIT`."""
+    (commit,) = session.posargs
+    before = str(Path(session.create_tmp()).resolve() / "before")
+    session.install("-e", ".[test]")
+    session.run("git", "worktree", "add", "--detach", before, commit, external=True)
+    try:
+        command = ["python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "tests/faults/test_campaign.py"]
+        session.run(*command, env={"OUTBOXQ_TEST_BEFORE": before})
+    finally:
+        session.run("git", "worktree", "remove", "--force", before, external=True)
 
 
 @nox.session

@@ -28,22 +28,22 @@ from tests.faults import run_worker
 
 _OF_A_WORKER = frozenset(
     [
-        "aside",
+        "broken_entries",
         "channel",
         "claim",
-        "clock",
+        "due",
         "ends",
-        "interruptions",
-        "keyed",
         "limits",
-        "reading",
+        "partition_keys",
         "recovery",
-        "sleeping",
-        "unknown",
-        "waiting",
+        "sleeping_workers",
+        "tasks",
+        "unknown_tasks",
+        "workers",
     ]
 )
 """The modules whose statements a worker needs."""
+assert builders.MODULES.keys() >= _OF_A_WORKER
 
 
 def serve() -> dict[str, Any] | None:

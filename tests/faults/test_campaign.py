@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
 import time
 from collections import Counter
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -24,6 +26,7 @@ from tests.faults.campaign import Campaign
 from tests.faults.disk import FileLimits, Refusals, SmallDisk, mounted
 from tests.faults.plan import Ground, Plan
 from tests.faults.reruns import Judge
+from tests.faults.workers import Forked, Nursery, Process
 
 pytestmark = pytest.mark.in_turn
 
@@ -83,6 +86,38 @@ def orders(database):
     database.run("CREATE TABLE orders (id CHAR(32) NOT NULL, task CHAR(32) NOT NULL, vain BOOLEAN NOT NULL)")
     yield lambda: [UUID(row[0]) for row in database.rows("SELECT task FROM orders")]
     database.run("DROP TABLE orders")
+
+
+@pytest.fixture(scope="session")
+def release_before():
+    """Processes of an earlier checkout, which OUTBOXQ_TEST_BEFORE names; None: all run this one's code."""
+    if not (root := os.environ.get("OUTBOXQ_TEST_BEFORE")):
+        yield None
+        return
+    nursery = Nursery(Path(root))
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def fork(fork, database, release_before, tmp_path):
+    """Start processes, every second one of the release before if there is one."""
+    if release_before is None:
+        yield fork
+        return
+    started: list[Process] = []
+    numbers = itertools.count()
+
+    def start_process(kind: str = "worker", **options: object) -> Process:
+        if (number := next(numbers)) % 2:
+            return fork(kind, **options)
+        log = tmp_path / f"forked-before-{number}.log"
+        started.append(Forked(release_before, log, {"kind": kind, "url": database.url, **options}))
+        return started[-1]
+
+    yield start_process
+    for process in started:
+        process.end()
 
 
 @pytest.fixture

@@ -117,13 +117,14 @@ class Forked(Process):
 class Nursery:
     """The process that forks them; starting Python anew takes ten times as long."""
 
-    def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def __init__(self, root: Path = ROOT) -> None:
+        """`root`: the checkout whose code they run."""
+        environment = {**os.environ, "PYTHONPATH": str(root)}
         environment.pop("OUTBOXQ_DATABASE_URL", None)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.nursery"],
             env=environment,
-            cwd=ROOT,
+            cwd=root,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
