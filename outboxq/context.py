@@ -85,13 +85,18 @@ class TaskContext:
         """True if the database has said that the lease is over."""
         self.began: float | None = None
         """When the handler began (`time.monotonic()`)."""
-        self.has_ended = False
-        """True once the handler has ended. A copy of its `contextvars` in another thread still names this context."""
+        self.ended: float | None = None
+        """When the handler ended (`time.monotonic()`)."""
         self.unit: UnitOfWork | None = None
         """The transaction of a transactional task, from its begin on."""
         self.error: BaseException | None = None
         """The exception that the handler raised, or the reason why its result cannot be stored."""
         self._stopping = stopping
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the handler has ended. A copy of its `contextvars` in another thread still names this context."""
+        return self.ended is not None
 
     @property
     def lost(self) -> bool:

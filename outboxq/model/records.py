@@ -193,6 +193,8 @@ class Claim:
     created_at: datetime
     first_started_at: datetime
     started_at: datetime
+    available_at: datetime | None = None
+    """The moment at which it was due; None: not known."""
     limited: bool = False
     """True if its queue has limits."""
 

@@ -251,7 +251,7 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 def _claim_of(row: Row, worker_id: UUID) -> Claim:
     """`Claim(worker_id=worker_id, **row)`; that sets a frozen field at a time, which takes as long as reading them did."""
-    del row["available_at"], row["entry_id"], row["expires_at"], row["besides"], row["crowded"]
+    del row["entry_id"], row["expires_at"], row["besides"], row["crowded"]
     row["worker_id"] = worker_id
     claim = Claim.__new__(Claim)
     vars(claim).update(row)

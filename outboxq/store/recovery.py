@@ -26,6 +26,7 @@ class Recovered:
     """One task taken back from a dead worker: Ready again, or ended."""
 
     id: UUID
+    queue: str
     status: TaskStatus
     recovery_attempts: int
 
@@ -91,7 +92,12 @@ def recover(
         freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
         store.wake(target, {row["queue"] for row in freed})
         return [
-            Recovered(id=row["id"], status=TaskStatus(row["status"]), recovery_attempts=row["recovery_attempts"])
+            Recovered(
+                id=row["id"],
+                queue=row["queue"],
+                status=TaskStatus(row["status"]),
+                recovery_attempts=row["recovery_attempts"],
+            )
             for row in rows
         ]
 

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint
 from .handback import releasing
 from .leases import ActiveClaim, Leases
+from .meter import Meter
 from .options import WorkerSettings
 from .thread_pool import HandlerPool
 from .unknown_tasks import UnknownTasks
@@ -61,6 +62,7 @@ class ClaimLoop(threading.Thread):
     """Called when `burst` or `max_tasks` ends the work."""
     on_thread_failure: Callable[[BaseException], None]
     burst: bool = False
+    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
@@ -130,14 +132,7 @@ class ClaimLoop(threading.Thread):
         idle = self.burst and self._is_idle()
         self._on_failpoint(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
-        claims = self.store.claim_ready_task(
-            limit,
-            worker_id=self.worker_id,
-            queues=self.settings.queues,
-            topics=self.settings.topics,
-            says_begin=True,
-            cursor=self._cursor,
-        )
+        claims = self._claim(limit, sent)
         self._on_failpoint(Failpoint.AFTER_CLAIM)
         if self.stopping.is_set():  # the threads may be gone already
             self._release(claims)
@@ -150,6 +145,22 @@ class ClaimLoop(threading.Thread):
         if len(claims) < limit:
             self._wait_for_work()
         return False
+
+    def _claim(self, limit: int, sent: float) -> list[Claim]:
+        try:
+            claims = self.store.claim_ready_task(
+                limit,
+                worker_id=self.worker_id,
+                queues=self.settings.queues,
+                topics=self.settings.topics,
+                says_begin=True,
+                cursor=self._cursor,
+            )
+        except Exception:
+            self.meter.claim_failed(time.monotonic() - sent)
+            raise
+        self.meter.claimed(len(claims), time.monotonic() - sent)
+        return claims
 
     def _wait_for_capacity(self) -> int:
         """Wait until a claim is worth its while. Returns how many tasks to claim; 0: the worker stops."""
@@ -266,7 +277,8 @@ class ClaimLoop(threading.Thread):
         if claims:
             outcomes = [released(claim, STOPPED) for claim in claims]
             with releasing(outcomes, self._on_failpoint):
-                self.store.finish(outcomes)
+                lost = self.store.finish(outcomes)
+                self.meter.ended([outcome for outcome in outcomes if outcome.claim.id not in lost], {})
 
     def _release_unknown(self, claims: Sequence[Claim]) -> None:
         try:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias
 from uuid import UUID
@@ -21,6 +21,7 @@ from ..store.failure_log import FailureLog, say
 from .executor import released, unwritable
 from .failpoints import Failpoint, OnFailpoint
 from .leases import ActiveClaim, ClaimState, Leases
+from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -56,6 +57,8 @@ class Completer(threading.Thread):
     """Called when outcomes were written that may let other tasks start."""
     durable: bool = True
     """False: a crash of the server may undo the most recent writes."""
+    meter: Meter = field(default_factory=Meter)
+    """Counts each outcome once the database has it, or has refused it because the lease was lost."""
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-completer", daemon=True)
@@ -156,6 +159,7 @@ class Completer(threading.Thread):
                 if outcome.claim.id in lost:
                     text = "%s: its lease was lost, so its outcome %s is discarded"
                     log.warning(text, outcome.claim, outcome.event_type)
+                    self.leases.mark_lost(outcome.claim)
         finally:
             self.leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
         if locked:
@@ -199,6 +203,7 @@ class Completer(threading.Thread):
                 self._refused = 0
                 self.can_write.set()
                 self._failing.worked("outcomes are written again")
+                self._count(outcomes, *written)
                 return written
 
     def _one_by_one(self, outcomes: Sequence[Outcome]) -> _Written:
@@ -238,7 +243,8 @@ class Completer(threading.Thread):
         try:
             if outcome.event_type is EventType.RELEASED:
                 raise error  # its handler has not run: it is recovered when its lease has run out
-            lost = self.store.finish([unwritable(outcome, error)], durable=self.durable, waits=False)
+            failure = unwritable(outcome, error)
+            lost = self.store.finish([failure], durable=self.durable, waits=False)
         except Exception as again:
             self._refused += 1
             if self._refused >= _MAX_REFUSED:
@@ -248,4 +254,10 @@ class Completer(threading.Thread):
                 ) from again
             return frozenset(), frozenset()
         self._refused = 0
+        self._count([failure], lost)
         return lost, frozenset()
+
+    def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
+        """Count what the database has answered, while the leases are held: they know the times."""
+        answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
+        self.meter.ended(answered, self.leases.timings(outcome.claim for outcome in answered), lost=lost)

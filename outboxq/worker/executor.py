@@ -39,7 +39,7 @@ def execute(task: Task[..., Any], context: TaskContext) -> Outcome:
     except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be looked at
         return _failed_for_good(context, error)
     finally:
-        context.has_ended = True
+        context.ended = time.monotonic()
         current.reset(token)
 
 

@@ -15,6 +15,7 @@ from .deadline import run_with_timeout
 from .executor import STOPPED, released
 from .failpoints import Failpoint, OnFailpoint
 from .leases import Leases
+from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -31,6 +32,7 @@ class Handback:
     timeout: float
     """The seconds that one call may take."""
     on_failpoint: OnFailpoint
+    meter: Meter = field(default_factory=Meter)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self) -> int:
@@ -60,6 +62,8 @@ class Handback:
             while True:
                 lost, locked = self.store.finish_unlocked(outcomes)
                 ended += len(lost)
+                given_back = [outcome for outcome in outcomes if outcome.claim.id not in lost | locked]
+                self.meter.ended(given_back, self.leases.timings(outcome.claim for outcome in given_back))
                 if not locked or over.wait(_RETRY_AFTER):
                     break
                 outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]

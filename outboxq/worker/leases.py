@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 from uuid import UUID
@@ -17,6 +17,7 @@ from ..model import Claim
 from ..store import Lease, Store
 from ..store.failure_log import FailureLog
 from .failpoints import Failpoint, OnFailpoint
+from .meter import Meter, Timing
 
 log = logging.getLogger("outboxq.worker")
 
@@ -45,6 +46,8 @@ class ActiveClaim:
     claim: Claim
     context: TaskContext
     next_beat: float
+    sent: float
+    """When the claim was sent (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
     warned_late: bool = False
     """The log says that its handler runs past its timeout."""
@@ -52,6 +55,16 @@ class ActiveClaim:
     """Its last heartbeat found its row locked, so the next one is sent apart from the others."""
     warned_unreachable: bool = False
     """The log says that its lease ended before the database could be reached."""
+
+    @property
+    def timing(self) -> Timing:
+        """Return how long the task waited from its due time to the start of its handler, and how long that ran."""
+        claim, began, ended = self.claim, self.context.began, self.context.ended
+        if began is None:
+            return Timing(None, None)
+        due = claim.started_at if claim.available_at is None else max(claim.available_at, claim.created_at)
+        waited = (claim.started_at - due).total_seconds() + began - self.sent
+        return Timing(max(0.0, waited), None if ended is None else ended - began)
 
 
 @dataclass(eq=False, repr=False)
@@ -63,6 +76,7 @@ class Leases:
     heartbeat: timedelta | None
     """The longest time between two heartbeats. None: a third of each lease."""
     on_failpoint: OnFailpoint
+    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._longest_interval = math.inf if self.heartbeat is None else self.heartbeat.total_seconds()
@@ -81,7 +95,9 @@ class Leases:
             claim = context.claim
             # Counted from before the claim was sent, so that it never ends later than in the database.
             context.deadline = sent + claim.lease_seconds
-            new.append(ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim)))
+            new.append(
+                ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim), sent=sent)
+            )
         with self._lock:
             self._held.update((one.claim.id, one) for one in new)
         return new
@@ -106,6 +122,25 @@ class Leases:
                 one = self._held.get(claim.id)
                 if one is not None and one.claim.lease_token == claim.lease_token:
                     del self._held[claim.id]
+
+    def mark_lost(self, claim: Claim) -> None:
+        """Tell the handler, and once the meter, that the database says that this lease is over."""
+        with self._lock:
+            one = self._held.get(claim.id)
+            if one is None or one.claim.lease_token != claim.lease_token or one.context.was_lost:
+                return
+            one.context.was_lost = True
+        self.meter.lease_lost(claim.queue)
+
+    def timings(self, claims: Iterable[Claim]) -> dict[UUID, Timing]:
+        """Return how long the attempts of those claims waited and ran that this process holds, by the ids of their tasks."""
+        with self._lock:
+            held = [(claim, self._held.get(claim.id)) for claim in claims]
+        return {
+            claim.id: one.timing
+            for claim, one in held
+            if one is not None and one.claim.lease_token == claim.lease_token
+        }
 
     def held(self) -> list[ActiveClaim]:
         with self._lock:
@@ -141,7 +176,7 @@ class Leases:
             if beat is None:
                 one.next_beat = math.inf
                 if one.state is ClaimState.HELD and self.holds(one.claim) and not one.context.was_lost:
-                    one.context.was_lost = True
+                    self.mark_lost(one.claim)
                     log.warning("lost the lease of %s: another worker may run it", one.claim)
                 continue
             one.was_locked = beat.lease_expires_at is None

@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ..model import TaskStatus
@@ -20,6 +20,7 @@ from ..store import Lease, LeaseLook, Recovered, Store
 from ..store.failure_log import say
 from .failpoints import Failpoint, OnFailpoint
 from .leases import Leases
+from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -50,6 +51,7 @@ class Recovery:
     on_recovery: Callable[[], object]
     """Called before tasks are recovered."""
     on_failpoint: OnFailpoint
+    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._every = self.every.total_seconds()
@@ -120,6 +122,7 @@ class Recovery:
                 del self._watched[lease]
             else:
                 self._watched[lease] = now  # it was locked or extended, or SQLite's lock came late
+        self.meter.recovered(one.queue for one in found)
         for one in found:
             level = logging.ERROR if one.status is TaskStatus.FAILED else logging.WARNING
             log.log(level, "task %s lost its worker: now %s, recovery %d", one.id, one.status, one.recovery_attempts)

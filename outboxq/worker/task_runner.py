@@ -22,6 +22,7 @@ from .executor import execute, failed, released
 from .failpoints import Failpoint, OnFailpoint
 from .leases import ActiveClaim, ClaimState, Leases
 from .log_lines import EndLog
+from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -47,6 +48,8 @@ class TaskRunner:
     integration: Integration
     on_failpoint: OnFailpoint
     ends: EndLog = field(default_factory=EndLog)
+    meter: Meter = field(default_factory=Meter)
+    """Counts the ends that the completer does not write."""
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. Unless the completer gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
@@ -80,6 +83,7 @@ class TaskRunner:
         claim, context = active.claim, active.context
         if context.was_lost:
             log.warning(_LOST_BEFORE, claim)
+            self.meter.lost(claim)
             return False
         if context.lost:  # the database has not answered for so long; it decides whether this counts
             self.completer.put(released(claim, "its lease ended before it began"), active)
@@ -93,6 +97,7 @@ class TaskRunner:
             if self.completer.begin(claim):
                 return True
             log.warning(_LOST_BEFORE, claim)
+            self._count_lost(active)
         except Exception as error:  # noqa: BLE001
             say(log, logging.ERROR, f"{claim}: its start could not be recorded; it is given back", error)
             self.completer.put(released(claim, "its start could not be recorded", delay=_RETRY_AFTER), active)
@@ -145,11 +150,13 @@ class TaskRunner:
                     raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
             self.on_failpoint(Failpoint.AFTER_COMMIT)
+            self.meter.ended([outcome], {claim.id: active.timing})
             self.completer.notify_unblocked([claim])
             self._call_after_handler(active, outcome)
             self.ends.write(outcome, active.context, time.monotonic() - began)
         except LeaseLost as lost:
             log.warning("%s, and its outcome is discarded", lost)
+            self._count_lost(active)
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
@@ -180,6 +187,11 @@ class TaskRunner:
         """Return how a claim ends whose transaction an error from outside ended. None: it counts as a failed attempt."""
         active.state = ClaimState.ENDING  # the database may have to come back first
         return outcome_of_interruption(self.own, active.claim, error)
+
+    def _count_lost(self, active: ActiveClaim) -> None:
+        """Count an attempt that ends here because its lease was lost."""
+        self.leases.mark_lost(active.claim)
+        self.meter.lost(active.claim, active.timing)
 
     def _hold_lease(self, active: ActiveClaim, unit: UnitOfWork) -> None:
         """Keep the lease until the transaction ends: it has the only lock there is, so a lease that is ours now stays ours.

@@ -31,6 +31,7 @@ from .handback import Handback
 from .leases import Leases
 from .log_lines import EndLog, introduce
 from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
+from .meter import Meter
 from .options import WorkerOptions, WorkerSettings, with_options
 from .recovery import Recovery
 from .signals import handle_stop_signals
@@ -93,8 +94,12 @@ class Worker:
         self._claiming = store.reserved(self._stopping)  # what waits for the database must not delay a stop
 
         # A claim's way: the claim loop (made at the start) waits for it, the pool runs it, the completer writes its outcome.
-        self._leases = Leases(self._urgent, heartbeat=settings.heartbeat, on_failpoint=on_failpoint)
-        self._handback = Handback(self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint)
+        self.meter = meter = Meter()
+        """Counts in memory what this worker does."""
+        self._leases = Leases(self._urgent, heartbeat=settings.heartbeat, on_failpoint=on_failpoint, meter=meter)
+        self._handback = Handback(
+            self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint, meter=meter
+        )
         self._distributor = create_work_distributor(
             self._claiming,
             queues=settings.queues,
@@ -112,6 +117,7 @@ class Worker:
             on_thread_failure=fails,
             on_unblocked=self._distributor.wake,
             durable=not settings.relaxed_durability,
+            meter=meter,
         )
         runner = TaskRunner(
             store=store,
@@ -122,6 +128,7 @@ class Worker:
             integration=integration,
             on_failpoint=on_failpoint,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
+            meter=meter,
         )
         self._pool = HandlerPool(
             settings.concurrency,
@@ -149,6 +156,7 @@ class Worker:
             stopping=self._stopping,
             on_finished=self.request_stop,
             on_thread_failure=fails,
+            meter=meter,
         )
 
         # Services, each in a thread of its own.
@@ -162,6 +170,7 @@ class Worker:
             prove_writable=registration.run_once,
             on_recovery=self._claim_loop.expect_recovered,
             on_failpoint=on_failpoint,
+            meter=meter,
         )
         self._registration = ServiceThread(
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end

@@ -74,7 +74,9 @@ class World:
         found = [lease for lease in leases if lease not in self.locked]
         self.taken += found
         self.expired = [lease for lease in self.expired if lease not in found]
-        return [Recovered(id=lease.id, status=TaskStatus.READY, recovery_attempts=1) for lease in found]
+        return [
+            Recovered(id=lease.id, queue="default", status=TaskStatus.READY, recovery_attempts=1) for lease in found
+        ]
 
     def may_pass(self, error):
         return isinstance(error, Away)

@@ -1,0 +1,220 @@
+"""Counts in memory what a worker does: how attempts end and how long they take, claims, recoveries, lost leases.
+
+No statement is sent for it. The numbers only grow from the start of the worker on. For those of a span of time, keep what was
+read at its begin, and subtract.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ..model import Claim, EventType, Outcome
+from ..model.histograms import BUCKETS, bucket_of
+
+TASK_BOUNDS: Final = tuple(2**power for power in range(11))
+"""The upper bounds of the buckets for the number of tasks that one claim found, each inclusive: 1 to 1,024."""
+
+
+class AttemptEnd(StrEnum):
+    """The end of an attempt, as it is counted. Each attempt counts once."""
+
+    COMPLETED = "completed"
+    RETRIED = "retried"
+    """It failed, and another attempt follows."""
+    FAILED = "failed"
+    """It failed, and no other attempt follows."""
+    CANCELLED = "cancelled"
+    SNOOZED = "snoozed"
+    RELEASED = "released"
+    LOST = "lost"
+    """Its lease was lost, so its outcome was discarded."""
+    TIMED_OUT = "timed_out"
+    """It failed because it ran for longer than the task's timeout, whether or not another attempt follows."""
+
+
+class ClaimResult(StrEnum):
+    """The result of one try to claim."""
+
+    SOME = "some"
+    NONE = "none"
+    """Nothing was due."""
+    ERROR = "error"
+
+
+class Timing(NamedTuple):
+    """The seconds that an attempt waited and ran. None: it did not begin, or has not ended."""
+
+    waited: float | None
+    """From the moment at which the task was due to the start of the handler."""
+    ran: float | None
+    """From the start of the handler to its end."""
+
+
+_UNKNOWN = Timing(None, None)
+
+
+@dataclass(slots=True)
+class Counts:
+    """The ends of the attempts at one task of one queue. Each attempt is in one of the first eight numbers."""
+
+    completed: int = 0
+    retried: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    snoozed: int = 0
+    released: int = 0
+    lost: int = 0
+    timed_out: int = 0
+    wait_seconds: float = 0.0
+    """The sum over the attempts that `wait` counts."""
+    run_seconds: float = 0.0
+    """The sum over the attempts that `run` counts."""
+    wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    """For each bucket of `model.histograms`, the number of attempts that began, by their seconds from due to start."""
+    run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    """For each bucket, the number of attempts whose handler ended, by its seconds."""
+
+    def copy(self) -> Counts:
+        """Return a copy that later ends do not change."""
+        return replace(self, wait=self.wait.copy(), run=self.run.copy())
+
+
+@dataclass(slots=True)
+class ClaimCounts:
+    """The tries to claim that came to one result."""
+
+    claims: int = 0
+    seconds: float = 0.0
+    """The sum over all these tries."""
+    tasks: int = 0
+    """The number of tasks that were claimed."""
+    by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    """For each bucket of `model.histograms`, the number of tries by their seconds."""
+    by_tasks: list[int] = field(default_factory=lambda: [0] * (len(TASK_BOUNDS) + 1))
+    """For each bucket of `TASK_BOUNDS`, the number of tries by the tasks that they found."""
+
+    def copy(self) -> ClaimCounts:
+        """Return a copy that later claims do not change."""
+        return replace(self, by_seconds=self.by_seconds.copy(), by_tasks=self.by_tasks.copy())
+
+
+class Meter:
+    """The counts of one worker since its start. Any thread may count and read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: defaultdict[tuple[str, str], Counts] = defaultdict(Counts)
+        self._claims = {result: ClaimCounts() for result in ClaimResult}
+        self._recovered: Counter[str] = Counter()
+        self._leases_lost: Counter[str] = Counter()
+
+    def ended(
+        self, outcomes: Iterable[Outcome], timings: Mapping[UUID, Timing], *, lost: Collection[UUID] = ()
+    ) -> None:
+        """Count the ends of attempts, now that the database has them or has refused them.
+
+        `timings` has the times of the attempts that are known, by the ids of their tasks. `lost` has the ids of those whose
+        outcome was discarded, for their leases were lost.
+        """
+        with self._lock:
+            for outcome in outcomes:
+                claim = outcome.claim
+                timing = timings.get(claim.id, _UNKNOWN)
+                if claim.id in lost:
+                    end = AttemptEnd.LOST
+                else:
+                    end = _ENDS[outcome.event_type]
+                    if claim.timeout_seconds is not None and _timed_out(outcome, timing):
+                        end = AttemptEnd.TIMED_OUT
+                self._count(claim, end, timing)
+
+    def lost(self, claim: Claim, timing: Timing = _UNKNOWN) -> None:
+        """Count an attempt without an outcome whose lease was lost."""
+        with self._lock:
+            self._count(claim, AttemptEnd.LOST, timing)
+
+    def lease_lost(self, queue: str) -> None:
+        """Count a lease that another worker has taken, or that has ended, when this worker learns of it."""
+        with self._lock:
+            self._leases_lost[queue] += 1
+
+    def claimed(self, tasks: int, seconds: float) -> None:
+        """Count a try to claim that the database answered with so many tasks."""
+        with self._lock:
+            counts = self._tried(ClaimResult.SOME if tasks else ClaimResult.NONE, seconds)
+            counts.tasks += tasks
+            counts.by_tasks[bisect_left(TASK_BOUNDS, tasks)] += 1
+
+    def claim_failed(self, seconds: float) -> None:
+        """Count a try to claim that ended in an error."""
+        with self._lock:
+            self._tried(ClaimResult.ERROR, seconds)
+
+    def recovered(self, queues: Iterable[str]) -> None:
+        """Count tasks that were taken back from dead workers, each by its queue."""
+        with self._lock:
+            self._recovered.update(queues)
+
+    def read(self) -> dict[tuple[str, str], Counts]:
+        """Return the ends of attempts by queue and name of the task. Later ends do not change it."""
+        with self._lock:
+            return {key: counts.copy() for key, counts in self._counts.items()}
+
+    def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
+        """Return the tries to claim by their result. Later ones do not change it."""
+        with self._lock:
+            return {result: counts.copy() for result, counts in self._claims.items()}
+
+    def read_recovered(self) -> dict[str, int]:
+        """Return for each queue the number of tasks that this worker has taken back from dead workers."""
+        with self._lock:
+            return dict(self._recovered)
+
+    def read_leases_lost(self) -> dict[str, int]:
+        """Return for each queue the number of leases that this worker has lost."""
+        with self._lock:
+            return dict(self._leases_lost)
+
+    def _count(self, claim: Claim, end: AttemptEnd, timing: Timing) -> None:
+        counts = self._counts[claim.queue, claim.task_name]
+        setattr(counts, end, getattr(counts, end) + 1)
+        waited, ran = timing
+        if waited is not None:
+            counts.wait[bucket_of(waited)] += 1
+            counts.wait_seconds += waited
+        if ran is not None:
+            counts.run[bucket_of(ran)] += 1
+            counts.run_seconds += ran
+
+    def _tried(self, result: ClaimResult, seconds: float) -> ClaimCounts:
+        counts = self._claims[result]
+        counts.claims += 1
+        counts.seconds += seconds
+        counts.by_seconds[bucket_of(seconds)] += 1
+        return counts
+
+
+_ENDS: Final[Mapping[EventType, AttemptEnd]] = {
+    EventType.COMPLETED: AttemptEnd.COMPLETED,
+    EventType.RETRY_SCHEDULED: AttemptEnd.RETRIED,
+    EventType.FAILED: AttemptEnd.FAILED,
+    EventType.CANCELLED: AttemptEnd.CANCELLED,
+    EventType.SNOOZED: AttemptEnd.SNOOZED,
+    EventType.RELEASED: AttemptEnd.RELEASED,
+}
+_FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
+_TIMEOUT = f"{TimeoutError.__module__}.{TimeoutError.__qualname__}"
+
+
+def _timed_out(outcome: Outcome, timing: Timing) -> bool:
+    """Return whether the handler ended itself because it ran beyond the task's timeout, as `TaskContext.checkpoint` does."""
+    limit = outcome.claim.timeout_seconds
+    late = timing.ran is not None and limit is not None and timing.ran > limit
+    return late and outcome.event_type in _FAILURES and outcome.data.get("exception") == _TIMEOUT
