@@ -362,6 +362,7 @@ def test_everything_lies_inside_the_schema(postgresql_empty):
     assert shape(postgresql_empty) == set()
     inside = shape(postgresql_empty, "tasks_a")
     assert {name for kind, name, *_ in inside if kind in {"function", "trigger"}} == {
+        "outboxq_backlog",
         "outboxq_enqueue",
         "outboxq_notify",
         "task_outbox_notify",
