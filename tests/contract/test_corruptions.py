@@ -337,6 +337,18 @@ def test_a_key_that_somebody_took_goes_back(database):
     assert database.add(idempotency_key="k").id == first
 
 
+def test_a_key_that_another_request_took_is_lost_to_the_task_that_asked_for_it(database):
+    """The holder asked for a key as well, but for its own."""
+    database.corrupted = True
+    first, other = with_idempotency_key(database), database.add(idempotency_key="its own").id
+    database.run(f"UPDATE idempotency_keys SET task_execution_id = '{other.hex}' WHERE key = 'k'")
+    found = {violation.name: list(violation.examples) for violation in database.frozen.verify()}
+    assert found == {"key_differs_from_birth": [other], "key_lost": [first]}
+    database.frozen.verify(repair=True)
+    assert database.frozen.verify() == []
+    assert database.add(idempotency_key="k").id == first
+
+
 # -- no alarm ---------------------------------------------------------------------------------------------------------
 
 
