@@ -149,6 +149,11 @@ CASES = [
         running,
         [*change(f"worker_id = '{OTHER}'"), *change(f"worker_id = '{OTHER}'", "task_leases")],
     ),
+    Case(
+        "worker_differs_from_claim+running_without_lease+lease_without_running",
+        running,
+        change("worker_id = NULL"),
+    ),
     Case("key_differs_from_birth+key_lost", with_idempotency_key, change("key = 'other'", "idempotency_keys")),
     Case("key_differs_from_birth+key_lost", with_idempotency_key, change("scope = 'other'", "idempotency_keys")),
     *(
@@ -305,6 +310,18 @@ def test_a_worker_that_was_taken_its_task_can_end_it_after_the_repair(database):
     database.frozen.verify(repair=True)
     database.frozen.complete(claim)
     assert database.frozen.verify() == []
+
+
+def test_a_running_task_that_nobody_claimed_and_that_has_no_worker_stops_no_repair(database):
+    """Its worker would have to be guessed."""
+    task_id = corrupt(
+        database,
+        running,
+        ["DELETE FROM execution_events WHERE event_type = 'task_claimed'", *change("worker_id = NULL")],
+    )
+    repaired = {violation.name: violation.repaired for violation in database.frozen.verify(repair=True)}
+    assert repaired["running_without_lease"] == 0
+    assert database.frozen.get(task_id).worker_id is None
 
 
 def test_positions_go_on_behind_the_largest(database):
