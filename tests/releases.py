@@ -14,18 +14,22 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from outboxq.database.revisions import REVISION
 from tests.wheel import build
 
+NEXT, LAST = (f"{int(REVISION) + number:04}" for number in (1, 2))
+"""The revisions of the two releases after this one."""
+
 _EXPAND = '''
-"""A column more, which code of 0001 may overlook."""
+"""A column more, which code of {before} may overlook."""
 
 import sqlalchemy as sa
 from alembic import op
 
 from outboxq.migrations import admit_from
 
-revision = "0002"
-down_revision = "0001"
+revision = "{revision}"
+down_revision = "{before}"
 
 
 def upgrade():
@@ -39,21 +43,21 @@ def downgrade():
 '''
 
 _CONTRACT = '''
-"""A column that code of 0001 does not fill in."""
+"""A column that code from before {before} does not fill in."""
 
 import sqlalchemy as sa
 from alembic import op
 
 from outboxq.migrations import admit_from
 
-revision = "0003"
-down_revision = "0002"
+revision = "{revision}"
+down_revision = "{before}"
 
 
 def upgrade():
     op.drop_column("task_executions", "colour")
     op.add_column("task_executions", sa.Column("tone", sa.Text()))
-    admit_from("0002")
+    admit_from("{before}")
 
 
 def downgrade():
@@ -149,20 +153,21 @@ class Release:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def next(self, *, revision: str, script: str) -> Release:
+    def next(self, *, known: str, revision: str, script: str) -> Release:
         """Return the release after this one, which brings this migration."""
         later = Release(self.directory.with_name(f"release-{revision}"))
         shutil.copytree(self.directory, later.directory)
         package = later.directory / "outboxq"
-        known = f"{int(revision) - 1:04}"
         _edit(package / "database/revisions.py", f'REVISION = "{known}"', f'REVISION = "{revision}"')
-        if known == "0001":
+        if known == REVISION:
             _edit(
                 package / "model/records.py",
                 '    UNROUTED = "event_unrouted"\n',
                 '    EXPLODED = "task_exploded"\n    UNROUTED = "event_unrouted"\n',
             )
-        (package / f"_migrations/alembic/versions/{revision}_next.py").write_text(script)
+        (package / f"_migrations/alembic/versions/{revision}_next.py").write_text(
+            script.format(revision=revision, before=known)
+        )
         migrations = package / "contrib/django/migrations"
         before = next(path.stem for path in migrations.glob(f"{known}_*.py"))
         (migrations / f"{revision}_next.py").write_text(_DJANGO.format(revision=revision, down=known, before=before))
@@ -244,12 +249,12 @@ class Producer:
 
 def make(directory: Path) -> tuple[Release, Release, Release]:
     """Today's release, the next one, which expands the schema, and the one after it, which admits today's no more."""
-    today = Release(directory / "release-0001")
+    today = Release(directory / f"release-{REVISION}")
     with zipfile.ZipFile(build(directory / "dist")) as archive:
         archive.extractall(today.directory)
     (today.directory / "app.py").write_text(_APP)
-    following = today.next(revision="0002", script=_EXPAND)
-    return today, following, following.next(revision="0003", script=_CONTRACT)
+    following = today.next(known=REVISION, revision=NEXT, script=_EXPAND)
+    return today, following, following.next(known=NEXT, revision=LAST, script=_CONTRACT)
 
 
 def _edit(path: Path, old: str, new: str) -> None:

@@ -16,11 +16,14 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
+from outboxq.database.revisions import REVISION
 from outboxq.model import Claim, EventType, Outcome
 from outboxq.store import Store
 from tests.conftest import Database
 from tests.waiting import until
 
+LATER = f"{int(REVISION) + 1:04}"
+"""The revision that a later release brings."""
 TABLES = {
     "task_executions": "id",
     "task_outbox": "id",

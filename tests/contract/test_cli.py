@@ -17,10 +17,11 @@ from click.testing import CliRunner, Result
 from outboxq import migrations
 from outboxq.cli import main
 from outboxq.database.engine import make_engine
+from outboxq.database.revisions import OLDEST_SCHEMA, REVISION
 from outboxq.database.tables import VERSION_TABLE
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
-from tests.contract.helpers import called, everything, types
+from tests.contract.helpers import LATER, called, everything, types
 from tests.reuse import OTHERS
 from tests.terminal import shown
 from tests.waiting import until
@@ -144,26 +145,26 @@ def completed(database, **fields: object):
 
 def test_upgrade_takes_the_url_as_an_argument_or_from_the_environment(empty):
     for command, url in ((["upgrade", empty.url], None), (["upgrade"], empty.url)):
-        assert outboxq(*command, url=url).stderr == f"the schema of {empty.called} is now 0001\n"
-    assert migrations.current(empty.url) == "0001"
+        assert outboxq(*command, url=url).stderr == f"the schema of {empty.called} is now {REVISION}\n"
+    assert migrations.current(empty.url) == REVISION
 
 
 def test_upgrade_takes_the_url_as_an_option_too(empty):
-    assert outboxq("upgrade", "--url", empty.url).stderr == f"the schema of {empty.called} is now 0001\n"
+    assert outboxq("upgrade", "--url", empty.url).stderr == f"the schema of {empty.called} is now {REVISION}\n"
 
 
 @pytest.mark.parametrize("place", [["app"], ["--app", "app:outbox"]], ids=" ".join)
 def test_upgrade_makes_the_tables_of_an_application_on_the_url_that_it_says_none_of(place, importable, empty):
     said = outboxq("upgrade", *place, "--url", empty.url).stderr
-    assert said == f"the schema of {empty.called} is now 0001; 0 subscriptions are known\n"
-    assert migrations.current(empty.url) == "0001"
+    assert said == f"the schema of {empty.called} is now {REVISION}; 0 subscriptions are known\n"
+    assert migrations.current(empty.url) == REVISION
 
 
 def test_upgrade_makes_the_schema_it_is_given_and_the_others_find_it(cluster):
     url = cluster.create_database()
     outboxq("upgrade", "--schema", "tasks", url=url)
     assert migrations.current(url) is None
-    assert migrations.current(url, schema="tasks") == "0001"
+    assert migrations.current(url, schema="tasks") == REVISION
     outboxq("verify", "--schema", "tasks", url=url)
     assert "run: outboxq upgrade" in sentence(outboxq("verify", url=url, exit_code=4))
     cluster.drop_database(url)
@@ -285,17 +286,20 @@ TOO = "(it reads OUTBOXQ_DATABASE_URL too)"
 @pytest.mark.parametrize("command", [*ASKING, ("demo",)], ids=" ".join)
 def test_a_database_without_our_tables_is_refused(empty, command):
     said = sentence(outboxq(*command, url=empty.url, exit_code=4))
-    assert said == f"outboxq: {empty.called} has no outboxq tables; this release needs 0001; run: outboxq upgrade {TOO}"
+    assert (
+        said
+        == f"outboxq: {empty.called} has no outboxq tables; this release needs {REVISION}; run: outboxq upgrade {TOO}"
+    )
 
 
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        ("0000", f"schema 0000; this release needs 0001 or later; run: outboxq upgrade {TOO}"),
+        ("0000", f"schema 0000; this release needs {OLDEST_SCHEMA} or later; run: outboxq upgrade {TOO}"),
         (
             "9999",
             (
-                "schema 9999, which admits releases that know 9999 or later; this release knows 0001; "
+                f"schema 9999, which admits releases that know 9999 or later; this release knows {REVISION}; "
                 "run: pip install --upgrade outboxq"
             ),
         ),
@@ -306,19 +310,19 @@ def test_another_schema_is_refused(database, version, said):
     for command in (*ASKING, ("demo",)):
         refused = sentence(outboxq(*command, url=database.url, exit_code=4))
         assert refused == f"outboxq: {called(database.url)} has the outboxq {said}"
-    pretend(database, "0001", oldest_code="0001")
+    pretend(database, REVISION, oldest_code="0001")
 
 
 def test_a_later_schema_that_admits_this_release_is_worked_on(database):
-    pretend(database, "0002", oldest_code="0001")
+    pretend(database, LATER, oldest_code="0001")
     for command in (("status",), ("task", "list"), ("verify",)):
         outboxq(*command, url=database.url)
     said = outboxq("upgrade", database.url).stderr
     assert (
         said
-        == "the schema 0002 was made by a later release and works with this one, which knows 0001; nothing was changed\n"
+        == f"the schema {LATER} was made by a later release and works with this one, which knows {REVISION}; nothing was changed\n"
     )
-    pretend(database, "0001", oldest_code="0001")
+    pretend(database, REVISION, oldest_code="0001")
 
 
 def pretend(database, version, *, oldest_code):
@@ -330,7 +334,7 @@ def test_a_worker_refuses_a_database_without_our_tables(empty):
     with process("worker", "app:outbox", url=empty.url) as worker:
         assert worker.wait(60) == 4
     assert log() == (
-        f"outboxq: {empty.called} has no outboxq tables; this release needs 0001; run: outboxq upgrade app:outbox\n"
+        f"outboxq: {empty.called} has no outboxq tables; this release needs {REVISION}; run: outboxq upgrade app:outbox\n"
     )
 
 

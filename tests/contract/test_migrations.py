@@ -26,13 +26,13 @@ from sqlalchemy.orm import Session
 
 from outboxq import migrations
 from outboxq.database.engine import configure_sqlite, make_engine
-from outboxq.database.revisions import REVISION, UPGRADE
+from outboxq.database.revisions import OLDEST_SCHEMA, REVISION, UPGRADE
 from outboxq.database.tables import metadata
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from tests.contract.helpers import called
+from tests.contract.helpers import LATER, called
 from tests.contract.test_schema import ear
 from tests.faults.workers import Forked, Nursery
 from tests.waiting import until
@@ -537,7 +537,7 @@ HOST_VERSION = """
 
     def upgrade():
         op.create_table("orders", sa.Column("id", sa.Integer(), primary_key=True))
-        migrations.upgrade(op.get_bind(), "0001")
+        migrations.upgrade(op.get_bind(), "head")
         op.create_table("parcels", sa.Column("id", sa.Integer(), primary_key=True))
         assert context.get_context().version_table == "alembic_version"
         op.execute("INSERT INTO parcels (id) VALUES (1)")
@@ -650,8 +650,8 @@ def versions(database: Empty, version: str | None) -> str:
         return f"{called(database.url)} has no outboxq tables; this release needs {REVISION}; {UPGRADE}"
     migrations.upgrade(database.url)
     pretend(database, version, oldest_code=version)
-    if version < REVISION:
-        return f"{called(database.url)} has the outboxq schema {version}; this release needs {REVISION} or later; {UPGRADE}"
+    if version < OLDEST_SCHEMA:
+        return f"{called(database.url)} has the outboxq schema {version}; this release needs {OLDEST_SCHEMA} or later; {UPGRADE}"
     return (
         f"{called(database.url)} has the outboxq schema {version}, which admits releases that know {version} or later; "
         f"this release knows {REVISION}; run: pip install --upgrade outboxq"
@@ -722,7 +722,7 @@ def test_a_schema_says_the_oldest_code_that_it_admits(empty):
 
 def test_a_later_schema_that_admits_this_code_is_worked_on(empty):
     migrations.upgrade(empty.url)
-    pretend(empty, "0002", oldest_code=REVISION)
+    pretend(empty, LATER, oldest_code=REVISION)
     store = Store(empty.engine)
     store.ensure_current()
     with empty.host.begin() as connection:
@@ -733,34 +733,36 @@ def test_a_later_schema_that_admits_this_code_is_worked_on(empty):
 @pytest.mark.parametrize("revision", ["head", REVISION])
 def test_a_later_schema_that_admits_this_code_is_left_alone_by_an_upgrade(empty, revision, caplog):
     migrations.upgrade(empty.url)
-    pretend(empty, "0002", oldest_code=REVISION)
+    pretend(empty, LATER, oldest_code=REVISION)
     with caplog.at_level("INFO", "outboxq.migrations"):
         migrations.upgrade(empty.url, revision)
-    assert migrations.current(empty.url) == "0002"
+    assert migrations.current(empty.url) == LATER
     assert (
-        "the schema 0002 was made by a later release and works with this one, which knows 0001; nothing was changed"
+        f"the schema {LATER} was made by a later release and works with this one, which knows {REVISION}; nothing was changed"
         in caplog.text
     )
 
 
 def test_a_later_schema_that_admits_no_such_old_code_refuses_an_upgrade(empty):
-    sentence = versions(empty, "0002")
+    sentence = versions(empty, LATER)
     with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$") as refused:
         migrations.upgrade(empty.url)
     assert refused.value.code_is_older
-    assert migrations.current(empty.url) == "0002"
+    assert migrations.current(empty.url) == LATER
 
 
 def test_a_later_schema_is_taken_back_by_the_release_that_made_it_alone(empty):
     migrations.upgrade(empty.url)
-    pretend(empty, "0002", oldest_code=REVISION)
-    with pytest.raises(SchemaOutOfDate, match=r"0002, which this release \(0001\) does not know and so cannot undo"):
+    pretend(empty, LATER, oldest_code=REVISION)
+    with pytest.raises(
+        SchemaOutOfDate, match=rf"{LATER}, which this release \({REVISION}\) does not know and so cannot undo"
+    ):
         migrations.downgrade(empty.url, "base")
     assert empty.tables() == OURS
 
 
 def test_tables_that_admit_no_such_old_code_are_not_partitioned_by_it(postgresql_empty):
-    sentence = versions(postgresql_empty, "0002")
+    sentence = versions(postgresql_empty, LATER)
     with pytest.raises(SchemaOutOfDate, match=f"^{re.escape(sentence)}$"):
         migrations.partition(postgresql_empty.url)
 
@@ -773,10 +775,10 @@ def test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables
         with postgresql_empty.engine.connect() as looking:
             locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             until(lambda: looking.exec_driver_sql(locks).scalar_one() == 1)
-        later.exec_driver_sql("UPDATE outboxq_alembic_version SET version_num = '0002'")
+        later.exec_driver_sql("UPDATE outboxq_alembic_version SET version_num = '" + LATER + "'")
         later.commit()
         waiting.result(60)
-    assert migrations.current(postgresql_empty.url) == "0002"
+    assert migrations.current(postgresql_empty.url) == LATER
 
 
 def test_a_database_that_was_never_upgraded_may_be_taken_back_to_nothing(empty):
@@ -794,4 +796,4 @@ def test_threads_may_upgrade_at_once(tmp_path):
     urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(migrations.upgrade, urls))
-    assert [migrations.current(url) for url in urls] == ["0001"] * 4
+    assert [migrations.current(url) for url in urls] == [REVISION] * 4

@@ -45,10 +45,15 @@ NULLABLE = {
     "partition_claims": "",
 }
 OTHERS = {
-    "task_subscriptions",
+    "maintenance_jobs",
+    "queue_samples",
     "queue_settings",
-    "workers",
+    "schedule_ticks",
     "sleeping_workers",
+    "task_metrics",
+    "task_schedules",
+    "task_subscriptions",
+    "workers",
     "outboxq_alembic_version",
 }
 UPDATES = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'task_executions'"
@@ -95,7 +100,11 @@ def test_there_are_our_tables_and_no_others(database):
 @pytest.mark.parametrize("table", sorted(metadata.tables))
 def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database, table):
     found = inspect(database.engine)
-    counted = database.name == "sqlite" and table in {"task_outbox", "execution_events"}  # AUTOINCREMENT takes no name
+    counted = database.name == "sqlite" and table in {
+        "task_outbox",
+        "execution_events",
+        "task_metrics",
+    }  # AUTOINCREMENT takes no name
     assert found.get_pk_constraint(table)["name"] == (None if counted else f"pk_{table}")
     declared = metadata.tables[table]
     names = {c["name"] for c in found.get_check_constraints(table)}
@@ -309,7 +318,7 @@ def test_deleting_a_task_leaves_its_events(database):
 def test_sqlite_has_no_trigger_and_counts_its_ids_upwards(sqlite):
     assert sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'") == []
     tables = sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
-    assert sorted(tables) == [("execution_events",), ("task_outbox",)]
+    assert sorted(tables) == [("execution_events",), ("task_metrics",), ("task_outbox",)]
 
 
 def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
@@ -326,7 +335,10 @@ def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
     for (table, column), (kind, _) in types.items():
         if column.endswith("_at"):
             assert kind == "timestamptz", (table, column)
-        if (column == "id" and table != "task_outbox") or column in {"task_execution_id", "worker_id"}:
+        if (column == "id" and table not in {"task_outbox", "task_metrics"}) or column in {
+            "task_execution_id",
+            "worker_id",
+        }:
             assert kind == "uuid", (table, column)
         if column in {"lease_token", "position"}:
             assert kind == "int8", (table, column)

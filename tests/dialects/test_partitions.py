@@ -19,6 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from outboxq import migrations
 from outboxq.cli import main
 from outboxq.database.dialects.partitioning import Partition, Partitioning
+from outboxq.database.revisions import REVISION
 from outboxq.database.tables import metadata
 from outboxq.errors import InvalidArgument, SchemaOutOfDate, UnsupportedDatabase
 from outboxq.model import TERMINAL, EventType, NewTask, OnDeadLetter, TaskStatus
@@ -190,7 +191,7 @@ def test_what_was_there_stays_and_the_numbers_go_on(postgresql):
     number, xact = postgresql.rows("SELECT sequence_num, xact_id FROM execution_events ORDER BY 1 DESC LIMIT 1")[0]
     assert number == before["execution_events"][-1][0] + 1
     assert xact is not None
-    assert migrations.current(postgresql.url) == "0001"
+    assert migrations.current(postgresql.url) == REVISION
 
 
 def test_each_index_is_the_same_on_every_partition_and_none_was_built_twice(partitioned):

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from outboxq.database.engine import make_engine
+from outboxq.database.revisions import REVISION
 from outboxq.store import Store
 from tests.contract.helpers import called
-from tests.releases import Producer, Release, make
+from tests.releases import LAST, NEXT, Producer, Release, make
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
 
 NEWER_REFUSED = (
-    " has the outboxq schema 0003, which admits releases that know 0002 or later; this release knows 0001; "
+    f" has the outboxq schema {LAST}, which admits releases that know {NEXT} or later; this release knows {REVISION}; "
     "run: pip install --upgrade outboxq\n"
 )
 ASKING = (("status",), ("task", "list"), ("failed", "list"), ("queue", "list"), ("verify",))
@@ -51,9 +52,9 @@ def asks(release: Release, url: str, task_id: str) -> str:
 
 def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases, url, producers):
     today, following, _ = releases
-    assert today.upgrade(url).endswith(" is now 0001\n")
+    assert today.upgrade(url).endswith(f" is now {REVISION}\n")
     producers.append(running := today.produce(url))
-    assert following.upgrade(url).endswith(" is now 0002\n")
+    assert following.upgrade(url).endswith(f" is now {NEXT}\n")
 
     producers.append(started := today.produce(url))
     producers.append(next_one := following.produce(url))
@@ -69,7 +70,7 @@ def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases,
     said = today.upgrade(url)
     assert (
         said
-        == "the schema 0002 was made by a later release and works with this one, which knows 0001; nothing was changed\n"
+        == f"the schema {NEXT} was made by a later release and works with this one, which knows {REVISION}; nothing was changed\n"
     )
     tasks += [running.enqueue(), next_one.enqueue()]
     following.work(url)
@@ -111,9 +112,9 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
         assert NEWER_REFUSED in log.read_text()
         for code, said in today.commands(url, *ASKING, ("upgrade", url)):
             assert (code, said) == (4, f"outboxq: {called(url)}{NEWER_REFUSED}")
-        assert following.commands(url, ("verify",)) == [(0, "every invariant holds\n")]  # 0003 admits it
+        assert following.commands(url, ("verify",)) == [(0, "every invariant holds\n")]  # the last schema admits it
 
-        after.python(url, "-c", _TAKE_BACK, url)
+        after.python(url, "-c", _TAKE_BACK, url, NEXT)
         running.enqueue()
         engine = make_engine(url)
         until(lambda: {task.status for task in Store(engine).tasks(limit=1000)} == {"Completed"}, every=0.1)
@@ -124,4 +125,4 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
         fleet.wait(60)
 
 
-_TAKE_BACK = "import sys; from outboxq import migrations; migrations.downgrade(sys.argv[1], '0002')"
+_TAKE_BACK = "import sys; from outboxq import migrations; migrations.downgrade(sys.argv[1], sys.argv[2])"

@@ -28,13 +28,20 @@ def reaching(revision: str, *, before: str) -> RunPython:
 
     Tables that `outboxq upgrade` made are taken over as they are. A database that outboxq does not run on is left alone.
     """
-    return RunPython(_run(migrations.upgrade, revision), _run(migrations.downgrade, before))
+    return RunPython(_run(migrations.upgrade, revision), _run(_take_back, before))
 
 
 def bring_to(revision: str, connection: Any, command: Callable[..., None] = migrations.upgrade) -> None:
     """Bring the tables to this revision, on Django's connection and inside its open transaction."""
     with _borrowed(connection) as borrowed:
         command(borrowed, revision, schema=setting("SCHEMA"))
+
+
+def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
+    """Downgrade the tables, unless they are older already: `outboxq upgrade`, a router or `--fake` may have kept them so."""
+    found = migrations.current(connection, schema=schema)
+    if found is not None and (revision == "base" or found > revision):
+        migrations.downgrade(connection, revision, schema=schema)
 
 
 def has_tables(alias: str) -> bool:

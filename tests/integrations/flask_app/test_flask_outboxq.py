@@ -19,6 +19,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessi
 
 from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
 from outboxq.contrib.flask import Outboxq
+from outboxq.database.revisions import REVISION
 from tests.contract.helpers import called
 
 ONCE = RetryPolicy.never()
@@ -491,7 +492,7 @@ def test_the_commands_work_on_the_applications_database(shop, database, tmp_path
     result = run(args=["outboxq", "upgrade"])
     assert (result.exit_code, result.output) == (
         0,
-        f"the schema of {called(database.url)} is now 0001; 1 subscription is known\n",
+        f"the schema of {called(database.url)} is now {REVISION}; 1 subscription is known\n",
     )
     result = run(args=["outboxq", "status", "--window", "1h"])
     assert result.exit_code == 0

@@ -24,6 +24,7 @@ from outboxq.contrib.django.fields import table  # noqa: E402
 from outboxq.contrib.django.models import OutboxEntry, TaskExecution, TaskSubscription  # noqa: E402
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
 from outboxq.database.dialects import dialect_for  # noqa: E402
+from outboxq.database.revisions import REVISION  # noqa: E402
 from outboxq.database.tables import VERSION_TABLE, metadata  # noqa: E402
 
 
@@ -39,6 +40,9 @@ class OfOthers:
 
     def db_for_write(self, model, **hints):
         return "other"
+
+
+LATER = f"{int(REVISION) + 1:04}"
 
 
 def tables(alias="default"):
@@ -114,12 +118,12 @@ def pretend(version, oldest_code):
         cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{version}', oldest_code = '{oldest_code}'")
 
 
-pretend("0002", "0001")  # they admit this one
+pretend(LATER, "0001")  # they admit this one
 assert said("--database", "default") == ["outboxq.W003"]
 migrate()
 migrate("outboxq", "zero", fake=True)
 migrate("outboxq")  # Django believes that there are none, as where the later release's `outboxq upgrade` made them
-refuses("migrate", "which this release (0001) does not know", app_label="outboxq", migration_name="zero")
+refuses("migrate", f"which this release ({REVISION}) does not know", app_label="outboxq", migration_name="zero")
 with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
     admitted = tasks.send.enqueue(2)
 with connection.cursor() as cursor:
@@ -131,7 +135,7 @@ with connection.cursor() as cursor:
 call_command("outboxq_worker", queues=["mail"], burst=True, concurrency=1, log_level="ERROR")
 assert TaskExecution.objects.get(pk=admitted.id).status == "Completed"
 assert "task_exploded" in {moment.event for moment in story_of("default", admitted.id).moments}
-pretend("0002", "0002")  # they admit it no more
+pretend(LATER, LATER)  # they admit it no more
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
 refuses("outboxq_worker", "exit code 4", burst=True)
 with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
@@ -141,7 +145,7 @@ with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False
         assert str(error).endswith("run: pip install --upgrade outboxq")  # noqa: PT017 - no migration of Django's would help
     else:
         raise AssertionError
-pretend("0001", "0001")
+pretend(REVISION, "0001")
 call_command("flush", interactive=False, verbosity=0)
 assert said("--database", "default") == ["outboxq.W003"]
 
