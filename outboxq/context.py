@@ -14,6 +14,7 @@ from uuid import UUID
 from .errors import InvalidTarget
 from .model import Cancel, Claim, Retry, Snooze
 from .model.headers import NO_HEADERS, headers_of_json
+from .model.log_fields import fields_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -116,7 +117,8 @@ class TaskContext:
             try:
                 self._headers = headers_of_json(self.claim.headers)
             except ValueError as error:
-                log.warning("%s: its headers cannot be read, so it has none here: %s", self.claim, error)
+                text = "%s: its headers cannot be read, so it has none here: %s"
+                log.warning(text, self.claim, error, extra=fields_of(self.claim))
                 self._headers = NO_HEADERS
         return self._headers
 

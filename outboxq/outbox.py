@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from .worker.options import WorkerOptions
     from .worker.worker import Worker
 
+_LEFT_OUT: Any = object()
+"""Stands for an argument that was not given, where None is a mistake."""
+
 
 class Outbox:
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
@@ -139,7 +142,7 @@ class Outbox:
     @naming_options("@outbox.task()", OF_A_TASK)  # type: ignore[misc]
     def task(
         self,
-        function: Callable[..., Any] | None = None,
+        function: Callable[..., Any] = _LEFT_OUT,
         /,
         *,
         name: str | None = None,
@@ -210,7 +213,7 @@ class Outbox:
             self.tasks.add(task)
             return task
 
-        return declare if function is None else declare(function)
+        return declare if function is _LEFT_OUT else declare(function)
 
     @naming_options("emit()", OF_AN_EMIT)
     def emit(

@@ -66,7 +66,7 @@ def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
     if schedule.jitter is None:
         return timedelta(0)
     digest = sha256(f"{schedule.name}\0{tick.timestamp()}".encode()).digest()
-    return schedule.jitter * int.from_bytes(digest[:4]) // 2**32
+    return MICROSECOND * (schedule.jitter // MICROSECOND * int.from_bytes(digest[:8]) >> 64)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

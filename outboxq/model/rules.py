@@ -107,12 +107,11 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
 
 def describe(rule: str, tz: str) -> str:
     """Return a sentence that says when the ticks of a rule are."""
-    parsed = parse_rule(rule, tz, starts_at=EARLIEST)
-    return (
-        f"Every {parsed.every}"
-        if isinstance(parsed, _Interval)
-        else f"{CronSim(rule_of(rule, None), _MIDNIGHT).explain()} ({tz})"
-    )
+    check_rule(rule, tz)
+    text = rule_of(rule, None)
+    if text.startswith(f"{_EVERY} "):
+        return f"Every {_in_words(int(text.split()[1]))}, counted from its start"
+    return f"{CronSim(text, _MIDNIGHT).explain()} ({tz})"
 
 
 def zone_of(tz: str) -> tzinfo:
@@ -138,23 +137,23 @@ class _Interval(Rule):
     """`every`: its ticks are `starts_at` and each multiple of the span after it."""
 
     def __init__(self, every: timedelta, starts_at: datetime) -> None:
-        self.every = every
+        self._every = every
         self._starts_at = starts_at.astimezone(UTC)
 
     def after(self, moment: datetime) -> datetime | None:
         if moment < self._starts_at:
             return self._starts_at
         # LATEST less a span, because a sum beyond the year 9999 would be an error.
-        number = (moment - self._starts_at) // self.every
-        last = self._starts_at + number * self.every
-        return last + self.every if last <= LATEST - self.every else None
+        number = (moment - self._starts_at) // self._every
+        last = self._starts_at + number * self._every
+        return last + self._every if last <= LATEST - self._every else None
 
     def count(self, after: datetime, before: datetime) -> int:
         return max(0, self._number(before - MICROSECOND) - self._number(after))
 
     def _number(self, moment: datetime) -> int:
         """Return the number of ticks up to the moment."""
-        return max(0, (moment - self._starts_at) // self.every + 1)
+        return max(0, (moment - self._starts_at) // self._every + 1)
 
 
 class _Cron(Rule):
@@ -307,3 +306,9 @@ def _seconds_of(rule: str, words: list[str]) -> int:
         raise InvalidArgument(f'{rule!r} is no rule: after "{_EVERY}" comes a whole number of seconds')
     seconds = int(words[0])
     return _seconds(timedelta(seconds=min(seconds, LONGEST // _SECOND + 1)))
+
+
+def _in_words(seconds: int) -> str:
+    units = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
+    unit, length = next((unit, length) for unit, length in units.items() if seconds % length == 0)
+    return unit if seconds == length else f"{seconds // length} {unit}s"

@@ -37,8 +37,11 @@ class FailureLog:
         self._is_known = False
         """The present failure has been logged, so its end is logged too."""
 
-    def failed(self, what: str, error: BaseException) -> None:
-        """Say that `what` ("claiming failed; no task was started") and why, unless that was logged within the last minute."""
+    def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
+        """Say that `what` ("claiming failed; no task was started") and why, unless that was logged within the last minute.
+
+        `fields` are those of the record, if a single task made it fail.
+        """
         kind, now = _kind(error), self._clock()
         with self._lock:
             if not self._failures:
@@ -51,7 +54,8 @@ class FailureLog:
             self._logged_at[kind] = now
             left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
             self._is_known = True
-        say(self._log, self._level, f"{what} ({left_out} more since this was last said)" if left_out else what, error)
+        text = f"{what} ({left_out} more since this was last said)" if left_out else what
+        say(self._log, self._level, text, error, fields=fields)
 
     def worked(self, what: str) -> None:
         """Say that `what` ("claiming works again"), if its failure was logged. Costs nothing where nothing failed."""

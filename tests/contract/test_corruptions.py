@@ -150,7 +150,7 @@ CASES = [
         [*change(f"worker_id = '{OTHER}'"), *change(f"worker_id = '{OTHER}'", "task_leases")],
     ),
     Case(
-        "worker_differs_from_claim+running_without_lease+lease_without_running",
+        "status_contradicts_row+worker_differs_from_claim+running_without_lease+lease_without_running",
         running,
         change("worker_id = NULL"),
     ),
@@ -197,6 +197,13 @@ CASES = [
         repaired=False,
     ),
     *(Case("letter_differs_from_task", raised, change(one, "dead_letters")) for one in OF_A_LETTER),
+    Case("status_contradicts_row", ready, change(f"worker_id = '{OTHER}'"), repaired=False),
+    Case("status_contradicts_row", completed, change(f"worker_id = '{OTHER}'"), repaired=False),
+    *(
+        Case("status_contradicts_row", state, change(f"completed_at = '{LATER}'"), repaired=False)
+        for state in (ready, running)
+    ),
+    Case("status_contradicts_row+end_differs_from_events", completed, change("completed_at = NULL")),
     Case("hold_without_key", ready, change("on_dead_letter = 'hold'")),
     Case("hold_without_key", failed, change("on_dead_letter = 'hold'")),
     Case("failed_without_letter", holding, ["DELETE FROM dead_letters"]),
