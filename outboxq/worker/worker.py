@@ -19,6 +19,8 @@ from ..database.engine import close
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
+from ..integration.hook_calls import HookCalls, WorkerHooks
+from ..integration.hooks import WorkerInfo
 from ..model import duration
 from ..store import Store
 from ..task import TaskRegistry
@@ -60,9 +62,11 @@ class Worker:
         tasks: TaskRegistry,
         *,
         integration: Integration | None = None,
+        hooks: HookCalls | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `WorkerSettings`
+        describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
@@ -121,6 +125,7 @@ class Worker:
             completer=self._completer,
             integration=integration,
             on_failpoint=on_failpoint,
+            hooks=hooks,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
         )
         self._pool = HandlerPool(
@@ -154,6 +159,7 @@ class Worker:
         # Services, each in a thread of its own.
         known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
         description = {"label": self.label, "task_names": names, **settings.scope}
+        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **description))
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
             self._urgent,
@@ -274,6 +280,7 @@ class Worker:
             try:
                 self._begin(burst=burst)
             except BaseException:
+                self._hooks.stopped()
                 self._disconnect()
                 raise
 
@@ -288,6 +295,7 @@ class Worker:
             introduce(self.label, self.id, self._application, self._settings, hears=hears, task_names=self._task_names)
         else:
             log.info("worker %s (%s) started", self.label, self.id)
+        self._hooks.started()
         self._distributor.start()
         self._pool.start()
         for thread in (self._completer, *self._services, self._claim_loop):
@@ -318,6 +326,7 @@ class Worker:
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
+        self._hooks.stopped()
         self._disconnect()
         log.info("worker %s stopped%s", self.label, f"; gave back {unfinished} unfinished tasks" if unfinished else "")
         return unfinished == 0 and not self._claim_loop.is_alive()
