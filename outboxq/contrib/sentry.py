@@ -33,9 +33,9 @@ _STATUSES = {EventType.CANCELLED: "cancelled"}
 class SentryHook(Hook):
     """A hook that makes Sentry's queue spans, and reports the error of each task that failed for good.
 
-    An enqueue or emit is a span `queue.publish`. An attempt is a transaction with the task's name, and a span `queue.process` in
+    An enqueue or emit is a span `queue.publish`, if it is made inside a span, such as a request. An attempt is a transaction with the task's name, and a span `queue.process` in
     it; both are in the trace of the enqueue. An event of an attempt has the tags `task`, `queue` and `attempt`. The arguments of
-    the task are attached only if the program has set `send_default_pii=True`.
+    the task are attached only if the program has set `send_default_pii=True`, or `queues` of Sentry's `data_collection`.
     """
 
     def __init__(self, *, every_attempt: bool = False) -> None:
@@ -50,7 +50,7 @@ class SentryHook(Hook):
 
     @contextmanager
     def sending(self, sent: Sending) -> Iterator[Mapping[str, str] | None]:
-        if not sentry_sdk.get_client().is_active():
+        if not sentry_sdk.get_client().is_active() or not spans.is_inside():
             yield None
             return
         name = sent.topic or sent.task_names[0]
@@ -133,10 +133,21 @@ def _describe(scope: sentry_sdk.Scope, context: TaskContext) -> None:
         "max_attempts": context.max_attempts,
         "topic": context.topic,
     }
-    if sentry_sdk.get_client().should_send_default_pii():
+    if _may_have_arguments():
         with suppress(ValueError, RecursionError):  # a row of foreign SQL
             about["args"] = json.loads(context.claim.args)
     scope.set_context("outboxq", about)
+
+
+def _may_have_arguments() -> bool:
+    client = sentry_sdk.get_client()
+    try:
+        from sentry_sdk.utils import has_data_collection_enabled
+    except ImportError:  # a release before that setting
+        return client.should_send_default_pii()
+    if has_data_collection_enabled(client.options):
+        return bool(client.options["data_collection"]["queues"])
+    return client.should_send_default_pii()
 
 
 def _capture(error: BaseException, *, is_final: bool) -> None:

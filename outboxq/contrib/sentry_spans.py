@@ -36,6 +36,15 @@ def streams() -> bool:
     return has_span_streaming_enabled(sentry_sdk.get_client().options)
 
 
+def is_inside() -> bool:
+    """Return whether a span is open here, so that another one can be its child.
+
+    Outside of any there is only the trace of the whole process, which is not to grow with each enqueue.
+    """
+    scope = sentry_sdk.get_current_scope()
+    return (scope.streamed_span if streams() else scope.span) is not None
+
+
 @contextmanager
 def span(op: str, name: str, data: Mapping[str, object]) -> Iterator[AnySpan]:
     """Start a span inside the present one, and end it after the block."""
