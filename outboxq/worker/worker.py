@@ -25,6 +25,7 @@ from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
 from .completer import Completer
 from .deadline import end_process_after
+from .declarations import Declarations
 from .distributor import Health, create_work_distributor
 from .executor import STOPPED
 from .handback import Handback
@@ -152,8 +153,10 @@ class Worker:
         )
 
         # Services, each in a thread of its own.
-        known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
-        description = {"label": self.label, "task_names": names, **settings.scope}
+        self._declarations = Declarations(store, tasks)
+        known = [*names, *tasks.built_in]
+        known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
+        description = {"label": self.label, "task_names": known, **settings.scope}
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
             self._urgent,
@@ -265,6 +268,7 @@ class Worker:
         self._application.compile_ends()
         subscriptions = [one for task in self._tasks for one in task.subscriptions]
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
+        self._declarations.run_once()
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker starts once; make a new one")
@@ -282,6 +286,8 @@ class Worker:
         self._registration.run_early()
         self._known_tasks.run_early()
         self._has_begun = True
+        if not self._declarations.are_written:
+            self._services.append(ServiceThread("declarations", self._declarations, self._on_thread_failure))
         self._claim_loop.burst = burst
         if self.introduces_itself:
             hears = self._distributor.means
