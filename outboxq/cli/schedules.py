@@ -234,7 +234,11 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, dry_run
 
 @schedule.command()
 @click.option(
-    "--ahead", callback=span, default=f"{HORIZON.total_seconds():.0f}s", show_default=True, help="How far ahead to plant."
+    "--ahead",
+    callback=span,
+    default=f"{HORIZON.total_seconds():.0f}s",
+    show_default=True,
+    help="How far ahead to plant.",
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:

@@ -9,10 +9,10 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Unpack
 from uuid import UUID, uuid4
 
@@ -24,6 +24,7 @@ from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import duration
 from ..model.log_fields import fields_of
+from ..schedules import declare_schedules
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -67,11 +68,10 @@ class Worker:
         *,
         integration: Integration | None = None,
         hooks: HookCalls | None = None,
-        declare: Callable[[Store], object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox, and `declare` stores
-        the schedules that the code declares. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `WorkerSettings`
+        describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
@@ -170,8 +170,9 @@ class Worker:
         )
 
         # Services, each in a thread of its own.
-        known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
-        description = {"label": self.label, "task_names": names, **settings.scope}
+        known = [*names, *tasks.built_in]
+        known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
+        description = {"label": self.label, "task_names": known, **settings.scope}
         self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **description))
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
@@ -183,7 +184,7 @@ class Worker:
             on_failpoint=on_failpoint,
             meter=meter,
         )
-        self._planting = Planting(self._claiming, declare)
+        self._planting = Planting(self._claiming, partial(declare_schedules, tasks=tasks))
         self._registration = ServiceThread(
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
