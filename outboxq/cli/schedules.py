@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import click
@@ -118,13 +120,9 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     RULE is a cron expression such as "30 2 * * *", or "every 15m", which is counted from now.
     """
     with speaking_plainly():
-        after = datetime.now(UTC) if start is None else _in_zone(start, tz)
+        after = datetime.now(UTC).replace(microsecond=0) if start is None else _in_zone(start, tz)
         click.echo(plain(describe(rule, tz)), err=True)
-        ticks, tick = [], parse_rule(rule, tz, starts_at=after).after(after)
-        while tick is not None and len(ticks) < number:
-            ticks.append(tick)
-            tick = parse_rule(rule, tz, starts_at=after).after(tick)
-        _print_moments(ticks, tz)
+        _print_moments(islice(parse_rule(rule, tz, starts_at=after).ticks(after), number), tz)
 
 
 @schedule.command()
@@ -159,7 +157,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
 @click.option("--ends-at", type=MOMENT, help="Moment from which on there are no ticks.")
 @database_options
-def add(store: Store, /, name: str, task: str, rule: str, **options: Any) -> None:
+def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     """Store a schedule: each tick of RULE enqueues TASK.
 
     RULE is a cron expression such as "30 2 * * *", or "every 15m". A schedule of this name and task is changed. With APP, the
@@ -234,7 +232,11 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, dry_run
 
 @schedule.command()
 @click.option(
-    "--ahead", callback=span, default=f"{HORIZON.total_seconds():.0f}s", show_default=True, help="How far ahead to plant."
+    "--ahead",
+    callback=span,
+    default=f"{HORIZON.total_seconds():.0f}s",
+    show_default=True,
+    help="How far ahead to plant.",
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:
@@ -247,23 +249,22 @@ def plant(store: Store, ahead: timedelta) -> None:
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
     """Return the schedule of `add`. With an application, the options of its task and its parameters hold."""
-    tz, args = options.pop("tz"), options.pop("args")
-    moments = {one: options.pop(one) for one in ("starts_at", "ends_at")}
+    tz, args = options["tz"], json.dumps(_object(options.pop("args")))
+    if (outbox := present_outbox()) is None:
+        own = TaskOptions()
+    else:
+        known = outbox.tasks.get(task)
+        own, args = known.options, known.parameters.dump((), known.parameters.load(args))
     given = {one: value for one, value in options.items() if value is not None}
-    own = TaskOptions() if (outbox := present_outbox()) is None else outbox.tasks.get(task).options
-    if outbox is not None:
-        args = outbox.tasks.get(task).parameters.dump((), _object(args))
-    return NewSchedule(
-        **{one: getattr(own, one) for one in TaskOptions.__dataclass_fields__}
-        | given
-        | {one: None if value is None else _in_zone(value, tz) for one, value in moments.items()}
-        | {"overlap": Overlap(given["overlap"]), "catch_up": CatchUp(given["catch_up"])},
-        name=name,
-        task_name=task,
-        rule=rule,
-        tz=tz,
-        args=json.dumps(_object(args)),
-    )
+    moments: dict[str, Any] = {one: _in_zone(given[one], tz) for one in ("starts_at", "ends_at") if one in given}
+    policies = {"overlap": Overlap(given["overlap"]), "catch_up": CatchUp(given["catch_up"])}
+    values: dict[str, Any] = {
+        **{one.name: getattr(own, one.name) for one in fields(TaskOptions)},
+        **given,
+        **moments,
+        **policies,
+    }
+    return NewSchedule(name=name, task_name=task, rule=rule, args=args, **values)
 
 
 def _object(text: str) -> dict[str, Any]:

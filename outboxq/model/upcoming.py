@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice, takewhile
 
 from ..errors import InvalidArgument
+from .records import LATEST
 from .rules import parse_rule
 from .schedules import Schedule
 
 
 def next_ticks(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
     """Return up to `count` ticks after a moment, as if the schedule were not paused."""
-    rule, found = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at), list[datetime]()
-    tick = rule.after(after)
-    while tick is not None and len(found) < count and (schedule.ends_at is None or tick < schedule.ends_at):
-        found.append(tick)
-        tick = rule.after(tick)
-    return found
+    ticks = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at).ticks(after)
+    ends_at = schedule.ends_at or LATEST
+    return list(islice(takewhile(lambda tick: tick < ends_at, ticks), count))
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
