@@ -16,7 +16,7 @@ from ..errors import InvalidArgument
 from ..model.options import TaskOptions
 from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
-from ..model.upcoming import next_tick, next_ticks
+from ..model.upcoming import next_tick, next_ticks, sentence_of
 from ..store import Store
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
@@ -98,9 +98,9 @@ def show(store: Store, name: str, number: int, *, show_args: bool) -> None:
     table(("schedule", found.name), [(one, value) for one, value in _lines(found).items() if value is not None])
     if show_args:
         table(("arguments", found.args), [])
-    if found.paused_at is None:
+    if following := next_ticks(found, store.now(), number):
         click.echo()
-        _print_moments(next_ticks(found, store.now(), number), found.tz)
+        _print_moments(following, found.tz)
     click.echo()
     ticks = store.schedules.ticks(name, number)
     table(
@@ -284,16 +284,8 @@ def _in_zone(moment: datetime, tz: str) -> datetime:
 def _print(store: Store, schedules: Iterable[Schedule]) -> None:
     now, rows = store.now(), []
     for one in schedules:
-        rows.append((one.name, one.task_name, _when(one), next_tick(one, now), one.paused_at, one.rule, one.tz))
+        rows.append((one.name, one.task_name, sentence_of(one), next_tick(one, now), one.paused_at, one.rule, one.tz))
     table(_HEAD, rows, spare=("rule", "time zone", "paused since", "task"))
-
-
-def _when(schedule: Schedule) -> str:
-    """Return the sentence of its rule, or why it cannot be read here: one such schedule must not hide the others."""
-    try:
-        return describe(schedule.rule, schedule.tz)
-    except InvalidArgument as error:
-        return f"cannot be read here: {error}"
 
 
 def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
@@ -306,7 +298,7 @@ def _lines(found: Schedule) -> dict[str, object]:
     by = "a program, at run time" if found.declared_by is None else f"the code{f' {found.declared_by}'.rstrip()}"
     return {
         "task": found.task_name,
-        "when": _when(found),
+        "when": sentence_of(found),
         "rule": found.rule,
         "time zone": found.tz,
         "queue": found.queue,
