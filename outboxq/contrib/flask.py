@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
@@ -49,12 +50,18 @@ class Outboxq(Outbox):
     """
 
     def __init__(
-        self, app: Flask | None = None, *, session: scoped_session[Any] | None = None, schema: str | None = None
+        self,
+        app: Flask | None = None,
+        *,
+        session: scoped_session[Any] | None = None,
+        schema: str | None = None,
+        version: str = "",
+        retention: timedelta | float | None = None,
     ) -> None:
         """Make an outbox, and initialise `app` if it is given; see `init_app`.
 
         `session` is the scoped_session of an application without Flask-SQLAlchemy. `schema` is the PostgreSQL schema of outboxq's
-        tables. Raises ConfigurationError for another kind of session.
+        tables. `version` and `retention` are those of `Outbox`. Raises ConfigurationError for another kind of session.
         """
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError(
@@ -63,7 +70,7 @@ class Outboxq(Outbox):
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
-        super().__init__(schema=schema, integration=FlaskIntegration(self))
+        super().__init__(schema=schema, integration=FlaskIntegration(self), version=version, retention=retention)
         if app is not None:
             self.init_app(app)
 

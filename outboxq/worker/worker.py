@@ -27,6 +27,7 @@ from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
 from .completer import Completer
 from .deadline import end_process_after
+from .declarations import Declarations
 from .distributor import Health, create_work_distributor
 from .executor import STOPPED
 from .handback import Handback
@@ -158,8 +159,10 @@ class Worker:
         )
 
         # Services, each in a thread of its own.
-        known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
-        description = {"label": self.label, "task_names": names, **settings.scope}
+        self._declarations = Declarations(store, tasks)
+        known = [*names, *tasks.built_in]
+        known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
+        description = {"label": self.label, "task_names": known, **settings.scope}
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
             self._urgent,
@@ -276,6 +279,7 @@ class Worker:
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
         try:
             self._planting.begin()
+            self._declarations.run_once()
         except BaseException:
             self._disconnect()
             raise
@@ -298,6 +302,8 @@ class Worker:
         if burst:
             self._planting_thread.run_early()  # or it could end before the first planting
         self._has_begun = True
+        if not self._declarations.are_written:
+            self._services.append(ServiceThread("declarations", self._declarations, self._on_thread_failure))
         self._claim_loop.burst = burst
         if self.introduces_itself:
             hears = self._distributor.means
