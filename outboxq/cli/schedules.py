@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -13,10 +13,12 @@ from typing import Any
 import click
 
 from ..errors import InvalidArgument
-from ..model.options import TaskOptions
 from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.upcoming import next_tick, next_ticks, sentence_of
+from ..outbox import Outbox
+from ..pruning import PRUNE, retention_schedule
+from ..schedules import schedule_for
 from ..store import Store
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
@@ -167,6 +169,19 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     _print(store, [store.schedules.put(new)])
 
 
+@schedule.command("add-retention")
+@click.argument("age", callback=span)
+@database_options
+def add_retention(store: Store, age: timedelta) -> None:
+    """Delete completed and cancelled tasks by age from now on, every hour.
+
+    AGE is counted from the end of a task, e.g. 90d. It stores the schedule outboxq.retention; `remove` it to keep everything
+    again. Any worker runs it.
+    """
+    outbox = present_outbox() or Outbox()
+    _print(store, [store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age))])
+
+
 @schedule.command()
 @click.argument("name")
 @database_options
@@ -248,23 +263,17 @@ def plant(store: Store, ahead: timedelta) -> None:
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
-    """Return the schedule of `add`. With an application, the options of its task and its parameters hold."""
-    tz, args = options["tz"], json.dumps(_object(options.pop("args")))
+    """Return the schedule of `add`. With an application, the options of its task hold, and its parameters the arguments."""
+    tz, args = options.pop("tz"), _object(options.pop("args"))
+    options |= {"overlap": Overlap(options["overlap"]), "catch_up": CatchUp(options["catch_up"])}
+    options |= {one: _in_zone(options[one], tz) for one in ("starts_at", "ends_at") if options[one] is not None}
+    of_task = {one: options.pop(one) for one in ("queue", "priority", "max_attempts", "timeout")}
+    given = {one: value for one, value in of_task.items() if value is not None}
     if (outbox := present_outbox()) is None:
-        own = TaskOptions()
-    else:
-        known = outbox.tasks.get(task)
-        own, args = known.options, known.parameters.dump((), known.parameters.load(args))
-    given = {one: value for one, value in options.items() if value is not None}
-    moments: dict[str, Any] = {one: _in_zone(given[one], tz) for one in ("starts_at", "ends_at") if one in given}
-    policies = {"overlap": Overlap(given["overlap"]), "catch_up": CatchUp(given["catch_up"])}
-    values: dict[str, Any] = {
-        **{one.name: getattr(own, one.name) for one in fields(TaskOptions)},
-        **given,
-        **moments,
-        **policies,
-    }
-    return NewSchedule(name=name, task_name=task, rule=rule, args=args, **values)
+        return NewSchedule(name=name, task_name=task, rule=rule, tz=tz, args=json.dumps(args), **options, **given)
+    known = outbox.task_of(task)
+    arguments = known.parameters.load(json.dumps(args))
+    return replace(schedule_for(known, name=name, rule=rule, tz=tz, args=arguments, **options), **given)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -141,6 +141,16 @@ def test_the_application_gives_the_options_of_the_task_and_checks_its_arguments(
     assert [one.name for one in database.store.schedules.list()] == ["nightly"]
 
 
+def test_retention_is_a_schedule_like_any_other(database):
+    (_, row) = cells(outboxq(database, "add-retention", "90d"))
+    assert row[:3] == ["outboxq.retention", "outboxq.prune", "Every hour, counted from its start"]
+    assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 90 * 86_400}
+    outboxq(database, "add-retention", "30d")
+    assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 30 * 86_400}
+    assert "at least a second" in outboxq(database, "add-retention", "1ms", exit_code=1).stderr
+    assert outboxq(database, "remove", "outboxq.retention").stdout == "removed\n"
+
+
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
