@@ -145,7 +145,7 @@ class TaskContext:
         try:
             return moment.astimezone(zone_of(zone))
         except InvalidArgument as error:
-            log.warning("%s: its tick is given in UTC: %s", self.claim, error)
+            log.warning("%s: its tick is given in UTC: %s", self.claim, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
 
     @property

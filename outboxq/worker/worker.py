@@ -291,6 +291,7 @@ class Worker:
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
         try:
             self._planting.begin()
+            self._declarations.run_once()
         except BaseException:
             self._disconnect()
             raise
