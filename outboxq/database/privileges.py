@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
+from .revisions import OLDEST_SCHEMA, REVISION
+
 
 class Role(StrEnum):
     """The purpose of a database role."""
@@ -62,11 +64,14 @@ class Right:
     """The columns; empty for all of them."""
 
 
-def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
-    """Return the privileges that a role needs, the schema's first. `features` are those of a producer."""
+def rights(role: Role, features: Collection[Feature] = (), *, revision: str = REVISION) -> tuple[Right, ...]:
+    """Return the privileges that a role needs in a schema of this revision, the schema's first. `features` are those of a
+    producer.
+    """
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
+    added = (right for since in sorted(_ADDED) if since <= revision for right in added_by(since, role))
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
-    for right in (*_ROLES[role], *(right for one in sorted(given) for right in _FEATURES[one])):
+    for right in (*_ROLES[role], *added, *(right for one in sorted(given) for right in _FEATURES[one])):
         named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
     return (
         *_ON_SCHEMA[role],
@@ -80,6 +85,20 @@ def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
             for (kind, name, privilege), columns in sorted(named.items())
         ),
     )
+
+
+def needed(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
+    """Return the privileges without which a role cannot work at all.
+
+    Those that a later revision added are not among them: roles were granted theirs before the upgrade, and go on without what
+    that revision brought.
+    """
+    return rights(role, features, revision=OLDEST_SCHEMA)
+
+
+def added_by(revision: str, role: Role) -> tuple[Right, ...]:
+    """Return the privileges that a role needs for what this revision brought."""
+    return _ADDED.get(revision, {}).get(role, ())
 
 
 def _on(name: str, privileges: str) -> tuple[Right, ...]:
@@ -178,3 +197,17 @@ _FEATURES = {
         *_on("task_outbox", "DELETE; SELECT (queue); UPDATE (created_at)"),  # the last one allows FOR UPDATE
     ),
 }
+_STATISTICS = ("queue_samples", "task_metrics")
+_ADDED = {
+    "0003": {
+        Role.WORKER: (
+            *_on("dead_letters", "SELECT (queue)"),
+            *_on("maintenance_jobs", "SELECT; INSERT; UPDATE"),
+            *(right for name in _STATISTICS for right in _on(name, "SELECT; INSERT; DELETE")),
+        ),
+        **dict.fromkeys(
+            (Role.VIEWER, Role.OPERATOR), tuple(right for name in _STATISTICS for right in _on(name, "SELECT"))
+        ),
+    }
+}
+"""The privileges for what each revision brought, by the role that needs them."""

@@ -30,9 +30,12 @@ from .enqueue import check
 from .event_log import EventLog, TailCursor
 from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
+from .maintenance_jobs import MaintenanceJobs, Turn
+from .metrics import Metrics, TaskMetric, WithMetrics
 from .outlook import Outlook
 from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
+from .samples import QueueSample, Samples
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .tasks import Attempt
@@ -50,14 +53,18 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Metrics",
     "Outlook",
     "Percentiles",
+    "QueueSample",
     "QueueSettings",
     "Reason",
     "Recovered",
     "Statistics",
     "Store",
     "TailCursor",
+    "TaskMetric",
+    "Turn",
     "UnknownName",
     "UnknownRun",
     "Violation",
@@ -67,7 +74,7 @@ __all__ = [
 ]
 
 
-class Store(Claiming):
+class Store(Claiming, WithMetrics):
     """Everything outboxq does to its tables, usable on its own from any synchronous code.
 
     What is done to tasks, or asked about them, is a method, and so is upkeep. The rest stands by its noun, as in
@@ -138,3 +145,5 @@ class Store(Claiming):
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
     time_partitions = cached_property(TimePartitions)
+    samples = cached_property(Samples)
+    maintenance_jobs = cached_property(MaintenanceJobs)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..database.dialects import Begin, Row, granting
 from ..database.dialects.granting import grant, pack
-from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
+from ..database.privileges import Feature, Kind, Privilege, Right, Role, added_by, needed, rights
+from ..database.statements import schema
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
@@ -38,8 +39,15 @@ class Rights:
     def ensure(self, role: Role) -> None:
         """Raise NotPermitted unless the store's database role has the rights of such a role."""
         with self.naming(), self._store.transaction(Begin.READ) as target:
-            if lacking := lacks(target, rights(role)):
+            if lacking := lacks(target, needed(role)):
                 raise complaint(lacking, role)
+
+    def lacking_for(self, revision: str, role: Role, target: Target) -> ConfigurationError | None:
+        """Return the error that names what such a role lacks of the rights for what this revision brought. None: it lacks
+        nothing.
+        """
+        lacking = lacks(target, added_by(revision, role))
+        return complaint(lacking, role) if lacking else None
 
     @contextmanager
     def naming(self) -> Iterator[None]:
@@ -59,7 +67,7 @@ class Rights:
             return
         role, lacking = Role.PRODUCER if enqueues is not None else self._role(begin), list[Row]()
         with suppress(Exception), self._store.transaction(Begin.READ) as target:
-            lacking = lacks(target, rights(role, enqueues or ()))
+            lacking = lacks(target, needed(role, enqueues or ()))
         if lacking:
             raise complaint(lacking, role, enqueues or ()) from error
 
@@ -115,7 +123,8 @@ class Rights:
             )
         if not name or "\0" in name:
             raise InvalidArgument("the name of a database role is text")
-        wanted = rights(role, features)
+        found = target.run(schema.has_version_table) and target.run(schema.version)
+        wanted = rights(role, features, revision=found[0]["version_num"]) if found else rights(role, features)
         places = target.run(granting.missing, pack(()))
         if not places:
             raise ConfigurationError(

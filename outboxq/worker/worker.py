@@ -35,6 +35,7 @@ from .meter import Meter
 from .options import WorkerOptions, WorkerSettings, with_options
 from .recovery import Recovery
 from .signals import handle_stop_signals
+from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
 from .task_runner import TaskRunner
 from .thread_pool import HandlerPool
 from .unknown_tasks import KnownTaskScheduler, UnknownTasks
@@ -176,12 +177,17 @@ class Worker:
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
         self._known_tasks = ServiceThread("known-tasks", known_tasks, fails)
+        tables = StatisticsTables(self._claiming)
+        written = MetricsWriter(self._claiming, meter, self.id, tables)
+        upkeep = StatisticsUpkeep(self._claiming, tables, self._stopping)
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
             self._registration,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
             self._known_tasks,
+            ServiceThread("metrics", written, fails, on_stop=written.end),
+            ServiceThread("statistics", upkeep, fails),
         ]
 
     def run(self, *, burst: bool = False) -> int:
