@@ -205,9 +205,8 @@ _ADDED = {
             *_on("maintenance_jobs", "SELECT; INSERT; UPDATE"),
             *(right for name in _STATISTICS for right in _on(name, "SELECT; INSERT; DELETE")),
         ),
-        **dict.fromkeys(
-            (Role.VIEWER, Role.OPERATOR), tuple(right for name in _STATISTICS for right in _on(name, "SELECT"))
-        ),
+        Role.VIEWER: tuple(right for name in _STATISTICS for right in _on(name, "SELECT")),
+        Role.OPERATOR: tuple(right for name in (*_STATISTICS, "maintenance_jobs") for right in _on(name, _EVERYTHING)),
     }
 }
 """The privileges for what each revision brought, by the role that needs them."""

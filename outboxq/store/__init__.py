@@ -31,7 +31,7 @@ from .event_log import EventLog, TailCursor
 from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
 from .maintenance_jobs import MaintenanceJobs, Turn
-from .metrics import Metrics, TaskMetric, WithMetrics
+from .metrics import Metrics, TaskMetric
 from .outlook import Outlook
 from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
@@ -74,7 +74,7 @@ __all__ = [
 ]
 
 
-class Store(Claiming, WithMetrics):
+class Store(Claiming):
     """Everything outboxq does to its tables, usable on its own from any synchronous code.
 
     What is done to tasks, or asked about them, is a method, and so is upkeep. The rest stands by its noun, as in
@@ -145,5 +145,6 @@ class Store(Claiming, WithMetrics):
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
     time_partitions = cached_property(TimePartitions)
+    metrics = cached_property(Metrics)
     samples = cached_property(Samples)
     maintenance_jobs = cached_property(MaintenanceJobs)

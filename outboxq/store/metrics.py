@@ -1,18 +1,18 @@
-"""What workers have counted: written every ten seconds, summed up to minutes and hours, deleted after 90 days."""
+"""The counts of workers: written every ten seconds, summed up to minutes and hours, deleted after 90 days."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from uuid import UUID
 
-from ..database.dialects import Begin
+from ..database.dialects import Begin, Row
 from ..database.privileges import Role
 from ..database.statements import metrics as statements
 from ..database.target import Target
 from ..model import EARLIEST
+from ..model.histograms import BOUNDS
 from ..model.uuid7 import family
 from .arguments import identifier
 from .maintenance_jobs import MaintenanceJobs, locked
@@ -64,27 +64,6 @@ class Metrics:
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
-        self._usable_by: set[Role] = set()
-
-    def unusable(self, role: Role, *, using: object = None) -> str | None:
-        """Return a sentence that says why such a role cannot use the tables of statistics, and what to do. None: it can."""
-        if role in self._usable_by:
-            return None
-
-        def work(target: Target) -> str | None:
-            if not target.run(statements.is_there):
-                return "the schema is older than the statistics; run: outboxq upgrade"
-            lacking = self._store.rights.lacking_for(REVISION, role, target)
-            return None if lacking is None else str(lacking)
-
-        why = self._store.run(work, using=using, begin=Begin.READ)
-        if why is None:
-            self._usable_by.add(role)
-        return why
-
-    def look_again(self) -> None:
-        """Ask the database again whether the tables can be used: it has refused something."""
-        self._usable_by.clear()
 
     def record(self, metrics: Sequence[TaskMetric], *, worker_id: UUID, using: object = None) -> None:
         """Write what a worker has counted in the last ten seconds. A metric that was written before is not written again."""
@@ -133,12 +112,66 @@ class Metrics:
         return self._store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
 
 
-class WithMetrics(Transactions):
-    """A store's transactions, and what workers have counted."""
+def why_unusable(store: Transactions, role: Role, *, using: object = None) -> str | None:
+    """Return a sentence that names the reason why such a role cannot use the tables of statistics, and what to do. None: it can."""
+    if (REVISION, role) in store.rights.usable:
+        return None
 
-    @cached_property
-    def metrics(self) -> Metrics:
-        return Metrics(self)
+    def work(target: Target) -> str | None:
+        if not target.run(statements.is_there):
+            return "the schema is older than the statistics; run: outboxq upgrade"
+        lacking = store.rights.lacking_for(REVISION, role, target)
+        return None if lacking is None else str(lacking)
+
+    why = store.run(work, using=using, begin=Begin.READ)
+    if why is None:
+        store.rights.usable.add((REVISION, role))
+    return why
+
+
+def happened(
+    target: Target, since: datetime, *, by_task: bool
+) -> tuple[dict[tuple[str, str | None], Row], datetime] | None:
+    """Add up what workers have counted since a moment, by queue or task, with the begin of the first span that is kept.
+
+    None: no worker has written anything. A worker writes a span of ten seconds when it is over. So the window ends, as it begins,
+    up to ten seconds earlier.
+    """
+    first: datetime | None = target.run(statements.first)[0]["at"]
+    if first is None:
+        return None
+    span = timedelta(seconds=statements.SPAN)
+    rows = target.run(statements.SINCE["by_task" if by_task else "by_queue"], {"since": since - span})
+    return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}, first
+
+
+def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
+    """Return the duration that so many of 100 did not exceed, by nearest rank, interpolated within its bucket.
+
+    The buckets' bounds double, so it is off by less than a factor of two. None for an empty histogram. What took longer than an
+    hour counts as an hour.
+    """
+    total = sum(histogram)
+    rank, before = (total * percent + 99) // 100, 0
+    for bucket, number in enumerate(histogram):
+        if number and before + number >= rank:
+            low, high = (BOUNDS[bucket - 1] if bucket else 0.0), BOUNDS[min(bucket, len(BOUNDS) - 1)]
+            return timedelta(seconds=low + (high - low) * (rank - before) / number)
+        before += number
+    return None
+
+
+def _numbers(row: Row) -> Row:
+    """Return what `stats` shows of a row of sums."""
+    last = row["timed_out_last"]
+    return {
+        "completed": row["completed"],
+        "failures": row["failed"] + last,
+        "retries": row["retried"] + row["timed_out"] - last,
+        **{name: row[name] for name in ("cancelled", "timed_out", "snoozed", "released", "lost")},
+        "wait": [row[name] for name in statements.WAIT],
+        "run": [row[name] for name in statements.RUN],
+    }
 
 
 def _begin(moment: datetime, length: timedelta) -> datetime:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ..database.dialects import Begin, Row, granting
 from ..database.dialects.granting import grant, pack
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, added_by, needed, rights
-from ..database.statements import schema
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
@@ -30,6 +29,8 @@ class Rights:
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
         """Enqueues for which the rights are known to be there, of the role that enqueued so first. None: it is no enqueue."""
+        self.usable: set[tuple[str, Role]] = set()
+        """The revisions whose tables are known to be there, with all rights on them that such a role needs."""
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
         """Raise NotPermitted where the role of the transaction may not enqueue so."""
@@ -123,8 +124,10 @@ class Rights:
             )
         if not name or "\0" in name:
             raise InvalidArgument("the name of a database role is text")
-        found = target.run(schema.has_version_table) and target.run(schema.version)
-        wanted = rights(role, features, revision=found[0]["version_num"]) if found else rights(role, features)
+        present = {row["name"] for row in target.run(granting.present)}
+        old = needed(role, features)
+        # An older schema lacks tables that later revisions brought.
+        wanted = tuple(one for one in rights(role, features) if one in old or one.name in present)
         places = target.run(granting.missing, pack(()))
         if not places:
             raise ConfigurationError(

@@ -1,6 +1,6 @@
 """Statistics of queues or tasks: what waits, runs and has failed now, and what happened lately.
 
-By default they cost the same whatever waits and whatever has happened (`counts.py`). With `exact=True` every entry of the outbox
+By default they cost the same whatever waits and whatever has happened (`depths.py`, `metrics.py`). With `exact=True` every entry of the outbox
 and every event of the window is counted.
 """
 
@@ -21,10 +21,9 @@ from ..database.statements.statistics import PERCENTILES
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import LONGEST, duration
-from . import counts
+from . import depths, metrics
 from .arguments import queue_names
-from .counts import Found
-from .metrics import WithMetrics
+from .depths import Found
 from .queues import QueueSettings, settings_of
 from .samples import QueueSample
 from .transactions import Transactions
@@ -37,7 +36,7 @@ _LEEWAY = timedelta(minutes=2)
 """An event is numbered a little after its time is taken, and later numbers may bear earlier times: by less than this."""
 
 _COUNTS = ("ready", "retrying", "running", "failed", "completed", "failures", "cancelled", "retries")
-_MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least", "by_workers")
+_MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
 _ONLY_BY_WORKERS = ("timed_out", "snoozed", "released", "lost")
 
 
@@ -139,7 +138,7 @@ class Statistics:
 
 
 def stats(
-    store: WithMetrics,
+    store: Transactions,
     *,
     window: timedelta | float = HOUR,
     queues: Sequence[str] | None = None,
@@ -168,7 +167,7 @@ def stats(
     if exact:
         read = partial(_read, store, window=since, names=names, by_task=by_task)
         return store.run(read, using=using, begin=Begin.SNAPSHOT)
-    measured = store.metrics.unusable(Role.VIEWER, using=using) is None
+    measured = metrics.why_unusable(store, Role.VIEWER, using=using) is None
     look = partial(_look, store, window=since, names=names, by_task=by_task, measured=measured)
     seen = store.run(look, using=using, begin=Begin.READ)
     if seen.counted:
@@ -201,12 +200,13 @@ def _look(
     """Count up to the bounds, and read what workers have counted if `measured`."""
     seen = _Seen.look(store, target, window=window, names=names, by_task=by_task)
     values = _values(target, now=seen.now, window=window, names=names)
-    seen.add(counts.waiting(store, target, values, by_task=by_task, every_queue=names is None))
-    if measured and (happened := counts.happened(target, seen.now - window, by_task=by_task)) is not None:
-        seen.counted, seen.first = True, happened[1]
-        seen.add(happened[0])
-    if measured and any(row.get(mark) for row in seen.found.values() for mark in _MARKS[:4]):
-        seen.samples = counts.last_samples(target)
+    seen.add(depths.waiting(store, target, values, by_task=by_task, every_queue=names is None))
+    if measured and (happened := metrics.happened(target, seen.now - window, by_task=by_task)) is not None:
+        found, seen.first = happened
+        seen.counted = True
+        seen.add(found)
+    if measured and any(row.get(mark) for row in seen.found.values() for mark in _MARKS):
+        seen.samples = depths.last_samples(target)
     return seen
 
 
@@ -234,7 +234,7 @@ def _values(target: Target, *, now: datetime, window: timedelta, names: list[str
 
 @dataclass(kw_only=True)
 class _Seen:
-    """What was read so far."""
+    """The rows that were read so far."""
 
     now: datetime
     window: timedelta
@@ -264,7 +264,7 @@ class _Seen:
 
     def add(self, found: Found) -> None:
         """Add numbers to those of the same queue, or of the same task."""
-        for key, row in counts.wanted(found, self.names).items():
+        for key, row in depths.wanted(found, self.names).items():
             self.found.setdefault(key, {}).update(row)
 
     def statistics(self) -> list[Statistics]:
@@ -277,8 +277,8 @@ class _Seen:
         here = [worker for worker in self.workers if worker.works_on(queue)]
         waits = row.get("ready", 0) + row.get("delayed", 0) + row.get("retrying", 0) > 0
         mine = self.settings.get(queue) or QueueSettings(queue=queue)
-        sample = self.samples.get(queue) if any(row.get(mark) for mark in _MARKS[:4]) else None
-        told: dict[str, Any] = {name: row.get(name, 0 if self.counted else None) for name in _ONLY_BY_WORKERS}
+        sample = self.samples.get(queue) if any(row.get(mark) for mark in _MARKS) else None
+        by_workers: dict[str, Any] = {name: row.get(name, 0 if self.counted else None) for name in _ONLY_BY_WORKERS}
         late = self.counted and self.first is not None and self.first > self.now - self.window
         return Statistics(
             queue=queue,
@@ -286,7 +286,8 @@ class _Seen:
             window=self.window,
             **{name: row.get(name, 0) for name in (*_COUNTS, "delayed")},
             **{name: row.get(name, False) for name in _MARKS},
-            **told,
+            **by_workers,
+            by_workers=self.counted,
             counted_since=self.first if late else None,
             sample=sample,
             sample_age=None if sample is None else self.now - sample.at,
@@ -323,6 +324,6 @@ def _percentiles(row: Row, until: str) -> Percentiles:
 def _from_histogram(histogram: Sequence[int] | None) -> Percentiles | None:
     if histogram is None:
         return None
-    found = {f"p{each}": counts.percentile(histogram, each) for each in PERCENTILES}
+    found = {f"p{each}": metrics.percentile(histogram, each) for each in PERCENTILES}
     known = {name: taken for name, taken in found.items() if taken is not None}
     return Percentiles(**known) if known else None

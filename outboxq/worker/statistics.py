@@ -1,7 +1,7 @@
 """Writes what the meter has counted into the database, sums up what is old, and takes samples of what waits.
 
-No task depends on it. Where the schema is older than the tables of statistics, or the role lacks rights on them, that is said
-once, and it begins by itself after the upgrade.
+No task depends on it. Where the schema is older than the tables of statistics, or the role lacks rights on them, one line is
+logged, and it begins by itself after the upgrade.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..database.engine import close
 from ..database.privileges import Role
 from ..model.uuid7 import uuid7
 from ..store import QueueSample, Store, TaskMetric
-from ..store.metrics import SUM_UP
+from ..store.metrics import SUM_UP, why_unusable
 from .meter import Counts, Meter
 
 log = logging.getLogger("outboxq.worker")
@@ -35,7 +35,7 @@ _SHARE = 100
 """A sample is taken again after so many times its own duration at the earliest: at most 1 % of the time is spent on samples."""
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
-"""The time after which another worker takes over a job: whoever had it has died."""
+"""The time after which another worker takes over a job: the one that had it has died."""
 _NUMBERS = (
     "completed",
     "retried",
@@ -52,28 +52,28 @@ _NUMBERS = (
 
 
 class StatisticsTables:
-    """Whether this worker can use the tables of statistics. It asks again until it can."""
+    """The tables of statistics, if this worker can use them. It asks again until it can."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._said: str | None = None
+        self._reason: str | None = None
 
     @property
     def are_usable(self) -> bool:
         """Return whether the tables are there, with the rights on them. A change is logged, once."""
-        why = self._store.metrics.unusable(Role.WORKER)
+        why = why_unusable(self._store, Role.WORKER)
         with self._lock:
-            said, self._said = self._said, why
-        if why is not None and why != said:
+            before, self._reason = self._reason, why
+        if why is not None and why != before:
             log.warning("no statistics are written: %s", why)
-        elif why is None and said is not None:
+        elif why is None and before is not None:
             log.info("statistics are written from now on")
         return why is None
 
     def look_again(self) -> None:
         """Ask the database again before the next use: it has refused one."""
-        self._store.metrics.look_again()
+        self._store.rights.usable.clear()
 
 
 @dataclass(eq=False, repr=False)

@@ -30,7 +30,10 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
     assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
         "dead_letters": ["list", "redrive_all", "discard_all"],
         "log": ["tail", "tail_from_now", "state_at"],
+        "maintenance_jobs": ["take", "make", "done"],
+        "metrics": ["record", "sum_up"],
         "queues": ["pause", "resume", "limit", "order", "settings"],
+        "samples": ["latest", "look", "count", "record", "thin_out"],
         "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],

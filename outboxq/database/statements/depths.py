@@ -59,14 +59,14 @@ def waiting_by_task_given(g: Grammar) -> Select[Any]:
 
 def failed(_: Grammar) -> Select[Any]:
     """Count dead letters by queue, :most in all."""
-    letters = select(dead_letters.c.queue).limit(_most).subquery("letters")
-    return select(letters.c.queue, func.count().label("failed")).group_by(letters.c.queue)
+    listed = select(dead_letters.c.queue).limit(_most).subquery("listed")
+    return select(listed.c.queue, func.count().label("failed")).group_by(listed.c.queue)
 
 
 def failed_by_task(_: Grammar) -> Select[Any]:
     """Count dead letters by queue and task name, :most in all."""
-    letters = select(dead_letters.c.queue, dead_letters.c.task_name).limit(_most).subquery("letters")
-    names = (letters.c.queue, letters.c.task_name)
+    listed = select(dead_letters.c.queue, dead_letters.c.task_name).limit(_most).subquery("listed")
+    names = (listed.c.queue, listed.c.task_name)
     return select(*names, func.count().label("failed")).group_by(*names)
 
 

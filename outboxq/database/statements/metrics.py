@@ -1,7 +1,7 @@
 """Write and read what workers have counted: `task_metrics`.
 
 A row is about a queue, a task and a span of time. Workers write spans of ten seconds. Old spans are summed up to minutes, then
-to hours: a transition deletes the rows of a span and inserts their sums, so a row is summed up once, whoever does it.
+to hours: a transition deletes the rows of a span and inserts their sums, so a row is summed up once, even where two workers try.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ _begin = bindparam("begin", type_=Instant, required=True)
 _end = bindparam("end", type_=Instant, required=True)
 _before = bindparam("before", type_=Instant, required=True)
 _since = bindparam("since", type_=Instant, required=True)
+_a_span_ago = bindparam("a_span_ago", -float(SPAN), type_=Double)
 _seconds = bindparam("seconds", type_=Integer, required=True)
 _family = bindparam("family", type_=Uuid, required=True)
 
@@ -79,7 +80,7 @@ def record(g: Grammar) -> Transition:
         given = r["given"].c
         values = {
             "id": given.id,
-            "at": g.later(g.now, literal_column(f"-{SPAN}.0", Double)),
+            "at": g.later(g.now, _a_span_ago),
             "seconds": literal_column(str(SPAN), Integer),
             "worker_id": worker_id,
             **{name: given[name] for name in METRIC if name != "id"},

@@ -1,7 +1,7 @@
-SELECT letters.queue, count(*) AS failed
+SELECT listed.queue, count(*) AS failed
 FROM (
     SELECT dead_letters.queue AS queue
     FROM dead_letters
     LIMIT %(most)s::BIGINT
-) AS letters
-GROUP BY letters.queue
+) AS listed
+GROUP BY listed.queue

@@ -257,7 +257,7 @@ INSERT INTO task_metrics (
 )
 SELECT
     given.id,
-    (SELECT clock.now FROM clock) + -10.0 * interval '1 second' AS anon_1,
+    (SELECT clock.now FROM clock) + %(a_span_ago)s * interval '1 second' AS anon_1,
     10,
     %(worker_id)s::UUID AS anon_2,
     given.queue,

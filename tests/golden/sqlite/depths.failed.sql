@@ -1,8 +1,8 @@
-SELECT letters.queue, count(*) AS failed
+SELECT listed.queue, count(*) AS failed
 FROM (
     SELECT dead_letters.queue AS queue
     FROM dead_letters
     LIMIT :most
     OFFSET :param_1
-) AS letters
-GROUP BY letters.queue
+) AS listed
+GROUP BY listed.queue

@@ -136,7 +136,7 @@ SELECT
         (
             CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                 substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(-10.0 * :-10_0_1) AS INTEGER)
+            ) + CAST(round(:a_span_ago * :param_2) AS INTEGER)
         ) / 1000000,
         :strftime_3
     ) || printf(
@@ -144,7 +144,7 @@ SELECT
         (
             CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
                 substr(:now, :substr_3, :substr_4) AS INTEGER
-            ) + CAST(round(-10.0 * :-10_0_1) AS INTEGER)
+            ) + CAST(round(:a_span_ago * :param_2) AS INTEGER)
         ) % 1000000
     ) AS anon_1,
     10,

@@ -1,19 +1,13 @@
-"""The numbers of `stats` that cost the same whatever waits and whatever has happened.
-
-What waits is counted up to a bound. What happened is added up from what the workers have counted. The percentiles come from
-histograms: they are interpolated within a bucket, and the buckets' bounds double, so they are off by less than a factor of two.
-"""
+"""The numbers of waiting, running and failed tasks, counted up to a bound: they cost the same whatever waits."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from ..database.dialects import Row
-from ..database.statements import depths, metrics, samples, statistics
+from ..database.statements import depths, samples, statistics
 from ..database.target import Target
-from ..model.histograms import BOUNDS
 from .samples import BOUND, LOOKED_UP, QueueSample, counted
 from .transactions import Transactions
 
@@ -22,7 +16,6 @@ Found = dict[tuple[str, str | None], Row]
 
 BOUND_BY_TASK = 1_000
 """The number of entries of each queue and priority of which the name is looked up: each is a look-up in a big table."""
-_SPAN = timedelta(seconds=metrics.SPAN)
 
 
 def waiting(
@@ -55,24 +48,12 @@ def waiting(
     parts = statistics.BY_TASK if by_task else statistics.BY_QUEUE
     for row in target.run(parts["running"], given):
         found.setdefault((row["queue"], row.get("task_name")), {})["running"] = row["running"]
-    letters = target.run(depths.failed_by_task if by_task else depths.failed, {"most": BOUND + 1})
-    many = sum(row["failed"] for row in letters) > BOUND
-    for row in letters:
+    failed = target.run(depths.failed_by_task if by_task else depths.failed, {"most": BOUND + 1})
+    many = sum(row["failed"] for row in failed) > BOUND
+    for row in failed:
         mine = found.setdefault((row["queue"], row.get("task_name")), {})
         mine["failed"], mine["failed_at_least"] = row["failed"], many
     return found
-
-
-def happened(target: Target, since: datetime, *, by_task: bool) -> tuple[Found, datetime] | None:
-    """Add up what workers have counted since a moment; also return the begin of the first span that is kept. None: nothing is.
-
-    A worker writes a span of ten seconds when it is over. So the window ends, as it begins, up to ten seconds earlier.
-    """
-    first: datetime | None = target.run(metrics.first)[0]["at"]
-    if first is None:
-        return None
-    rows = target.run(metrics.SINCE["by_task" if by_task else "by_queue"], {"since": since - _SPAN})
-    return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}, first
 
 
 def last_samples(target: Target) -> dict[str, QueueSample]:
@@ -83,34 +64,6 @@ def last_samples(target: Target) -> dict[str, QueueSample]:
 def wanted(found: Found, names: Collection[str] | None) -> Found:
     """Return the numbers of these queues; None: of all."""
     return found if names is None else {key: row for key, row in found.items() if key[0] in names}
-
-
-def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
-    """Return the duration that so many of 100 did not exceed, by nearest rank, interpolated within its bucket.
-
-    None for an empty histogram. What took longer than an hour counts as an hour.
-    """
-    total = sum(histogram)
-    rank, before = (total * percent + 99) // 100, 0
-    for bucket, number in enumerate(histogram):
-        if number and before + number >= rank:
-            low, high = (BOUNDS[bucket - 1] if bucket else 0.0), BOUNDS[min(bucket, len(BOUNDS) - 1)]
-            return timedelta(seconds=low + (high - low) * (rank - before) / number)
-        before += number
-    return None
-
-
-def _numbers(row: Row) -> Row:
-    last = row["timed_out_last"]
-    return {
-        "by_workers": True,
-        "completed": row["completed"],
-        "failures": row["failed"] + last,
-        "retries": row["retried"] + row["timed_out"] - last,
-        **{name: row[name] for name in ("cancelled", "timed_out", "snoozed", "released", "lost")},
-        "wait": [row[name] for name in metrics.WAIT],
-        "run": [row[name] for name in metrics.RUN],
-    }
 
 
 def _full_queues(rows: Sequence[Row], most: int) -> dict[str, set[str]]:
