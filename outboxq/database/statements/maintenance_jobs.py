@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Double, Insert, Select, Text, Update, bindparam, literal_column, or_, select, update
+from sqlalchemy import Double, Insert, Select, Text, Update, bindparam, case, literal_column, or_, select, update
 
 from ..tables import maintenance_jobs
 from .grammar import Grammar
@@ -15,9 +15,10 @@ _pause = bindparam("pause_seconds", type_=Double, required=True)
 
 
 def due(g: Grammar) -> Select[Any]:
-    """Select the seconds until the job is due, below 0 if it is; no row if there is no such job yet."""
-    micros = g.between(g.now, _job.due_at)
-    return select((micros / literal_column("1000000.0", Double)).label("seconds")).where(_job.name == _name)
+    """Select the seconds until the job is due, at most 0 if it is; no row if there is no such job yet."""
+    seconds = g.between(g.now, _job.due_at) / literal_column("1000000.0", Double)
+    left = case((_job.done_at > g.now, literal_column("0.0", Double)), else_=seconds)
+    return select(left.label("seconds")).where(_job.name == _name)
 
 
 def make(g: Grammar) -> Insert:
