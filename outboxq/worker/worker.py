@@ -41,6 +41,7 @@ from .options import WorkerOptions, WorkerSettings, with_options
 from .planting import Planting
 from .recovery import Recovery
 from .signals import handle_stop_signals
+from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
 from .task_runner import TaskRunner
 from .thread_pool import HandlerPool
 from .unknown_tasks import KnownTaskScheduler, UnknownTasks
@@ -190,6 +191,9 @@ class Worker:
         )
         self._known_tasks = ServiceThread("known-tasks", known_tasks, fails)
         self._planting_thread = ServiceThread("planting", self._planting, fails)
+        tables = StatisticsTables(self._claiming)
+        written = MetricsWriter(self._claiming, meter, self.id, tables)
+        upkeep = StatisticsUpkeep(self._claiming, tables, self._stopping)
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
@@ -197,6 +201,8 @@ class Worker:
             self._planting_thread,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
             self._known_tasks,
+            ServiceThread("metrics", written, fails, on_stop=written.end),
+            ServiceThread("statistics", upkeep, fails),
         ]
 
     def run(self, *, burst: bool = False) -> int:
@@ -291,7 +297,6 @@ class Worker:
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
         try:
             self._planting.begin()
-            self._declarations.run_once()
         except BaseException:
             self._disconnect()
             raise
