@@ -17,6 +17,7 @@ from . import (
     recovery,
     retention,
     statistics,
+    table_sizes,
     tasks,
     units_of_work,
     unknown_tasks,
@@ -35,6 +36,7 @@ from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
+from .table_sizes import TableSize
 from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .unknown_tasks import UnknownRun
@@ -57,6 +59,7 @@ __all__ = [
     "Recovered",
     "Statistics",
     "Store",
+    "TableSize",
     "TailCursor",
     "UnknownName",
     "UnknownRun",
@@ -125,6 +128,7 @@ class Store(Claiming):
     explain = explaining.explain
     outlooks = outlook.outlooks
     stats = statistics.stats
+    table_sizes = table_sizes.table_sizes
 
     # Upkeep
     verify = checks.verify

@@ -85,6 +85,8 @@ class Leases:
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
+        self.last_beat = 0.0
+        """The Unix time at which the database last answered a heartbeat; 0: it has not yet."""
 
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
         """Extend the leases of these claims from now on; the caller sets `beat_moved`. `sent`: `time.monotonic()` before the claim was
@@ -171,6 +173,7 @@ class Leases:
                 self._warn_if_unreachable(one)
             return
         self._failing.worked("the heartbeat works again")
+        self.last_beat = time.time()
         for one in held:
             beat = beats.get(one.claim.id)
             if beat is None:

@@ -39,6 +39,8 @@ class WorkerRegistration:
         self._written_unknown: Collection[tuple[str, str]] = ()
         self._due = 0.0
         self._ended = False
+        self.last_beat = 0.0
+        """The Unix time at which the database last answered; 0: it has not yet."""
         self._lock = threading.Lock()
         """Keeps one thread from registering the worker while another removes it."""
 
@@ -52,6 +54,7 @@ class WorkerRegistration:
             if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
                 self.store.workers.unregister(self.worker_id)  # and those that have not been seen for a day
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
+            self.last_beat = time.time()
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.

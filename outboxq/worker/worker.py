@@ -32,6 +32,7 @@ from .leases import Leases
 from .log_lines import EndLog, introduce
 from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
 from .meter import Meter
+from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
 from .recovery import Recovery
 from .signals import handle_stop_signals
@@ -96,6 +97,7 @@ class Worker:
         # A claim's way: the claim loop (made at the start) waits for it, the pool runs it, the completer writes its outcome.
         self.meter = meter = Meter()
         """Counts in memory what this worker does."""
+        self._metrics = MetricsPort(worker=self, settings=settings, store=store, stopped=self._stopped)
         self._leases = Leases(self._urgent, heartbeat=settings.heartbeat, on_failpoint=on_failpoint, meter=meter)
         self._handback = Handback(
             self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint, meter=meter
@@ -162,7 +164,7 @@ class Worker:
         # Services, each in a thread of its own.
         known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
         description = {"label": self.label, "task_names": names, **settings.scope}
-        registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
+        self._presence = registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
             self._urgent,
             self._leases,
@@ -250,6 +252,16 @@ class Worker:
         return health if denied is None else replace(health, error=denied)
 
     @property
+    def last_beat(self) -> float | None:
+        """The Unix time at which the database last answered a heartbeat or the registration. None: it has not yet."""
+        return max(self._leases.last_beat, self._presence.last_beat) or None
+
+    @property
+    def concurrency(self) -> int:
+        """The number of handler threads."""
+        return self._settings.concurrency
+
+    @property
     def handled(self) -> int:
         """The number of tasks whose handlers have ended."""
         return self._pool.handled
@@ -267,6 +279,14 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
+        self._metrics.open()
+        try:
+            self._start(burst=burst)
+        finally:
+            if not self._has_begun:
+                self._metrics.close()
+
+    def _start(self, *, burst: bool) -> None:
         self._application.ensure_file()
         self._application.rights.ensure(Role.WORKER)
         self._application.ensure_current()
@@ -352,7 +372,8 @@ class Worker:
             _join(service, _GIVE_BACK_TIMEOUT / 4)
 
     def _disconnect(self) -> None:
-        """Close the worker's own connections."""
+        """Close the worker's own connections, and the port of its metrics."""
+        self._metrics.close()
         for own in (self._store, self._claiming, self._urgent):
             close(own.bound_engine)
 
