@@ -125,7 +125,7 @@ class MetricsServer:
 
         Raises ConfigurationError if the port cannot be had.
         """
-        self._store = store
+        self._store, self._host = store, host
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(WorkerCollector(worker, store))
@@ -145,7 +145,7 @@ class MetricsServer:
         ending = threading.Thread(target=self._server.shutdown, name="outboxq-metrics-end", daemon=True)
         ending.start()
         with suppress(OSError):  # it looks at that twice a second, and whenever somebody comes
-            socket.create_connection(self._server.server_address[:2], timeout=1).close()
+            socket.create_connection((self._host, self.port), timeout=1).close()
         ending.join()
         self._server.server_close()
         close(self._store.bound_engine)

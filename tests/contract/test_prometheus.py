@@ -319,11 +319,12 @@ def test_the_command_refuses_a_port_that_is_taken(database, tmp_path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     Path("shop.py").write_text(APPLICATION)
     environment = {"OUTBOXQ_DATABASE_URL": database.url}
-    with taken() as listener:
-        port = listener.getsockname()[1]
-        arguments = ["worker", "shop:outbox", "--burst", "--metrics-port"]
+    arguments = ["worker", "shop:outbox", "--burst", "--metrics-port"]
+    first = free_ports(2)
+    port = first + 1
+    with socket.create_server(("127.0.0.1", port)):
         one = CliRunner().invoke(main, [*arguments, str(port)], env=environment)
-        two = CliRunner().invoke(main, [*arguments, str(port - 1), "--processes", "2"], env=environment)
+        two = CliRunner().invoke(main, [*arguments, str(first), "--processes", "2"], env=environment)
     sys.modules.pop("shop", None)
     for result in (one, two):
         assert result.exit_code == 2
