@@ -29,6 +29,11 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         UnknownTask as UnknownTask,
         UnsupportedDatabase as UnsupportedDatabase,
     )
+    from .integration.hooks import (
+        Hook as Hook,
+        Sending as Sending,  # argument of Hook.sending()
+        WorkerInfo as WorkerInfo,  # argument of Hook.worker_started() and worker_stopped()
+    )
     from .model import (
         Cancel as Cancel,
         EventType as EventType,
@@ -36,6 +41,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         Handle as Handle,
         OnConflict as OnConflict,  # for on_conflict=, if a string is not enough
         OnDeadLetter as OnDeadLetter,  # for on_dead_letter=, likewise
+        Outcome as Outcome,  # argument of Hook.ended()
         Retry as Retry,
         Snooze as Snooze,
         TaskExecution as TaskExecution,
@@ -80,8 +86,11 @@ _NAMES = {
         "InvalidTransition LeaseLost OutboxqError PayloadError ReadOnly SchemaOutOfDate TaskNotFound "
         "UnknownTask UnsupportedDatabase"
     ),
+    "integration.hooks": "Hook Sending WorkerInfo",
     "model.replay": "TaskState",
-    "model": "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Retry Snooze TaskExecution TaskStatus",
+    "model": (
+        "Cancel EventType ExecutionEvent Handle OnConflict OnDeadLetter Outcome Retry Snooze TaskExecution TaskStatus"
+    ),
     "outbox": "Outbox",
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
@@ -11,10 +13,14 @@ from uuid import UUID
 
 from .errors import InvalidTarget
 from .model import Cancel, Claim, Retry, Snooze
+from .model.headers import NO_HEADERS, headers_of_json
+from .model.log_fields import fields_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
+
+log = logging.getLogger("outboxq.worker")
 
 
 class UnitOfWork(Protocol):
@@ -47,6 +53,9 @@ class TaskContext:
     A function gets it if its first parameter is annotated with TaskContext. The worker makes one for each attempt and passes it;
     `enqueue()` does not take it.
     """
+
+    _headers: Mapping[str, str] | None = None
+    """The headers, once they were asked for."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -97,6 +106,21 @@ class TaskContext:
     def has_ended(self) -> bool:
         """Return whether the handler has ended. A copy of its `contextvars` in another thread still names this context."""
         return self.ended is not None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that were enqueued with the task, read-only; empty if there are none.
+
+        Headers that cannot be read, since another program's SQL wrote them, are empty too; the log then has a warning.
+        """
+        if self._headers is None:
+            try:
+                self._headers = headers_of_json(self.claim.headers)
+            except ValueError as error:
+                text = "%s: its headers cannot be read, so it has none here: %s"
+                log.warning(text, self.claim, error, extra=fields_of(self.claim))
+                self._headers = NO_HEADERS
+        return self._headers
 
     @property
     def lost(self) -> bool:

@@ -26,6 +26,30 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "verify asks whether a key's holder asked for any key",
+        "outboxq/database/statements/checks/unique.py",
+        (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),
+        ("tests/contract/test_corruptions.py",),
+    ),
+    Mutant(
+        "a repair gives a task without a worker a lease",
+        "outboxq/database/statements/checks/repairs.py",
+        (("RUNNING, EXECUTION.worker_id.is_not(None), ~rows", "RUNNING, ~rows"),),
+        ("tests/contract/test_corruptions.py",),
+    ),
+    Mutant(
+        "a record about a task says nothing of it",
+        "outboxq/worker/leases.py",
+        (("log.warning(text, one.claim, extra=fields_of(one.claim, outcome=LOST))", "log.warning(text, one.claim)"),),
+        ("tests/contract/test_log_fields.py",),
+    ),
+    Mutant(
+        "the filter replaces a field that the record has",
+        "outboxq/logging.py",
+        (("record.__dict__.setdefault(name, value)", "record.__dict__[name] = value"),),
+        ("tests/unit/test_log_fields.py",),
+    ),
+    Mutant(
         "a command that is told of no database goes on",
         "outboxq/cli/database.py",
         (("    if url is None and chosen is None:\n", "    if False:\n"),),

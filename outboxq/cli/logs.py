@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TextIO
 
+from ..logging import FIELDS, TaskContextFilter
 from .console import plain
 
 EVERY = 1.0
@@ -33,11 +34,13 @@ def configure(
 ) -> None:
     """Log to `handler`, by default stderr. An application that has configured logging before keeps its configuration.
 
+    An application's own records inside a handler get the fields of its task.
     `tracebacks`: print those of failed tasks; None: only at the level DEBUG. All other tracebacks are always printed.
     """
     handler = handler or logging.StreamHandler()
     shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks
     handler.setFormatter((JsonFormatter if format is LogFormat.JSON else TextFormatter)(tracebacks=shown))
+    handler.addFilter(TaskContextFilter())
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -85,7 +88,7 @@ class JsonFormatter(logging.Formatter):
     """A formatter of JSON lines: the record's own fields, then those of `extra=`, which never replace them.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
-    is included only with `tracebacks`.
+    is included only with `tracebacks`. What `TaskContextFilter` sets to None is left out.
     """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
@@ -110,13 +113,18 @@ class JsonFormatter(logging.Formatter):
                 "message": _message(error),
                 "traceback": self.formatException(record.exc_info),
             }
-        extra = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        extra = {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _OF_EVERY_RECORD and not (value is None and name in FIELDS)
+        }
         return json.dumps({**line, **extra, **line}, default=str, skipkeys=True)
 
 
 def _is_of_task(record: logging.LogRecord) -> bool:
     """Return whether the record reports a failed attempt (`outboxq/worker/log_lines.py`)."""
-    return record.name == "outboxq.worker" and isinstance(getattr(record, "exception", None), dict)
+    is_end = record.name == "outboxq.worker" and hasattr(record, "event")
+    return is_end and isinstance(getattr(record, "exception", None), dict)
 
 
 def _message(error: BaseException) -> str:

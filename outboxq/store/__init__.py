@@ -26,6 +26,7 @@ from .arguments import queue_names
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
 from .dead_letters import DeadLetter, DeadLetters
+from .declarations import check_schedule
 from .due import Look
 from .enqueue import check
 from .event_log import EventLog, TailCursor
@@ -34,6 +35,7 @@ from .fanout import Subscriptions, check_subscription
 from .outlook import Outlook
 from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
+from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .table_sizes import TableSize
@@ -65,6 +67,7 @@ __all__ = [
     "UnknownRun",
     "Violation",
     "check",
+    "check_schedule",
     "check_subscription",
     "queue_names",
 ]
@@ -141,4 +144,5 @@ class Store(Claiming):
     log = cached_property(EventLog)
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
+    schedules = cached_property(Schedules)
     time_partitions = cached_property(TimePartitions)

@@ -20,6 +20,7 @@ from ..database.dialects import Begin, Row
 from ..database.statements import broken_entries as statements
 from ..database.target import Target
 from ..model import LONGEST, Claim, EventType, Outcome
+from ..model.log_fields import OUTCOMES, fields_of
 from ..payload.parameters import sanitize
 from .ends import finish
 from .failure_log import say
@@ -59,7 +60,7 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
     outcomes = []
     for claim, why in broken:
         error = sanitize(f"UnusableRow: its {why}; outboxq did not write that")
-        log.error("task %s is failed: %s", claim.id, error)
+        log.error("task %s is failed: %s", claim.id, error, extra=fields_of(claim, outcome=OUTCOMES[EventType.FAILED]))
         outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))
     try:
         finish(store, outcomes, using=using)
@@ -156,7 +157,8 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
         store.run(forget)
     else:
-        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), complaint)
+        fields = {"task_id": str(ended[0]), "outcome": OUTCOMES[EventType.FAILED]} if ended else {}
+        log.error("outbox entry %d of task %s is set aside: %s", entry, *(ended or ["?"]), complaint, extra=fields)
 
 
 def started(taken: Sequence[Row]) -> list[Row]:

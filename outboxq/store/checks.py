@@ -83,5 +83,6 @@ def _repair(store: Transactions, violation: Violation, using: object) -> Violati
 
     rows = store.run(work, using=using)
     for row in rows:
-        log.warning("repaired %s: %s", row["id"], violation.meaning)
+        fields = {"task_id": str(row["id"])} if isinstance(row["id"], UUID) else None  # else it is a queue
+        log.warning("repaired %s: %s", row["id"], violation.meaning, extra=fields)
     return replace(violation, repaired=len(rows))

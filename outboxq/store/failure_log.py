@@ -7,7 +7,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..errors import OutboxqError
 
@@ -36,8 +37,11 @@ class FailureLog:
         self._is_known = False
         """The present failure has been logged, so its end is logged too."""
 
-    def failed(self, what: str, error: BaseException) -> None:
-        """Say that `what` ("claiming failed; no task was started") and why, unless that was logged within the last minute."""
+    def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
+        """Say that `what` ("claiming failed; no task was started") and why, unless that was logged within the last minute.
+
+        `fields` are those of the record, if a single task made it fail.
+        """
         kind, now = _kind(error), self._clock()
         with self._lock:
             if not self._failures:
@@ -50,7 +54,8 @@ class FailureLog:
             self._logged_at[kind] = now
             left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
             self._is_known = True
-        say(self._log, self._level, f"{what} ({left_out} more since this was last said)" if left_out else what, error)
+        text = f"{what} ({left_out} more since this was last said)" if left_out else what
+        say(self._log, self._level, text, error, fields=fields)
 
     def worked(self, what: str) -> None:
         """Say that `what` ("claiming works again"), if its failure was logged. Costs nothing where nothing failed."""
@@ -67,30 +72,43 @@ class FailureLog:
             self._log.warning("%s; it had failed %s in %.1f s", what, times, lasted)
 
 
-def say(log: logging.Logger, level: int, what: str, error: BaseException) -> None:
-    """Log `what` and why, in one line.
+def say(
+    log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
+) -> None:
+    """Log `what` and why, in one line. `fields` are those of a record about a task; they get the exception, too.
 
     The traceback, with the whole SQL in it, is for the level DEBUG. An error that is neither the database's nor outboxq's keeps
     it: then the mistake is in a program.
     """
+    extra = None if fields is None else {**fields, "exception": exception_field(error)}
     library = type(error).__module__.partition(".")[0]
     is_expected = library in _DATABASE or isinstance(error, OutboxqError | OSError)
-    log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error)
+    log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error, extra=extra)
     if is_expected:
-        log.debug("the whole of this error", exc_info=error)
+        log.debug("the whole of this error", exc_info=error, extra=extra)
 
 
 def sentence(error: BaseException) -> str:
     """Return the error in one line: of the database's what the server or the driver said, without the statement."""
-    cause = getattr(error, "orig", None) or error
-    try:
-        text = str(cause).strip().partition("\n")[0].strip()
-    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that wants to tell of it
-        text = ""
+    cause, text = getattr(error, "orig", None) or error, _first_line(error)
     name, state = type(cause).__name__, getattr(cause, "sqlstate", None)
-    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # ours end with what to do
-        text = text[:_LONGEST] + " ..."
     return f"{name}{f' ({state})' if state else ''}{f': {text}' if text else ''}"
+
+
+def exception_field(error: BaseException) -> dict[str, str]:
+    """Return the field `exception` of a record about a task: the type and the first line of the message."""
+    kind = type(getattr(error, "orig", None) or error)
+    return {"type": f"{kind.__module__}.{kind.__qualname__}", "message": _first_line(error)}
+
+
+def _first_line(error: BaseException) -> str:
+    try:
+        text = str(getattr(error, "orig", None) or error).strip().partition("\n")[0].strip()
+    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that wants to tell of it
+        return ""
+    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # ours end with what to do
+        return text[:_LONGEST] + " ..."
+    return text
 
 
 def _kind(error: BaseException) -> str:

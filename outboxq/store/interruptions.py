@@ -13,7 +13,8 @@ from .transactions import Transactions
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
     """Return how often in a row, before this claim, the task was given back because its transaction was interrupted.
 
-    An end by its handler restarts the count, and so does an operator who runs the task again.
+    An end by its handler restarts the count, and so does an operator who runs the task again. A release that cannot be read counts
+    as none.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
@@ -21,4 +22,11 @@ def interruptions(store: Transactions, claim: Claim, *, using: object = None) ->
     ends = store.run(lambda target: target.run(statements.last_end, values), using=using, begin=Begin.READ)
     if not ends or ends[0]["event_type"] != EventType.RELEASED:
         return 0
-    return int(json.loads(ends[0]["event_data"]).get("times", 1))
+    return _times(ends[0]["event_data"])
+
+
+def _times(event_data: str) -> int:
+    try:
+        return int(json.loads(event_data).get("times", 1))
+    except (TypeError, ValueError):
+        return 0

@@ -26,8 +26,11 @@ class Recovered:
     """One task taken back from a dead worker: Ready again, or ended."""
 
     id: UUID
+    pipeline_execution_id: UUID
+    task_name: str
     queue: str
     status: TaskStatus
+    attempt: int
     recovery_attempts: int
 
 
@@ -94,8 +97,11 @@ def recover(
         return [
             Recovered(
                 id=row["id"],
+                pipeline_execution_id=row["pipeline_execution_id"],
+                task_name=row["task_name"],
                 queue=row["queue"],
                 status=TaskStatus(row["status"]),
+                attempt=row["attempt"],
                 recovery_attempts=row["recovery_attempts"],
             )
             for row in rows

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from ..errors import FileUnusable, OutcomesRefused
 from ..model import Claim, EventType, Outcome
+from ..model.log_fields import LOST, fields_of
 from ..store import Store
 from ..store.failure_log import FailureLog, say
 from .executor import released, unwritable
@@ -158,7 +159,7 @@ class Completer(threading.Thread):
             for outcome in outcomes:
                 if outcome.claim.id in lost:
                     text = "%s: its lease was lost, so its outcome %s is discarded"
-                    log.warning(text, outcome.claim, outcome.event_type)
+                    log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
                     self.leases.mark_lost(outcome.claim)
         finally:
             self.leases.drop(*(outcome.claim for outcome in outcomes if outcome.claim.id not in locked))
@@ -236,7 +237,7 @@ class Completer(threading.Thread):
         Raises OutcomesRefused if that is refused, too, for several outcomes in a row.
         """
         what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
-        say(log, logging.ERROR, what, error)
+        say(log, logging.ERROR, what, error, fields=fields_of(outcome.claim))
         if self.store.gone.is_set():
             return frozenset(), frozenset()
         self.can_write.set()  # the database has answered

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..model import Claim
+from ..model import Claim, EventType
+from ..model.log_fields import OUTCOMES, fields_of
 from ..store import Store
 from ..store.failure_log import say
 from .deadline import run_with_timeout
@@ -45,7 +46,8 @@ class Handback:
             held = self.leases.held()
             for one in held:
                 one.context.was_lost = True
-                log.warning("%s did not finish in time and is given back", one.claim)
+                fields = fields_of(one.claim, outcome=OUTCOMES[EventType.RELEASED])
+                log.warning("%s did not finish in time and is given back", one.claim, extra=fields)
             claims = [one.claim for one in held]
             if not claims:
                 return 0

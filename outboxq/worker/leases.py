@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..context import TaskContext
 from ..model import Claim
+from ..model.log_fields import LOST, fields_of
 from ..store import Lease, Store
 from ..store.failure_log import FailureLog
 from .failpoints import Failpoint, OnFailpoint
@@ -35,6 +36,8 @@ class ClaimState(Enum):
     """It waits for a handler, or its handler runs."""
     ENDING = auto()
     """Its own transaction is about to commit its completion, or has been interrupted: a lost lease is no news."""
+    COMMITTED = auto()
+    """Its own transaction has committed its completion: nothing is left to write."""
     HANDED_OVER = auto()
     """The completer has its outcome, and drops the claim once that is written."""
 
@@ -85,8 +88,6 @@ class Leases:
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
-        self.last_beat = 0.0
-        """The Unix time at which the database last answered a heartbeat; 0: it has not yet."""
 
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
         """Extend the leases of these claims from now on; the caller sets `beat_moved`. `sent`: `time.monotonic()` before the claim was
@@ -173,14 +174,15 @@ class Leases:
                 self._warn_if_unreachable(one)
             return
         self._failing.worked("the heartbeat works again")
-        self.last_beat = time.time()
+        self.meter.answered()
         for one in held:
             beat = beats.get(one.claim.id)
             if beat is None:
                 one.next_beat = math.inf
                 if one.state is ClaimState.HELD and self.holds(one.claim) and not one.context.was_lost:
                     self.mark_lost(one.claim)
-                    log.warning("lost the lease of %s: another worker may run it", one.claim)
+                    text = "lost the lease of %s: another worker may run it"
+                    log.warning(text, one.claim, extra=fields_of(one.claim, outcome=LOST))
                 continue
             one.was_locked = beat.lease_expires_at is None
             if one.was_locked:
@@ -203,7 +205,7 @@ class Leases:
         if one.context.timed_out and not one.warned_late:
             one.warned_late = True
             text = "%s runs past its timeout of %g s; its handler should check ctx.timed_out"
-            log.warning(text, one.claim, one.claim.timeout_seconds)
+            log.warning(text, one.claim, one.claim.timeout_seconds, extra=fields_of(one.claim))
 
     def _beat_interval(self, claim: Claim) -> float:
         return min(claim.lease_seconds / BEATS_PER_LEASE, self._longest_interval)
@@ -219,4 +221,5 @@ class Leases:
                 "the lease of %s ended before the database could be reached; it runs on, and its outcome counts if no "
                 "other worker has taken the task by then",
                 one.claim,
+                extra=fields_of(one.claim),
             )

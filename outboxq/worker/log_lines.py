@@ -15,12 +15,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
-from typing import Any
 from uuid import UUID
 
 from ..context import TaskContext
 from ..integration.front_end import FrontEnd
 from ..model import EventType, Outcome
+from ..model.log_fields import OUTCOMES, fields_of
 from ..store import Store
 from .options import WorkerSettings
 
@@ -47,6 +47,7 @@ def introduce(
     knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no task"
     does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}"
     fields = {
+        "worker": str(worker_id),
         "database": store.dialect.address(url),
         "schema": store.schema,
         **settings.scope,
@@ -61,7 +62,7 @@ def introduce(
 class EndLog:
     """Logs how attempts end: at INFO, at WARNING if the task is tried again, at ERROR if that was the last attempt.
 
-    Each record has the fields `task_id`, `task`, `queue`, `attempt`, `duration_ms` and `event`. The record of a failure also has
+    Each record has the fields of `fields_of`, and `duration_ms`, `outcome` and `event`. The record of a failure also has
     `exception`, a dict of `type` (module and name) and `message` (its first line).
     """
 
@@ -79,14 +80,9 @@ class EndLog:
         if not log.isEnabledFor(level):
             return
         claim = outcome.claim
-        extra: dict[str, Any] = {
-            "task_id": str(claim.id),
-            "task": claim.task_name,
-            "queue": claim.queue,
-            "attempt": claim.attempt,
-            "duration_ms": round(seconds * 1000, 3),
-            "event": str(kind),
-        }
+        extra = fields_of(
+            claim, duration_ms=round(seconds * 1000, 3), outcome=OUTCOMES.get(kind, str(kind)), event=str(kind)
+        )
         text = f"{claim}: {kind} in {seconds:.3f} s"
         if level == logging.INFO:
             log.log(level, "%s", text + _following(outcome), extra=extra)

@@ -7,6 +7,7 @@ read at its begin, and subtract.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -114,6 +115,8 @@ class Meter:
         self._claims = {result: ClaimCounts() for result in ClaimResult}
         self._recovered: Counter[str] = Counter()
         self._leases_lost: Counter[str] = Counter()
+        self.last_answer: float | None = None
+        """The Unix time at which the database last answered a heartbeat or the registration of the worker; None: it has not yet."""
 
     def ended(
         self, outcomes: Iterable[Outcome], timings: Mapping[UUID, Timing], *, lost: Collection[UUID] = ()
@@ -161,6 +164,10 @@ class Meter:
         """Count tasks that were taken back from dead workers, each by its queue."""
         with self._lock:
             self._recovered.update(queues)
+
+    def answered(self) -> None:
+        """Note that the database has answered a heartbeat or the registration of the worker."""
+        self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], Counts]:
         """Return the ends of attempts by queue and name of the task. Later ends do not change it."""

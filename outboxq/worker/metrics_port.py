@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MetricsPort:
-    """Serves the metrics of a worker between `open` and `close`, if the worker's settings name a port."""
+    """Serves the metrics of a worker from `opening` to `close`, if the worker's settings name a port."""
 
     worker: Worker
     settings: WorkerSettings
@@ -29,8 +31,26 @@ class MetricsPort:
     def __post_init__(self) -> None:
         self._server: MetricsServer | None = None
 
-    def open(self) -> None:
-        """Raise ConfigurationError if the port is taken, or if prometheus-client is not installed."""
+    @contextmanager
+    def opening(self, is_kept: Callable[[], bool]) -> Iterator[None]:
+        """Open the port, and close it after the block unless `is_kept` says then that the worker has begun.
+
+        Raises ConfigurationError if the port is taken, or if prometheus-client is not installed.
+        """
+        self._open()
+        try:
+            yield
+        finally:
+            if not is_kept():
+                self.close()
+
+    def close(self) -> None:
+        """Close the port, if it is open."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def _open(self) -> None:
         host, port = self.settings.metrics_host, self.settings.metrics_port
         if port is None or self._server is not None:
             return
@@ -42,8 +62,3 @@ class MetricsPort:
             needs = "metrics_port (in commands --metrics-port) needs prometheus-client"
             raise ConfigurationError(f"{needs}; run: pip install 'outboxq[prometheus]'") from error
         self._server = MetricsServer(self.worker, self.store.reserved(self.stopped), host=host, port=port)
-
-    def close(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()

@@ -175,10 +175,10 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
         seconds.add_metric([result], _buckets(BOUNDS, tries.by_seconds), tries.seconds)
         tasks.add_metric([result], _buckets(TASK_BOUNDS, tries.by_tasks), tries.tasks)
     yield from (claims, seconds, tasks)
-    busy = min(worker.running, worker.concurrency)
-    yield _filled(metrics.THREADS, {("busy",): busy, ("idle",): worker.concurrency - busy})
+    busy = min(worker.running, worker.settings.concurrency)
+    yield _filled(metrics.THREADS, {("busy",): busy, ("idle",): worker.settings.concurrency - busy})
     yield _filled(metrics.LISTENING, {(): worker.health.listening})
-    beat = worker.last_beat
+    beat = meter.last_answer
     yield _filled(metrics.LAST_BEAT, {} if beat is None else {(): beat})
     none = dict.fromkeys((queue for queue, _ in counts), 0)  # a counter that begins above 0 has no increase
     for metric, numbers in (

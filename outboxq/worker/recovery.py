@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from ..model import TaskStatus
+from ..model.log_fields import LOST
 from ..store import Lease, LeaseLook, Recovered, Store
 from ..store.failure_log import say
 from .failpoints import Failpoint, OnFailpoint
@@ -123,9 +125,9 @@ class Recovery:
             else:
                 self._watched[lease] = now  # it was locked or extended, or SQLite's lock came late
         self.meter.recovered(one.queue for one in found)
+        workers = {lease.id: lease.worker_id for lease in ripe}
         for one in found:
-            level = logging.ERROR if one.status is TaskStatus.FAILED else logging.WARNING
-            log.log(level, "task %s lost its worker: now %s, recovery %d", one.id, one.status, one.recovery_attempts)
+            _log_recovered(one, workers[one.id])
         return len(found)
 
     def _recover(self, leases: Sequence[Lease]) -> list[Recovered]:
@@ -136,9 +138,9 @@ class Recovery:
             if self.store.may_pass(error) or self.store.cannot_write_now(error):
                 raise
             if len(leases) == 1:
-                say(
-                    log, logging.ERROR, f"task {leases[0].id} cannot be taken back; run: outboxq verify --repair", error
-                )
+                what = f"task {leases[0].id} cannot be taken back; run: outboxq verify --repair"
+                fields = {"task_id": str(leases[0].id), "worker": str(leases[0].worker_id)}
+                say(log, logging.ERROR, what, error, fields=fields)
                 self._broken[leases[0]] = time.monotonic() + _BROKEN_PAUSE
                 return []
         return [one for lease in leases for one in self._recover([lease])]
@@ -177,3 +179,19 @@ class Recovery:
             self._real_ends[lease] = moment + (lease.lease_expires_at - back - look.now).total_seconds()
         if moved := self.store.due_again(look.now + back):
             log.warning("%d tasks that were due before the clock was set back are due again", moved)
+
+
+def _log_recovered(task: Recovered, worker_id: UUID) -> None:
+    """Log what became of the task. The record's `worker` is the one that died."""
+    level = logging.ERROR if task.status is TaskStatus.FAILED else logging.WARNING
+    fields = {
+        "task_id": str(task.id),
+        "task": task.task_name,
+        "queue": task.queue,
+        "attempt": task.attempt,
+        "worker": str(worker_id),
+        "pipeline_id": str(task.pipeline_execution_id),
+        "outcome": LOST,
+    }
+    text = "task %s lost its worker: now %s, recovery %d"
+    log.log(level, text, task.id, task.status, task.recovery_attempts, extra=fields)

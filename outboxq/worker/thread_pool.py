@@ -7,10 +7,10 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 log = logging.getLogger("outboxq.worker")
@@ -35,6 +35,8 @@ class HandlerPool(Generic[T]):
     """Called with the error that ends a thread."""
     on_thread_exit: Callable[[], object] = lambda: None
     """Called in each thread when it ends."""
+    log_fields: Callable[[T], Mapping[str, Any]] = lambda _: {}
+    """Returns the fields of a log record about a job."""
 
     def __post_init__(self) -> None:
         self.handled = 0
@@ -121,7 +123,8 @@ class HandlerPool(Generic[T]):
                 try:
                     self.handle(job)
                 except Exception:
-                    log.exception("a claim could not be handled; its lease runs out and it is recovered")
+                    text = "a claim could not be handled; its lease runs out and it is recovered"
+                    log.exception(text, extra=self.log_fields(job))
                 self._account(-1, time.monotonic() - began)
         except BaseException as error:
             self.on_thread_failure(error)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..database.column_types import iso
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome
+from ..model.log_fields import OUTCOMES
 from ..store import Store, UnknownRun
 from ..store.failure_log import say
 from .executor import released
@@ -117,6 +118,7 @@ class UnknownTasks:
                 "where the worker starts, or keep the task in a queue of its own",
                 name,
                 count,
+                extra={"task": name, "outcome": OUTCOMES[EventType.RELEASED]},
             )
             self._logged_at.pop(name, None)
             self._logged_at[name] = now

@@ -19,7 +19,10 @@ from ..database.engine import close
 from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
+from ..integration.hook_calls import HookCalls, WorkerHooks
+from ..integration.hooks import WorkerInfo
 from ..model import duration
+from ..model.log_fields import fields_of
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -62,14 +65,16 @@ class Worker:
         tasks: TaskRegistry,
         *,
         integration: Integration | None = None,
+        hooks: HookCalls | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `WorkerSettings`
+        describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
         """
-        self._settings = settings = WorkerSettings.of(**options)
+        self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
         self._tasks, integration = tasks, integration or Integration()
         self._task_names = names = sorted(task.name for task in tasks)
@@ -129,6 +134,7 @@ class Worker:
             completer=self._completer,
             integration=integration,
             on_failpoint=on_failpoint,
+            hooks=hooks,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
             meter=meter,
         )
@@ -138,6 +144,7 @@ class Worker:
             prefetch=settings.prefetch,
             on_thread_failure=fails,
             on_thread_exit=integration.on_thread_exit,
+            log_fields=lambda active: fields_of(active.claim),
         )
         unknown = UnknownTasks(
             self._claiming,
@@ -164,7 +171,8 @@ class Worker:
         # Services, each in a thread of its own.
         known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
         description = {"label": self.label, "task_names": names, **settings.scope}
-        self._presence = registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
+        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **description))
+        registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description, meter)
         recovery = Recovery(
             self._urgent,
             self._leases,
@@ -201,7 +209,7 @@ class Worker:
                     self._ended.get(timeout=_SIGNAL_CHECK)
                     break
             # Whatever a thread is stuck in, the process ends.
-            overtime = end_process_after(self._settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
+            overtime = end_process_after(self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
             clean = self.stop()
             overtime.cancel()
         return 0 if clean and self._failure is None and not self._abandoned else 1
@@ -252,16 +260,6 @@ class Worker:
         return health if denied is None else replace(health, error=denied)
 
     @property
-    def last_beat(self) -> float | None:
-        """The Unix time at which the database last answered a heartbeat or the registration. None: it has not yet."""
-        return max(self._leases.last_beat, self._presence.last_beat) or None
-
-    @property
-    def concurrency(self) -> int:
-        """The number of handler threads."""
-        return self._settings.concurrency
-
-    @property
     def handled(self) -> int:
         """The number of tasks whose handlers have ended."""
         return self._pool.handled
@@ -279,12 +277,8 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
-        self._metrics.open()
-        try:
+        with self._metrics.opening(lambda: self._has_begun):
             self._start(burst=burst)
-        finally:
-            if not self._has_begun:
-                self._metrics.close()
 
     def _start(self, *, burst: bool) -> None:
         self._application.ensure_file()
@@ -303,6 +297,7 @@ class Worker:
             try:
                 self._begin(burst=burst)
             except BaseException:
+                self._hooks.stopped()
                 self._disconnect()
                 raise
 
@@ -314,9 +309,10 @@ class Worker:
         self._claim_loop.burst = burst
         if self.introduces_itself:
             hears = self._distributor.means
-            introduce(self.label, self.id, self._application, self._settings, hears=hears, task_names=self._task_names)
+            introduce(self.label, self.id, self._application, self.settings, hears=hears, task_names=self._task_names)
         else:
-            log.info("worker %s (%s) started", self.label, self.id)
+            log.info("worker %s (%s) started", self.label, self.id, extra={"worker": str(self.id)})
+        self._hooks.started()
         self._distributor.start()
         self._pool.start()
         for thread in (self._completer, *self._services, self._claim_loop):
@@ -340,15 +336,17 @@ class Worker:
             has_begun = self._has_begun
         if not has_begun:
             return True
-        limit = self._settings.drain_timeout if timeout is None else duration(timeout, "timeout")
+        limit = self.settings.drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
         self._stop_claiming(limit.total_seconds())
         self._pool.shutdown(deadline)
         self._write_outcomes(deadline)
         unfinished = self._handback.give_back()
         self._stop_services()
+        self._hooks.stopped()
         self._disconnect()
-        log.info("worker %s stopped%s", self.label, f"; gave back {unfinished} unfinished tasks" if unfinished else "")
+        gave = f"; gave back {unfinished} unfinished tasks" if unfinished else ""
+        log.info("worker %s stopped%s", self.label, gave, extra={"worker": str(self.id)})
         return unfinished == 0 and not self._claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:

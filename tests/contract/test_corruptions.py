@@ -149,6 +149,11 @@ CASES = [
         running,
         [*change(f"worker_id = '{OTHER}'"), *change(f"worker_id = '{OTHER}'", "task_leases")],
     ),
+    Case(
+        "status_contradicts_row+worker_differs_from_claim+running_without_lease+lease_without_running",
+        running,
+        change("worker_id = NULL"),
+    ),
     Case("key_differs_from_birth+key_lost", with_idempotency_key, change("key = 'other'", "idempotency_keys")),
     Case("key_differs_from_birth+key_lost", with_idempotency_key, change("scope = 'other'", "idempotency_keys")),
     *(
@@ -192,6 +197,13 @@ CASES = [
         repaired=False,
     ),
     *(Case("letter_differs_from_task", raised, change(one, "dead_letters")) for one in OF_A_LETTER),
+    Case("status_contradicts_row", ready, change(f"worker_id = '{OTHER}'"), repaired=False),
+    Case("status_contradicts_row", completed, change(f"worker_id = '{OTHER}'"), repaired=False),
+    *(
+        Case("status_contradicts_row", state, change(f"completed_at = '{LATER}'"), repaired=False)
+        for state in (ready, running)
+    ),
+    Case("status_contradicts_row+end_differs_from_events", completed, change("completed_at = NULL")),
     Case("hold_without_key", ready, change("on_dead_letter = 'hold'")),
     Case("hold_without_key", failed, change("on_dead_letter = 'hold'")),
     Case("failed_without_letter", holding, ["DELETE FROM dead_letters"]),
@@ -307,6 +319,18 @@ def test_a_worker_that_was_taken_its_task_can_end_it_after_the_repair(database):
     assert database.frozen.verify() == []
 
 
+def test_a_running_task_that_nobody_claimed_and_that_has_no_worker_stops_no_repair(database):
+    """Its worker would have to be guessed."""
+    task_id = corrupt(
+        database,
+        running,
+        ["DELETE FROM execution_events WHERE event_type = 'task_claimed'", *change("worker_id = NULL")],
+    )
+    repaired = {violation.name: violation.repaired for violation in database.frozen.verify(repair=True)}
+    assert repaired["running_without_lease"] == 0
+    assert database.frozen.get(task_id).worker_id is None
+
+
 def test_positions_go_on_behind_the_largest(database):
     database.corrupted = True
     two_of_a_key(database)
@@ -333,6 +357,18 @@ def test_a_key_that_somebody_took_goes_back(database):
     first, other = with_idempotency_key(database), database.add().id
     database.run(f"UPDATE idempotency_keys SET task_execution_id = '{other.hex}'")
     assert [violation.name for violation in database.frozen.verify(repair=True)] == ["key_lost"]
+    assert database.frozen.verify() == []
+    assert database.add(idempotency_key="k").id == first
+
+
+def test_a_key_that_another_request_took_is_lost_to_the_task_that_asked_for_it(database):
+    """The holder asked for a key as well, but for its own."""
+    database.corrupted = True
+    first, other = with_idempotency_key(database), database.add(idempotency_key="its own").id
+    database.run(f"UPDATE idempotency_keys SET task_execution_id = '{other.hex}' WHERE key = 'k'")
+    found = {violation.name: list(violation.examples) for violation in database.frozen.verify()}
+    assert found == {"key_differs_from_birth": [other], "key_lost": [first]}
+    database.frozen.verify(repair=True)
     assert database.frozen.verify() == []
     assert database.add(idempotency_key="k").id == first
 

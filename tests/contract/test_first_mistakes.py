@@ -295,6 +295,11 @@ def test_a_name_twice(outbox) -> None:
             lambda outbox: outbox.task("mail"),
         ),
         (
+            ConfigurationError,
+            "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')",
+            lambda outbox: outbox.task(None),
+        ),
+        (
             InvalidCall,
             f"@outbox.task() has no option 'max_retries'; write retry=RetryPolicy(max_attempts=…, wait=…); {TASK}",
             lambda outbox: outbox.task(max_retries=3)(first),
@@ -305,7 +310,7 @@ def test_a_name_twice(outbox) -> None:
             lambda outbox: outbox.task(banana=3)(first),
         ),
     ],
-    ids=["async", "retry", "positional", "max_retries", "banana"],
+    ids=["async", "retry", "positional", "none", "max_retries", "banana"],
 )
 def test_a_declaration_that_cannot_be(outbox, kind: type[Exception], sentence: str, declare) -> None:
     refused(kind, sentence, lambda: declare(outbox))

@@ -287,6 +287,16 @@ def test_an_end_by_the_handler_or_by_hand_begins_the_count_anew(database, end):
     assert store.interruptions(claim) == 0
 
 
+@pytest.mark.parametrize(
+    "data", ["no JSON", '{"reason": ', "[]", '{"reason": "interrupted transaction", "times": "x"}']
+)
+def test_a_release_that_cannot_be_read_counts_as_none(database, data):
+    claim = interrupted_times(database, 1)
+    database.corrupted = True
+    database.run(f"UPDATE execution_events SET event_data = '{data}' WHERE event_type = 'task_released'")
+    assert database.frozen.interruptions(claim) == 0
+
+
 # What stays the handler's own failure.
 
 

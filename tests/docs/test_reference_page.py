@@ -31,7 +31,7 @@ def test_every_option_has_a_sentence_in_its_docstring(function):
 def test_a_declared_tasks_options_can_be_seen_from_its_signature():
     signature = inspect.signature(Outbox.task)
     assert signature.parameters["queue"].default == "default"
-    assert signature.parameters["function"].default is None
+    assert signature.parameters["function"].default is not inspect.Parameter.empty
     assert not [one for one in signature.parameters.values() if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
 
 

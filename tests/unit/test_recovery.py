@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -15,6 +15,7 @@ from outboxq.worker.failpoints import ignore_failpoint
 from outboxq.worker.recovery import RECOVERY_BATCH, Recovery
 
 EVERY = 5.0
+PIPELINE = UUID(int=9)
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -75,7 +76,16 @@ class World:
         self.taken += found
         self.expired = [lease for lease in self.expired if lease not in found]
         return [
-            Recovered(id=lease.id, queue="default", status=TaskStatus.READY, recovery_attempts=1) for lease in found
+            Recovered(
+                id=lease.id,
+                pipeline_execution_id=PIPELINE,
+                task_name="shop.work",
+                queue="mail",
+                status=TaskStatus.READY,
+                attempt=2,
+                recovery_attempts=1,
+            )
+            for lease in found
         ]
 
     def may_pass(self, error):
@@ -136,6 +146,24 @@ def test_a_task_is_recovered_at_the_second_look_with_a_write_in_between(world, o
     assert one.pause() == 2.0
     assert wait(world, one) == 1
     assert world.taken == [dead]
+
+
+def test_the_log_says_which_task_it_was_and_which_worker_died(world, one, caplog):
+    dead = lease()
+    world.expired = [dead]
+    one.run_once()
+    wait(world, one)
+    [record] = [one for one in caplog.records if "lost its worker" in one.getMessage()]
+    said = {name: getattr(record, name) for name in ("task_id", "task", "queue", "attempt", "worker", "pipeline_id")}
+    assert said == {
+        "task_id": str(dead.id),
+        "task": "shop.work",
+        "queue": "mail",
+        "attempt": 2,
+        "worker": str(dead.worker_id),
+        "pipeline_id": str(PIPELINE),
+    }
+    assert record.outcome == "lost"
 
 
 def test_the_two_looks_are_two_seconds_apart(world, one):

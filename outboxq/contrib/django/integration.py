@@ -6,6 +6,7 @@ import logging
 import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -17,11 +18,15 @@ from ...errors import InvalidTarget
 from ...integration.base import Integration
 from ...integration.front_end import FrontEnd
 from ...model import Outcome
+from ...model.log_fields import fields_of
 from ...store import Store
+from ...store.failure_log import exception_field
 from ...store.units_of_work import ended
 from .registry import DjangoRegistry
 
 log = logging.getLogger("outboxq.worker")
+_handled: ContextVar[TaskContext | None] = ContextVar("outboxq_django_context", default=None)
+"""The context of the handler that runs in this thread, or whose transaction ends: for the fields of log records."""
 
 
 class DjangoIntegration(Integration):
@@ -40,15 +45,19 @@ class DjangoIntegration(Integration):
     @contextmanager
     def around_handler(self, context: TaskContext) -> Iterator[None]:
         """Give the handler usable connections: none that is broken, too old, or left in a transaction by another handler."""
-        if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
-            yield  # a test's: Django would close them and reset its queries
-            return
-        _refresh_connections()
+        token = _handled.set(context)
         try:
-            yield
-        finally:
-            _end_what_is_open(context)
+            if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
+                yield  # a test's: Django would close them and reset its queries
+                return
             _refresh_connections()
+            try:
+                yield
+            finally:
+                _end_what_is_open(context)
+                _refresh_connections()
+        finally:
+            _handled.reset(token)
 
     @contextmanager
     def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[DjangoUnitOfWork]:
@@ -75,12 +84,13 @@ class DjangoIntegration(Integration):
                 unit = DjangoUnitOfWork(connection)
                 with connection.execute_wrapper(unit.watch):
                     yield unit
-        except BaseException:  # SystemExit too: a callback must not end the worker's thread
+        except BaseException as error:  # SystemExit too: a callback must not end the worker's thread
             if not committed:
                 raise
-            log.exception(
-                "an on_commit callback failed after its task was committed, so later callbacks were not called; the task is not repeated"
-            )
+            text = "an on_commit callback failed after its task was committed, so later callbacks were not called; the task is not repeated"
+            context = _handled.get()
+            fields = {} if context is None else fields_of(context.claim, exception=exception_field(error))
+            log.exception(text, extra=fields)
         if not committed and not is_nested:  # Django reports no error then
             _drop(connection)
             raise InvalidTarget(
@@ -172,6 +182,7 @@ def _end_what_is_open(context: TaskContext) -> None:
                 context.task_id,
                 context.task_name,
                 connection.alias,
+                extra=fields_of(context.claim),
             )
             _drop(connection)
 

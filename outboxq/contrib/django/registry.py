@@ -74,7 +74,9 @@ class DjangoRegistry(TaskRegistry):
             except ImproperlyConfigured:  # django.tasks is not installed
                 return None
             except Exception:
-                log.exception("task %r cannot be imported; correct its module and restart the worker", name)
+                log.exception(
+                    "task %r cannot be imported; correct its module and restart the worker", name, extra={"task": name}
+                )
                 return None
             if found is not None:
                 self._found[name] = found

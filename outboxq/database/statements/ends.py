@@ -150,12 +150,15 @@ def last_end(g: Grammar) -> Select[Any]:
     """Select the newest event of a task that is an interruption, or that ended a row of them: an end by its handler, an operation.
 
     An interruption is the release of a transactional task whose transaction an error from outside has ended. Recoveries and
-    releases of claims that never began are ignored. There is one part for each index.
+    releases of claims that never began are ignored, and so is a release whose data is no JSON. There is one part for each index.
     """
     event = execution_events.c
     mine = select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
     says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
-    interrupted = g.text_in(event.event_data, "reason") == INTERRUPTED
+    # In this order, so that only what is JSON is parsed.
+    interrupted = (
+        case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
+    )
     ends = union_all(
         mine.where(
             event.event_type != sql_literal(EventType.CLAIMED),

@@ -210,7 +210,7 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
             updated_at=g.now,
             last_error=case((cancelled, execution.last_error), (abandoned, _abandonment), else_=execution.last_error),
         )
-        .returning(*task_rows.CARRIED, execution.recovery_attempts, execution.last_error)
+        .returning(*task_rows.CARRIED, execution.attempt, execution.recovery_attempts, execution.last_error)
     )
 
 

@@ -44,7 +44,7 @@ FROM (
                     'task_expired',
                     'task_discarded'
                 )
-                AND task_executions.completed_at != execution_events.created_at,
+                AND task_executions.completed_at IS DISTINCT FROM execution_events.created_at,
             false
         ) AS end_differs_from_events,
         coalesce(

@@ -19,7 +19,29 @@ FROM (
                 'task_snoozed'
             )
                 OR execution_events.event_type = 'task_released'
-                AND (CAST(execution_events.event_data AS JSONB) ->> 'reason') = %(param_1)s::VARCHAR
+                AND CASE
+                    WHEN CASE
+                    WHEN (
+                        execution_events.event_data ~ '^\{(?:"[^"\\]*": ?(?:"[^"\\]*"|-?[0-9.]+|true|false|null),? ?)*\}$'
+                    ) THEN true
+                    ELSE (
+                        regexp_replace(execution_events.event_data, '"([^"\\]|\\.)*"', '0', 'g') ~ '^[[:space:]]*\{([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)*\}[[:space:]]*$'
+                    )
+                AND length(
+                    translate(
+                        regexp_replace(execution_events.event_data, '"([^"\\]|\\.)*"', '0', 'g'),
+                        '{[',
+                        ''
+                    )
+                ) = length(
+                    translate(
+                        regexp_replace(execution_events.event_data, '"([^"\\]|\\.)*"', '0', 'g'),
+                        '}]',
+                        ''
+                    )
+                )
+                END THEN (CAST(execution_events.event_data AS JSONB) ->> 'reason')
+                END = %(param_1)s::VARCHAR
         )
     UNION ALL
     SELECT

@@ -125,6 +125,7 @@ WITH
             task_executions.expires_at,
             task_executions.on_dead_letter,
             task_executions.status,
+            task_executions.attempt,
             task_executions.recovery_attempts,
             task_executions.last_error
     ),
@@ -267,6 +268,7 @@ SELECT
     recovered.expires_at,
     recovered.on_dead_letter,
     recovered.status,
+    recovered.attempt,
     recovered.recovery_attempts,
     recovered.last_error
 FROM recovered

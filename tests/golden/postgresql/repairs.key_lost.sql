@@ -56,7 +56,7 @@ WITH
                                 OR (
                                     EXISTS (
                                         SELECT other.task_execution_id
-                                        FROM execution_events AS other, execution_events AS birth
+                                        FROM execution_events AS other
                                         WHERE
                                             other.task_execution_id = idempotency_keys.task_execution_id
                                             AND other.lease_token IS NULL

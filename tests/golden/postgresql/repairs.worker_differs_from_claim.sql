@@ -11,7 +11,15 @@ WITH
         )
         WHERE
             task_executions.status = 'Running'
-            AND task_executions.worker_id != (
+            AND (
+                SELECT execution_events.worker_id
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = task_executions.id
+                    AND execution_events.lease_token = task_executions.lease_token
+                    AND execution_events.event_type = 'task_claimed'
+            ) IS NOT NULL
+            AND task_executions.worker_id IS DISTINCT FROM (
                 SELECT execution_events.worker_id
                 FROM execution_events
                 WHERE

@@ -4,7 +4,8 @@ SELECT
     found.result_not_json,
     found.lease_too_long,
     found.task_out_of_bounds,
-    found.hold_without_key
+    found.hold_without_key,
+    found.status_contradicts_row
 FROM (
     SELECT
         task_executions.id AS id,
@@ -94,7 +95,15 @@ FROM (
                 ),
             0
         ) AS task_out_of_bounds,
-        coalesce(task_executions.on_dead_letter = 'hold' AND task_executions.partition_key IS NULL, 0) AS hold_without_key
+        coalesce(task_executions.on_dead_letter = 'hold' AND task_executions.partition_key IS NULL, 0) AS hold_without_key,
+        coalesce(
+            CASE WHEN (task_executions.completed_at IS NOT NULL) THEN task_executions.worker_id IS NOT NULL
+                OR (task_executions.status NOT IN ('Cancelled', 'Completed', 'Failed'))
+                    WHEN (task_executions.worker_id IS NULL) THEN task_executions.status != 'Ready'
+                    ELSE task_executions.status != 'Running'
+                END,
+            0
+        ) AS status_contradicts_row
     FROM task_executions
 ) AS found
 WHERE
@@ -103,3 +112,4 @@ WHERE
     OR found.lease_too_long = 1
     OR found.task_out_of_bounds = 1
     OR found.hold_without_key = 1
+    OR found.status_contradicts_row = 1

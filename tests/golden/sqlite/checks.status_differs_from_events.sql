@@ -44,7 +44,7 @@ FROM (
                     'task_expired',
                     'task_discarded'
                 )
-                AND task_executions.completed_at != execution_events.created_at,
+                AND task_executions.completed_at IS NOT execution_events.created_at,
             0
         ) AS end_differs_from_events,
         coalesce(

@@ -19,7 +19,16 @@ FROM (
                 'task_snoozed'
             )
                 OR execution_events.event_type = 'task_released'
-                AND json_extract(execution_events.event_data, '$.reason') = :json_extract_1
+                AND CASE
+                    WHEN (
+                        CASE
+                            WHEN (json_valid(execution_events.event_data) = 1) THEN json_type(
+                                execution_events.event_data
+                            )
+                            ELSE ''
+                        END = 'object'
+                    ) THEN json_extract(execution_events.event_data, '$.reason')
+                END = :param_1
         )
     UNION ALL
     SELECT
@@ -33,5 +42,5 @@ FROM (
         AND execution_events.event_type IN ('task_retry_scheduled', 'task_requeued', 'task_replaced')
 ) AS ends
 ORDER BY ends.sequence_num DESC
-LIMIT :param_1
-OFFSET :param_2
+LIMIT :param_2
+OFFSET :param_3

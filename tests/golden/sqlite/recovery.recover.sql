@@ -113,6 +113,7 @@ RETURNING
     expires_at,
     on_dead_letter,
     status,
+    attempt,
     recovery_attempts,
     last_error;
 

@@ -125,6 +125,7 @@ RETURNING
     expires_at,
     on_dead_letter,
     status,
+    attempt,
     recovery_attempts,
     last_error;
 

@@ -9,6 +9,7 @@ SELECT
 FROM task_executions
 WHERE
     task_executions.status = 'Running'
+    AND task_executions.worker_id IS NOT NULL
     AND NOT (
         EXISTS (
             SELECT task_leases.task_execution_id

@@ -10,7 +10,15 @@ SET worker_id=(
 )
 WHERE
     task_executions.status = 'Running'
-    AND task_executions.worker_id != (
+    AND (
+        SELECT execution_events.worker_id
+        FROM execution_events
+        WHERE
+            execution_events.task_execution_id = task_executions.id
+            AND execution_events.lease_token = task_executions.lease_token
+            AND execution_events.event_type = 'task_claimed'
+    ) IS NOT NULL
+    AND task_executions.worker_id IS NOT (
         SELECT execution_events.worker_id
         FROM execution_events
         WHERE

@@ -124,7 +124,7 @@ def _last_differs(g: Grammar) -> Select[Any]:
         {
             "status_differs_from_events": EXECUTION.status != _STATUS,
             "worker_differs_from_claim": and_(running, EXECUTION.worker_id.is_distinct_from(EVENT.worker_id)),
-            "end_differs_from_events": and_(ended, EXECUTION.completed_at != EVENT.created_at),
+            "end_differs_from_events": and_(ended, EXECUTION.completed_at.is_distinct_from(EVENT.created_at)),
             # Read from the event only if the task waits, because parsing JSON takes most of the time here.
             "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(case((ready, _said_retry(said)))),
             "due_differs_from_events": case((and_(ready, due.is_not(None)), due.is_distinct_from(said))),

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Double, Select, and_, case, cast, func, li
 from ....model import LONGEST, MAX_ATTEMPT, MAX_NUMBER, OnDeadLetter
 from ...tables import execution_events, queue_settings, task_leases, task_outbox
 from ..grammar import Grammar, sql_literal
-from .check import EVENT, EXECUTION, Check, broken_ones, of_claim, task_of, text_literal
+from .check import ENDED, EVENT, EXECUTION, READY, RUNNING, Check, broken_ones, of_claim, task_of, text_literal
 
 _lease, _setting = task_leases.c, queue_settings.c
 _GRACE = timedelta(days=1)
@@ -45,6 +45,8 @@ def checks() -> Mapping[str, Check]:
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
                 "was written without their CHECKs; no worker runs it",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
+                "status_contradicts_row": "a task's status contradicts its worker or its end: only a Running task has a worker, "
+                "and only one that has ended has the time of its end; so it was written without the CHECK",
             },
         ),
     }
@@ -89,8 +91,18 @@ def _impossible(g: Grammar) -> Select[Any]:
             "lease_too_long": or_(EXECUTION.lease_seconds > longest, EXECUTION.timeout_seconds > longest),
             "task_out_of_bounds": or_(*_out_of_bounds(g, EXECUTION, _INSTANTS), *_counts_wrong(), *ids_wrong),
             "hold_without_key": HOLDS_NOTHING,
+            "status_contradicts_row": _STATUS_CONTRADICTS,
         },
     )
+
+
+_NOBODY, _NOT_ENDED = EXECUTION.worker_id.is_(None), EXECUTION.completed_at.is_(None)
+_STATUS_CONTRADICTS = case(
+    (~_NOT_ENDED, or_(~_NOBODY, ~ENDED)),
+    (_NOBODY, ~READY),
+    else_=~RUNNING,
+)
+"""A condition: the CHECK `status` of task_executions would refuse the row."""
 
 
 def _entry_out_of_bounds(g: Grammar) -> Select[Any]:

@@ -120,11 +120,12 @@ def _entry_again(g: Grammar) -> Transition:
 
 
 def _worker(_: Grammar) -> Transition:
-    """Give the task and its lease back to the worker that claimed it."""
+    """Give the task and its lease back to the worker that claimed it. Without a claim on record, nothing is changed."""
     claimed_by = fold.CLAIMED_BY
 
     def moved(_: Relations) -> Statement:
-        moved = update(task_executions).where(RUNNING, EXECUTION.worker_id != claimed_by).values(worker_id=claimed_by)
+        differs = (claimed_by.is_not(None), EXECUTION.worker_id.is_distinct_from(claimed_by))
+        moved = update(task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
         return moved.returning(EXECUTION.id, EXECUTION.worker_id, EXECUTION.lease_token)
 
     def lease(r: Relations) -> Statement:
@@ -202,10 +203,10 @@ def _missing_entry(g: Grammar) -> Transition:
 
 
 def _missing_lease(g: Grammar) -> Transition:
-    """Give the task an expired lease, so that the next recovery takes it back and counts it."""
+    """Give the task an expired lease, so that the next recovery takes it back and counts it. A lease needs a worker."""
     same = ("queue", "lease_token", "worker_id")
     found = _locked(EXECUTION.id, *(EXECUTION[name] for name in same), g.now).where(
-        RUNNING, ~rows.LEASE_OF_TASK.exists()
+        RUNNING, EXECUTION.worker_id.is_not(None), ~rows.LEASE_OF_TASK.exists()
     )
     columns = ["task_execution_id", *same, "lease_expires_at"]
     return _inserted(g, "lease", task_leases, columns, found, key=("task_execution_id",))

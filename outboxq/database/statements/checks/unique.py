@@ -74,6 +74,7 @@ def lost(g: Grammar, birth: Birth) -> Select[Any]:
     other = Birth(g, "other")
     has_ended = select(EVENT.sequence_num).where(EVENT_OF_TASK, EVENT.event_type.in_(leading_to(*TERMINAL)))
     rightful = select(other.task).where(other.task == _key.task_execution_id, other.asked, other.key == birth.key)
+    rightful = rightful.correlate(idempotency_keys, birth.event)
     holder = or_(_key.task_execution_id == EXECUTION.id, rightful.exists())
     held = select(_key.task_execution_id).where(_key.scope == EXECUTION.task_name, _key.key == birth.key, holder)
     return (

@@ -243,6 +243,7 @@ class Committed(TransactionTestCase):
         with self.assertLogs("outboxq.worker", "ERROR") as logs:
             work()
         assert ["on_commit callback failed after its task was committed" in said for said in logs.output] == [True] * 2
+        assert [record.task for record in logs.records] == ["shop.tasks.book"] * 2
         found = TaskExecution.objects.filter(task_name="shop.tasks.book").values_list("status", "last_error")
         assert list(found) == [("Completed", None)] * 2
 
@@ -259,6 +260,7 @@ class Committed(TransactionTestCase):
         with self.assertLogs("outboxq.worker", "ERROR") as logs:
             work()
         assert "left a transaction open on the database 'default'" in logs.output[0]
+        assert (logs.records[0].task, logs.records[0].attempt) == ("shop.tasks.leave_open", 1)
         assert list(Order.objects.values_list("number", flat=True)) == [7]
 
     def test_a_connection_that_broke_unnoticed_is_not_met_by_the_next_task(self):

@@ -1,0 +1,331 @@
+"""`outboxq schedule`: lists, stores and changes schedules."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from ..errors import InvalidArgument
+from ..model.options import TaskOptions
+from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
+from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
+from ..model.upcoming import next_tick, next_ticks
+from ..store import Store
+from .console import plain, short, span, speaking_plainly, table
+from .database import database_options, present_outbox
+from .groups import Group
+
+_HEAD = ("schedule", "task", "when", "next tick", "paused since", "rule", "time zone")
+_MOST = 1000
+
+
+class RuleText(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
+    """A click type: a cron expression, or `every` and a span of time. The value is the rule as it is stored."""
+
+    name = "rule"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        words = text.split()
+        try:
+            if words[:1] == ["every"] and len(words) == 2 and not words[1].isdigit() and ctx and param:
+                text = rule_of(None, span(ctx, param, words[1]))
+            check_rule(text, "UTC")
+            return rule_of(text, None)
+        except InvalidArgument as error:
+            self.fail(str(error), param, ctx)
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """A click type: a moment in ISO 8601. Without an offset it is naive, and meant in the time zone of the schedule."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            return datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no moment; write it as 2026-11-23, 2026-11-23T02:30 or …+01:00", param, ctx)
+
+
+RULE, MOMENT = RuleText(), Moment()
+
+
+def _zone(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Check the name of a time zone as a click callback."""
+    try:
+        zone_of(value)
+    except InvalidArgument as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+    return value
+
+
+tz_option = click.option(
+    "--tz", default="UTC", show_default=True, callback=_zone, help="Time zone of the rule, by its IANA name."
+)
+number_option = click.option(
+    "-n", "--number", default=5, show_default=True, type=click.IntRange(1, _MOST), help="Number of ticks to print."
+)
+
+
+@click.group(cls=Group)
+def schedule() -> None:
+    """List, add or change schedules, and run ticks of them."""
+
+
+@schedule.command("list")
+@database_options
+def list_(store: Store) -> None:
+    """List schedules, each with its next tick."""
+    _print(store, store.schedules.list())
+
+
+@schedule.command()
+@click.argument("name")
+@number_option
+@click.option("--show-args", is_flag=True, help="Print the arguments of its tasks too.")
+@database_options
+def show(store: Store, name: str, number: int, *, show_args: bool) -> None:
+    """Print a schedule, its next ticks, and the tasks of its last ones."""
+    found = store.schedules.get(name)
+    table(("schedule", found.name), [(one, value) for one, value in _lines(found).items() if value is not None])
+    if show_args:
+        table(("arguments", found.args), [])
+    if found.paused_at is None:
+        click.echo()
+        _print_moments(next_ticks(found, store.now(), number), found.tz)
+    click.echo()
+    ticks = store.schedules.ticks(name, number)
+    table(
+        ("last tick", "task id", "status"),
+        [(one.tick, one.task_id, "deleted" if one.status is None else one.status) for one in ticks],
+    )
+
+
+@schedule.command("next")
+@click.argument("rule", type=RULE)
+@tz_option
+@number_option
+@click.option("--from", "start", type=MOMENT, help="Moment after which the ticks are. Default: now.")
+def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
+    """Print when a rule has its next ticks. It needs no database.
+
+    RULE is a cron expression such as "30 2 * * *", or "every 15m", which is counted from now.
+    """
+    with speaking_plainly():
+        after = datetime.now(UTC) if start is None else _in_zone(start, tz)
+        click.echo(plain(describe(rule, tz)), err=True)
+        ticks, tick = [], parse_rule(rule, tz, starts_at=after).after(after)
+        while tick is not None and len(ticks) < number:
+            ticks.append(tick)
+            tick = parse_rule(rule, tz, starts_at=after).after(tick)
+        _print_moments(ticks, tz)
+
+
+@schedule.command()
+@click.argument("name")
+@click.argument("task")
+@click.argument("rule", type=RULE)
+@tz_option
+@click.option("--args", default="{}", help='Arguments of each task, as a JSON object: {"days": 7}.')
+@click.option("-q", "--queue", help="Queue of the tasks.")
+@click.option("--priority", type=click.IntRange(-100, 100), help="Priority of the tasks.")
+@click.option("--max-attempts", type=click.IntRange(1), help="Maximum number of attempts at each task.")
+@click.option("--timeout", callback=span, help="Timeout of each task, e.g. 5m.")
+@click.option(
+    "--overlap",
+    type=click.Choice([one.value for one in Overlap]),
+    default=Overlap.ALLOW.value,
+    show_default=True,
+    help="What a tick does while the task of an earlier one has not ended: it runs beside it, waits, or is left out.",
+)
+@click.option(
+    "--catch-up",
+    type=click.Choice([one.value for one in CatchUp]),
+    default=CatchUp.LATEST.value,
+    show_default=True,
+    help="Which missed ticks run after all.",
+)
+@click.option(
+    "--catch-up-limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Maximum number of those."
+)
+@click.option("--grace", callback=span, help="Time after a tick from which on its task is not started, e.g. 10m.")
+@click.option("--jitter", callback=span, help="Maximum time by which a tick's task is due later, e.g. 30s.")
+@click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
+@click.option("--ends-at", type=MOMENT, help="Moment from which on there are no ticks.")
+@database_options
+def add(store: Store, /, name: str, task: str, rule: str, **options: Any) -> None:
+    """Store a schedule: each tick of RULE enqueues TASK.
+
+    RULE is a cron expression such as "30 2 * * *", or "every 15m". A schedule of this name and task is changed. With APP, the
+    task's own options hold where none are given here, and its arguments are checked.
+    """
+    new = _new_schedule(name, task, rule, **options)
+    _print(store, [store.schedules.put(new)])
+
+
+@schedule.command()
+@click.argument("name")
+@database_options
+def remove(store: Store, name: str) -> None:
+    """Delete a schedule.
+
+    Its planted ticks that are not due yet are cancelled. A schedule that APP declares comes back with its next worker.
+    """
+    store.schedules.remove(name)
+    click.echo("removed")
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--reason", default="", help="Reason, shown by `show`.")
+@database_options
+def pause(store: Store, name: str, reason: str) -> None:
+    """Plant no ticks of a schedule until it is resumed.
+
+    Its planted ticks that are not due yet are cancelled. Tasks that already run go on.
+    """
+    _print(store, [store.schedules.pause(name, reason=reason)])
+
+
+@schedule.command()
+@click.argument("name")
+@database_options
+def resume(store: Store, name: str) -> None:
+    """Resume a paused schedule.
+
+    Its catch-up policy decides about the ticks since.
+    """
+    _print(store, [store.schedules.resume(name)])
+
+
+@schedule.command()
+@click.argument("name")
+@database_options
+def trigger(store: Store, name: str) -> None:
+    """Enqueue a task of a schedule now, and print its id.
+
+    The ticks of the schedule stay as they are. A paused schedule can be triggered too.
+    """
+    click.echo(str(store.schedules.trigger(name, by="outboxq schedule trigger").id))
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--from", "start", type=MOMENT, required=True, help="Moment of the first tick.")
+@click.option("--to", "end", type=MOMENT, required=True, help="Moment before which the last tick is.")
+@click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
+@database_options
+def backfill(store: Store, name: str, start: datetime, end: datetime, *, dry_run: bool) -> None:
+    """Enqueue the ticks of a past time that have no task.
+
+    Write the moments in ISO 8601. Without an offset they are in the time zone of the schedule.
+    """
+    tz = store.schedules.get(name).tz
+    ticks = store.schedules.backfill(name, _in_zone(start, tz), _in_zone(end, tz), dry_run=dry_run)
+    _print_moments(ticks, tz)
+    click.echo(f"{len(ticks)} ticks {'would be' if dry_run else 'were'} enqueued", err=True)
+
+
+@schedule.command()
+@click.option(
+    "--ahead",
+    callback=span,
+    default=f"{HORIZON.total_seconds():.0f}s",
+    show_default=True,
+    help="How far ahead to plant.",
+)
+@database_options
+def plant(store: Store, ahead: timedelta) -> None:
+    """Enqueue the ticks of the near future.
+
+    Running workers do that by themselves. The command is for workers that are only started now and then, with --burst.
+    """
+    click.echo(f"{store.schedules.plant(horizon=ahead)} ticks were planted")
+
+
+def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
+    """Return the schedule of `add`. With an application, the options of its task and its parameters hold."""
+    tz, args = options.pop("tz"), options.pop("args")
+    moments = {one: options.pop(one) for one in ("starts_at", "ends_at")}
+    given = {one: value for one, value in options.items() if value is not None}
+    own = TaskOptions() if (outbox := present_outbox()) is None else outbox.tasks.get(task).options
+    if outbox is not None:
+        args = outbox.tasks.get(task).parameters.dump((), _object(args))
+    return NewSchedule(
+        **{one: getattr(own, one) for one in TaskOptions.__dataclass_fields__}
+        | given
+        | {one: None if value is None else _in_zone(value, tz) for one, value in moments.items()}
+        | {"overlap": Overlap(given["overlap"]), "catch_up": CatchUp(given["catch_up"])},
+        name=name,
+        task_name=task,
+        rule=rule,
+        tz=tz,
+        args=json.dumps(_object(args)),
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"--args takes a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise click.BadParameter('--args takes a JSON object such as {"days": 7}')
+    return found
+
+
+def _in_zone(moment: datetime, tz: str) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=zone_of(tz))
+
+
+def _print(store: Store, schedules: Iterable[Schedule]) -> None:
+    now, rows = store.now(), []
+    for one in schedules:
+        rows.append((one.name, one.task_name, _when(one), next_tick(one, now), one.paused_at, one.rule, one.tz))
+    table(_HEAD, rows, spare=("rule", "time zone", "paused since", "task"))
+
+
+def _when(schedule: Schedule) -> str:
+    """Return the sentence of its rule, or why it cannot be read here: one such schedule must not hide the others."""
+    try:
+        return describe(schedule.rule, schedule.tz)
+    except InvalidArgument as error:
+        return f"cannot be read here: {error}"
+
+
+def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
+    zone = zone_of(tz)
+    table(("tick", f"in {tz}"), [(one, f"{one.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for one in ticks])
+
+
+def _lines(found: Schedule) -> dict[str, object]:
+    limit = f", at most {found.catch_up_limit}" if found.catch_up is CatchUp.ALL else ""
+    by = "a program, at run time" if found.declared_by is None else f"the code{f' {found.declared_by}'.rstrip()}"
+    return {
+        "task": found.task_name,
+        "when": _when(found),
+        "rule": found.rule,
+        "time zone": found.tz,
+        "queue": found.queue,
+        "overlap": found.overlap,
+        "catch-up": f"{found.catch_up}{limit}",
+        "grace": found.grace,
+        "jitter": found.jitter,
+        "starts": _moment(found.starts_at),
+        "ends": _moment(found.ends_at),
+        "stored by": by,
+        "planted until": _moment(found.planted_until),
+        "paused since": _moment(found.paused_at),
+        "paused because": found.pause_reason,
+    }
+
+
+def _moment(moment: datetime | None) -> datetime | str | None:
+    """Return the time as the tables write it on a terminal."""
+    return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment

@@ -1,0 +1,235 @@
+"""The OpenTelemetry hook: a trace through what is sent and what is processed, and metrics of both.
+
+Names and attributes follow OpenTelemetry's conventions for messaging. Only its API is imported, the package opentelemetry-api of
+the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK that API does nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from ..context import TaskContext
+from ..integration.hooks import Hook, Sending, WorkerInfo
+from ..model import Outcome, duration
+from .baggage import with_baggage
+from .outcomes import OUTCOMES, error_of
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode
+except ImportError as error:
+    raise ImportError(
+        f"outboxq.contrib.opentelemetry needs opentelemetry-api; run: pip install 'outboxq[opentelemetry]' ({error})",
+        name=error.name,
+    ) from error
+
+SAME_TRACE_FOR: Final = timedelta(minutes=5)
+"""The time after its enqueue within which a task starts in the trace of the enqueue."""
+
+_SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""The bounds of buckets in seconds that the conventions advise."""
+_PROCESS_BOUNDS = (*_SEND_BOUNDS, 30.0, 60.0, 300.0, 900.0, 3600.0)
+_LOST = "outboxq.errors.LeaseLost"
+
+
+class OpenTelemetryHook(Hook):
+    """A hook that makes a span of each enqueue and of each attempt, and carries the trace from one to the other.
+
+    An enqueue is `send QUEUE`, of the kind PRODUCER; an emit is `send TOPIC`. An attempt is `process QUEUE`, of the kind CONSUMER.
+    The headers of a task carry the context, in the form of the program's propagator: `traceparent`, `tracestate` and `baggage`.
+    The first attempt continues the trace of the enqueue. A retry, the tick of a schedule, and a task that starts later than
+    `same_trace_for` begin a trace of their own, with a link to the enqueue. Arguments of tasks are never recorded.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+        same_trace_for: timedelta | float = SAME_TRACE_FOR,
+    ) -> None:
+        """Make a hook for `Outbox(hooks=[…])`.
+
+        Args:
+            tracer_provider: The maker of tracers. None: the program's, also one that is set later.
+            meter_provider: The maker of meters. None: the program's, also one that is set later.
+            same_trace_for: The time after its enqueue within which a task starts in the same trace.
+
+        Raises InvalidArgument if `same_trace_for` is no span of time.
+        """
+        self._same_trace_for = duration(same_trace_for, "same_trace_for")
+        self._tracer = trace.get_tracer("outboxq", tracer_provider=tracer_provider)
+        meter = metrics.get_meter("outboxq", meter_provider=meter_provider)
+        self._send_seconds = meter.create_histogram(
+            "messaging.client.operation.duration",
+            unit="s",
+            description="Duration of an enqueue, an enqueue_many or an emit.",
+            explicit_bucket_boundaries_advisory=_SEND_BOUNDS,
+        )
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", unit="{message}", description="Number of tasks that were enqueued."
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", unit="{message}", description="Number of attempts that were begun."
+        )
+        self._process_seconds = meter.create_histogram(
+            "messaging.process.duration",
+            unit="s",
+            description="Duration of an attempt.",
+            explicit_bucket_boundaries_advisory=_PROCESS_BOUNDS,
+        )
+        self._labels: dict[UUID, str] = {}
+        """The labels of the workers of this process."""
+        self._attempts: dict[int, _Attempt] = {}
+        """The attempts that run, by the identity of their contexts."""
+
+    def worker_started(self, worker: WorkerInfo) -> None:
+        self._labels[worker.id] = worker.label
+
+    def worker_stopped(self, worker: WorkerInfo) -> None:
+        self._labels.pop(worker.id, None)
+
+    @contextmanager
+    def sending(self, sent: Sending) -> Iterator[Mapping[str, str]]:
+        common = _common("send", sent.topic or sent.queue or "")
+        attributes = {**common, **_of_group(sent.pipeline_execution_id)}
+        if sent.pipeline_execution_id is None:
+            attributes["messaging.message.id"] = str(sent.ids[0])
+        if len(set(sent.task_names)) == 1:
+            attributes["messaging.outboxq.task"] = sent.task_names[0]
+        name = f"send {common['messaging.destination.name']}"
+        with self._tracer.start_as_current_span(
+            name, kind=SpanKind.PRODUCER, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            began, failure, count = time.perf_counter(), {}, sent.count or 1
+            try:
+                yield _injected(sent.headers)
+                count = sum(handle.created or handle.replaced for handle in sent.handles)
+                if sent.pipeline_execution_id is not None:
+                    span.set_attribute("messaging.batch.message_count", len(sent.handles))
+                elif sent.handles:  # a taken idempotency key has its own task
+                    span.set_attribute("messaging.message.id", str(sent.handles[0].id))
+            except BaseException as error:
+                failure = _record(span, error)
+                raise
+            finally:
+                self._send_seconds.record(time.perf_counter() - began, common | failure)
+                self._sent.add(count, _without_type(common) | failure)
+
+    @contextmanager
+    def handling(self, context: TaskContext) -> Iterator[None]:
+        base = trace.set_span_in_context(INVALID_SPAN)  # a task has no parent but its enqueue
+        parent = propagate.extract(context.headers, context=base)
+        origin = trace.get_current_span(parent).get_span_context()
+        links = [Link(origin)] if origin.is_valid else []
+        if self._begins_trace(context):
+            parent = trace.set_span_in_context(INVALID_SPAN, parent)
+        common = _common("process", context.queue)
+        token = contexts.attach(parent)
+        try:
+            span = self._tracer.start_span(
+                f"process {context.queue}", kind=SpanKind.CONSUMER, attributes=common | self._of(context), links=links
+            )
+            of_task = common | {"messaging.outboxq.task": context.task_name}
+            self._consumed.add(1, _without_type(of_task))
+            self._attempts[id(context)] = attempt = _Attempt(span)
+            with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+                try:
+                    yield
+                finally:
+                    del self._attempts[id(context)]
+                    if not attempt.has_ended:  # what it would have written is discarded
+                        attempt.failure = {"error.type": _LOST}
+                        span.set_attribute("error.type", _LOST)
+                        span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
+                    self._process_seconds.record(time.perf_counter() - attempt.began, of_task | attempt.failure)
+        finally:
+            contexts.detach(token)
+
+    def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:  # noqa: ARG002 - the span has its own clock
+        attempt = self._attempts.get(id(context))
+        if attempt is None:  # its `handling` failed
+            return
+        attempt.has_ended = True
+        attempt.span.set_attribute("messaging.outboxq.outcome", OUTCOMES[outcome.event_type])
+        if (error := error_of(context, outcome)) is not None:
+            attempt.failure = _record(attempt.span, error)
+
+    def _begins_trace(self, context: TaskContext) -> bool:
+        """Return whether the attempt is far from the enqueue: a backend may have closed that trace, or a person looks at another."""
+        waited = context.claim.started_at - context.created_at
+        return context.attempt > 1 or _schedule(context) is not None or waited > self._same_trace_for
+
+    def _of(self, context: TaskContext) -> dict[str, Any]:
+        """Return the attributes of the span of an attempt that those of all operations do not have."""
+        grouped = context.pipeline_execution_id != context.task_id
+        found = {
+            "messaging.message.id": str(context.task_id),
+            "messaging.client.id": self._labels.get(context.claim.worker_id),
+            "messaging.outboxq.task": context.task_name,
+            "messaging.outboxq.attempt": context.attempt,
+            "messaging.outboxq.max_attempts": context.max_attempts,
+            "messaging.outboxq.schedule": _schedule(context),
+            **_of_group(context.pipeline_execution_id if grouped else None),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass
+class _Attempt:
+    """An attempt that runs."""
+
+    span: Span
+    began: float = field(default_factory=time.perf_counter)
+    has_ended: bool = False
+    """Its outcome is known."""
+    failure: dict[str, str] = field(default_factory=dict)
+    """The attribute of a failure, for the metrics."""
+
+
+def _common(operation: str, destination: str) -> dict[str, str]:
+    """Return the attributes that spans and metrics share."""
+    return {
+        "messaging.system": "outboxq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": destination,
+    }
+
+
+def _without_type(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes for a counter: by the conventions it has no operation type."""
+    return {name: value for name, value in attributes.items() if name != "messaging.operation.type"}
+
+
+def _of_group(pipeline_execution_id: UUID | None) -> dict[str, str]:
+    """Return what names the tasks that were written together."""
+    return {} if pipeline_execution_id is None else {"messaging.message.conversation_id": str(pipeline_execution_id)}
+
+
+def _schedule(context: TaskContext) -> str | None:
+    return context.headers.get("outboxq-schedule")
+
+
+def _injected(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that carry the present context; the baggage that `headers` have already is kept."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return with_baggage(carrier, headers)
+
+
+def _record(span: Span, error: BaseException) -> dict[str, str]:
+    """Record that the operation failed. Returns its attribute for metrics."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    span.set_attribute("error.type", name)
+    span.set_status(Status(StatusCode.ERROR, name))
+    span.record_exception(error)
+    return {"error.type": name}

@@ -1,0 +1,29 @@
+"""The outcome of an attempt as tracing libraries are told it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..context import TaskContext
+from ..model import EventType, Outcome, Retry
+
+OUTCOMES: Mapping[EventType, str] = {
+    EventType.COMPLETED: "completed",
+    EventType.RETRY_SCHEDULED: "retried",
+    EventType.FAILED: "failed",
+    EventType.CANCELLED: "cancelled",
+    EventType.SNOOZED: "snoozed",
+    EventType.RELEASED: "released",
+}
+
+
+def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
+    """Return the error of a failed attempt. None: it did not fail.
+
+    A Retry is a wish of the handler, and no failure, unless there is no further attempt.
+    """
+    error = context.error
+    if outcome.event_type is EventType.FAILED:
+        return error
+    wished = error is None or isinstance(error, Retry)
+    return error if outcome.event_type is EventType.RETRY_SCHEDULED and not wished else None

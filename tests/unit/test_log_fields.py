@@ -1,0 +1,142 @@
+"""Log records about a task have its fields, and an application's own records get them inside a handler."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import logging.config
+from pathlib import Path
+
+import pytest
+
+from outboxq.cli.logs import LogFormat, configure
+from outboxq.context import current
+from outboxq.logging import FIELDS, TaskContextFilter
+from outboxq.model.log_fields import OUTCOMES, fields_of
+from outboxq.model.records import ENDS_CLAIM
+from tests.unit.test_end_log import CLAIM, SECRET
+from tests.unit.test_logs import process
+
+PACKAGE = Path(__file__).parents[2] / "outboxq"
+OF_A_CLAIM = {
+    "task_id": str(CLAIM.id),
+    "task": "shop.work",
+    "queue": "mail",
+    "attempt": 1,
+    "worker": str(CLAIM.worker_id),
+    "pipeline_id": str(CLAIM.pipeline_execution_id),
+}
+
+
+def without_fields(source: str) -> list[str]:
+    """The log calls that name one task and say nothing of it in fields."""
+    missing = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        says = called == "say" or called.removeprefix("self._").startswith(("log.", "_log."))
+        if not says or called.endswith(("getLogger", "isEnabledFor")):
+            continue
+        arguments = " ".join(ast.unparse(one) for one in node.args)
+        names = {one.id for given in node.args for one in ast.walk(given) if isinstance(one, ast.Name)}
+        names |= {one.attr for given in node.args for one in ast.walk(given) if isinstance(one, ast.Attribute)}
+        of_a_task = names & {"claim", "task_id", "task_name", "name", "lost"} or "task %" in arguments
+        if of_a_task and not {one.arg for one in node.keywords} & {"extra", "fields"}:
+            missing.append(f"{node.lineno}: {ast.unparse(node)}")
+    return missing
+
+
+def test_every_log_call_about_a_task_gives_its_fields():
+    found = {str(path): without_fields(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_a_log_call_without_them_would_be_noticed():
+    assert without_fields("log.warning('%s is late', one.claim)")
+    assert without_fields("log.error('task %s is failed', x)")
+    assert without_fields("say(log, logging.ERROR, f'{claim}: lost', error)")
+    assert without_fields("log.warning('%s is late', one.claim, extra=fields_of(one.claim))") == []
+    assert without_fields("log.info('%d tasks', len(claims))") == []
+
+
+def test_the_fields_of_a_claim_are_those_of_its_row_without_its_arguments():
+    assert fields_of(CLAIM) == OF_A_CLAIM
+    assert fields_of(CLAIM, outcome="lost") == {**OF_A_CLAIM, "outcome": "lost"}
+
+
+def test_every_end_of_a_claim_has_an_outcome():
+    assert OUTCOMES.keys() == ENDS_CLAIM
+
+
+# -- an application's own records --------------------------------------------------------------------------------------
+
+
+class Context:
+    """What the filter reads of a TaskContext."""
+
+    task_id, task_name, queue, attempt = CLAIM.id, CLAIM.task_name, CLAIM.queue, CLAIM.attempt
+
+
+@pytest.fixture
+def inside():
+    """This test runs inside a handler."""
+    token = current.set(Context())
+    yield
+    current.reset(token)
+
+
+def filtered(**extra):
+    record = logging.makeLogRecord({"name": "shop", "msg": "x", **extra})
+    assert TaskContextFilter().filter(record) is True
+    return {name: getattr(record, name) for name in FIELDS}
+
+
+def test_a_record_inside_a_handler_gets_its_task(inside):
+    assert filtered() == {name: OF_A_CLAIM[name] for name in FIELDS}
+
+
+def test_a_record_outside_has_none_so_a_format_may_name_the_fields():
+    assert filtered() == dict.fromkeys(FIELDS)
+
+
+def test_a_field_that_the_record_has_is_kept(inside):
+    assert filtered(task="mine", queue=None) == {"task_id": str(CLAIM.id), "task": "mine", "queue": None, "attempt": 1}
+
+
+def test_it_is_configured_by_its_name(inside):
+    stream = io.StringIO()
+    logger = logging.getLogger("tests.by_name")
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "filters": {"task": {"()": "outboxq.logging.TaskContextFilter"}},
+            "formatters": {"own": {"format": "%(task)s %(attempt)s %(message)s"}},
+            "handlers": {
+                "own": {"class": "logging.StreamHandler", "stream": stream, "filters": ["task"], "formatter": "own"}
+            },
+            "loggers": {"tests.by_name": {"handlers": ["own"], "propagate": False}},
+        }
+    )
+    try:
+        logger.warning("sent")
+    finally:
+        logger.handlers.clear()
+        logger.propagate = True
+    assert stream.getvalue() == "shop.work 1 sent\n"
+
+
+def test_our_commands_print_them_as_json_and_leave_out_what_is_not_there():
+    with process() as (root, stderr):
+        configure("INFO", LogFormat.JSON)
+        root.info("outside")
+        token = current.set(Context())
+        root.info("inside")
+        current.reset(token)
+        outside, inside = (json.loads(line) for line in stderr.getvalue().splitlines())
+    assert set(outside) == {"timestamp", "level", "logger", "message"}
+    assert {name: inside[name] for name in FIELDS} == {name: OF_A_CLAIM[name] for name in FIELDS}
+    assert SECRET not in stderr.getvalue()
