@@ -58,6 +58,19 @@ LIVE_WORKERS: Final = Metric(
     source=Source.DATABASE,
     help="Workers on the queue that were seen in the last 90 s.",
 )
+SCHEDULE_NEXT: Final = Metric(
+    name="outboxq_schedule_next_timestamp_seconds",
+    kind=Kind.GAUGE,
+    labels=("schedule",),
+    source=Source.DATABASE,
+    help="Unix time of the next tick. It lies in the past if a tick has passed that no worker has planted. Not of paused schedules.",
+)
+SCHEDULE_LATENESS: Final = Metric(
+    name="outboxq_schedule_lateness_seconds",
+    kind=Kind.HISTOGRAM,
+    labels=("schedule",),
+    help="Seconds from a tick to the start of its handler, with jitter and what was caught up.",
+)
 TABLE_BYTES: Final = Metric(
     name="outboxq_table_bytes",
     kind=Kind.GAUGE,
@@ -146,6 +159,8 @@ METRICS: Final = (
     LAST_BEAT,
     RECOVERED,
     LEASES_LOST,
+    SCHEDULE_NEXT,
+    SCHEDULE_LATENESS,
     TABLE_BYTES,
     TABLE_DEAD_ROWS,
 )

@@ -21,8 +21,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ..database.engine import close
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, InvalidArgument, SchemaOutOfDate
 from ..model.histograms import BOUNDS, BUCKETS
+from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
 from . import metrics
@@ -72,11 +73,32 @@ class Gauges:
 
     queues: Sequence[Statistics]
     tables: Sequence[TableSize]
+    schedules: Mapping[str, float]
+    """The Unix time of each schedule's next tick."""
 
     @classmethod
     def read(cls, store: Store) -> Self:
         """Read them. The statistics of a short window cost least."""
-        return cls(queues=store.stats(window=_WINDOW), tables=store.table_sizes())
+        return cls(queues=store.stats(window=_WINDOW), tables=store.table_sizes(), schedules=next_ticks(store))
+
+
+def next_ticks(store: Store) -> dict[str, float]:
+    """Return the Unix time of the next tick of each schedule that is not paused and has one.
+
+    That is the next one from now on, or, where nobody has planted in time, the first one that is not planted. Return nothing
+    while the tables of schedules are not there.
+    """
+    try:
+        schedules, now = store.schedules.list(), store.now()
+    except SchemaOutOfDate:
+        return {}
+    found = {}
+    for one in schedules:
+        with suppress(InvalidArgument):  # a zone that is unknown here: the planters log it
+            tick = parse_rule(one.rule, one.tz, starts_at=one.starts_at).after(min(one.planted_until, now))
+            if one.paused_at is None and tick is not None and (one.ends_at is None or tick < one.ends_at):
+                found[one.name] = tick.timestamp()
+    return found
 
 
 class GaugeCache:
@@ -175,6 +197,10 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
         seconds.add_metric([result], _buckets(BOUNDS, tries.by_seconds), tries.seconds)
         tasks.add_metric([result], _buckets(TASK_BOUNDS, tries.by_tasks), tries.tasks)
     yield from (claims, seconds, tasks)
+    lateness = _family(metrics.SCHEDULE_LATENESS)
+    for schedule, late in meter.read_lateness().items():
+        lateness.add_metric([schedule], _buckets(BOUNDS, late.by_seconds), late.seconds)
+    yield lateness
     busy = min(worker.running, worker.settings.concurrency)
     yield _filled(metrics.THREADS, {("busy",): busy, ("idle",): worker.settings.concurrency - busy})
     yield _filled(metrics.LISTENING, {(): worker.health.listening})
@@ -203,6 +229,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     yield _filled(metrics.TASKS, tasks)
     yield _filled(metrics.OLDEST_READY_AGE, ages)
     yield _filled(metrics.LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
+    yield _filled(metrics.SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
     yield _filled(metrics.TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
     yield _filled(metrics.TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -20,11 +20,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.exc import OperationalError
 
-from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy
+from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy, migrations
 from outboxq.cli import main
 from outboxq.cli.metrics_ports import port_of
 from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.model.histograms import BOUNDS
+from outboxq.model.schedules import NewSchedule
 from outboxq.worker import prometheus
 from outboxq.worker.metrics import METRICS, Kind, Source
 from tests.waiting import until
@@ -103,7 +104,7 @@ def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(out
         family = ours.pop(metric.name.removesuffix("_total"))
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         told = {frozenset(sample.labels) - {"le"} for sample in family.samples}
-        if metric.name.startswith("outboxq_table_") and not on_postgresql:
+        if metric.labels == ("schedule",) or (metric.labels == ("table",) and not on_postgresql):
             assert told == set()
         else:
             assert told == {frozenset(metric.labels)}, metric.name
@@ -384,3 +385,59 @@ def answers(port: int) -> dict:
         return scrape(port)
     except OSError:
         return {}
+
+
+# -- schedules --------------------------------------------------------------------------------------------------------
+
+
+def schedule(**fields: object) -> NewSchedule:
+    return NewSchedule(**{"name": "nightly", "task_name": "tests.end", "queue": "mail", "rule": "0 3 * * *", **fields})
+
+
+def test_the_next_tick_is_the_next_one_from_now_on(database):
+    store = database.frozen
+    database.clock.now = datetime(2031, 5, 6, 2, 59, 30, tzinfo=UTC)
+    store.schedules.put(schedule())
+    store.schedules.put(schedule(name="paused"))
+    store.schedules.pause("paused")
+    store.schedules.put(schedule(name="over", ends_at=datetime(2031, 5, 6, 3, tzinfo=UTC)))
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 6, 3, tzinfo=UTC).timestamp()}
+    database.clock.advance(60)
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 7, 3, tzinfo=UTC).timestamp()}
+
+
+def test_a_tick_that_nobody_planted_stays_the_next_one(database):
+    store = database.frozen
+    database.clock.now = datetime(2031, 5, 6, 2, tzinfo=UTC)
+    store.schedules.put(schedule())
+    database.clock.advance(timedelta(hours=30))
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 6, 3, tzinfo=UTC).timestamp()}
+    store.schedules.plant()
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 8, 3, tzinfo=UTC).timestamp()}
+
+
+def test_a_schema_without_schedules_has_no_ticks(tmp_path):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    migrations.upgrade(url, "0001")
+    outbox = Outbox(url)
+    assert prometheus.next_ticks(outbox.store) == {}
+    outbox.store.engine.dispose()
+
+
+def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
+    store = outbox.store
+    store.schedules.put(
+        schedule(rule="every 3600", args='{"how": "fail"}', starts_at=store.now() - timedelta(hours=2.5))
+    )
+    store.schedules.backfill("nightly", store.now() - timedelta(hours=2.75), store.now() - timedelta(hours=1.75))
+    with serving(outbox) as (_, port):
+        until(lambda: ended(port, 1))
+        found = scrape(port)
+    here = labels(schedule="nightly")
+    assert found["outboxq_schedule_lateness_seconds_count"] == {here: 1}
+    assert 9000 <= found["outboxq_schedule_lateness_seconds_sum"][here] < 9060
+    [handle] = store.tasks()
+    store.run_now(handle.id)
+    with serving(outbox) as (_, port):
+        until(lambda: ended(port, 1))
+        assert scrape(port).get("outboxq_schedule_lateness_seconds_count", {}) == {}, "another attempt is no tick"
