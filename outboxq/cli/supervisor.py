@@ -25,6 +25,9 @@ log = logging.getLogger("outboxq.supervisor")
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
 """The environment variable of a process that need not log where it works, since another one does. Not for users."""
 
+NUMBER = "_OUTBOXQ_WORKER_NUMBER"
+"""The environment variable with the number of a process, from 1. Its successors have the same number. Not for users."""
+
 SETTLED_AFTER = 10.0
 """Seconds after which a process counts as started: if it dies later, it is replaced at once."""
 
@@ -169,7 +172,12 @@ class Supervisor:
             # In a session of its own: a terminal's Ctrl-C then reaches it once, through the supervisor.
             process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command(child.lifeline.descriptor),
-                env={**os.environ, **child.environment.variables, **self._introduction(child)},
+                env={
+                    **os.environ,
+                    **child.environment.variables,
+                    **self._introduction(child),
+                    NUMBER: str(child.number),
+                },
                 pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )

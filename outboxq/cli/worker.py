@@ -22,13 +22,14 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOu
 from ..integration.front_end import FrontEnd
 from ..model.forks import CAN_FORK
 from ..outbox import Outbox
-from ..worker.options import WorkerSettings
+from ..worker.options import LAST_PORT, WorkerSettings
 from ..worker.worker import Worker
 from .console import EXIT_FILE, EXIT_USAGE, fail, span, speaking_plainly
 from .database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
 from .logs import LiveHandler, LogFormat, configure, open_closed_streams, show_live_line
+from .metrics_ports import ensure_free, port_of
 from .stop_requests import Orders, interrupt_main_thread, stop_on_signals
-from .supervisor import INTRODUCED, Environment, Supervisor
+from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
 
 DEFAULTS = WorkerSettings()
 
@@ -136,6 +137,18 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
     help="Do not wait until outcomes are on disk. After a crash of the database server (SQLite: of the machine), the most "
     "recent tasks run again.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, LAST_PORT),
+    help="Serve metrics to Prometheus on this port; 0: on a free one, which the log names. With several processes, the first "
+    "has this port, the second the next one, and so on. Needs the extra prometheus.",
+)
+@click.option(
+    "--metrics-host",
+    default=DEFAULTS.metrics_host,
+    show_default=True,
+    help="Address on which --metrics-port is opened. Whoever reaches it reads the names of queues and tasks.",
+)
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1), help="Number of worker processes.")
 @click.option(
     "--reload", is_flag=True, help="Restart the worker when a Python file below the working directory changes."
@@ -224,6 +237,7 @@ def serve(
     handler = LiveHandler() if live else None
     configure(log_level, log_format, handler, tracebacks=options["log_tracebacks"])
     if lifeline is None and (reload or several):
+        ensure_free(options["metrics_host"], options["metrics_port"], processes * max(1, len(databases)))
         supervisor = Supervisor(
             command,
             processes=processes,
@@ -325,6 +339,8 @@ def _run(
             outbox = find()
             if not outbox.is_bound:
                 fail("this outbox has no database; give Outbox() a URL or an Engine", EXIT_USAGE)
+            number = 1 if lifeline is None else int(os.environ.get(NUMBER, "1"))
+            options["metrics_port"] = port_of(number, options["metrics_port"])
             running = outbox.worker(**options)
             running.introduces_itself = lifeline is None or INTRODUCED not in os.environ
             orders.attach(running)

@@ -17,6 +17,7 @@ from . import (
     recovery,
     retention,
     statistics,
+    table_sizes,
     tasks,
     units_of_work,
     unknown_tasks,
@@ -40,6 +41,7 @@ from .samples import QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
+from .table_sizes import TableSize
 from .tasks import Attempt
 from .time_partitions import TimePartitions
 from .unknown_tasks import UnknownRun
@@ -64,6 +66,7 @@ __all__ = [
     "Recovered",
     "Statistics",
     "Store",
+    "TableSize",
     "TailCursor",
     "TaskMetric",
     "Turn",
@@ -135,6 +138,7 @@ class Store(Claiming):
     explain = explaining.explain
     outlooks = outlook.outlooks
     stats = statistics.stats
+    table_sizes = table_sizes.table_sizes
 
     # Upkeep
     verify = checks.verify

@@ -174,6 +174,7 @@ class Leases:
                 self._warn_if_unreachable(one)
             return
         self._failing.worked("the heartbeat works again")
+        self.meter.answered()
         for one in held:
             beat = beats.get(one.claim.id)
             if beat is None:

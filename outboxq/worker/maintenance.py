@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
 from ..errors import FileUnusable
 from ..store import Store
 from ..store.failure_log import FailureLog
+from .meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
@@ -34,6 +35,7 @@ class WorkerRegistration:
     """Returns queue and name of the tasks that the worker met lately and does not know."""
     description: Mapping[str, Any]
     """The other arguments of `Store.workers.register`."""
+    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._written_unknown: Collection[tuple[str, str]] = ()
@@ -52,6 +54,7 @@ class WorkerRegistration:
             if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
                 self.store.workers.unregister(self.worker_id)  # and those that have not been seen for a day
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
+            self.meter.answered()
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.

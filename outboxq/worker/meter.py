@@ -7,16 +7,20 @@ read at its begin, and subtract.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from ..model import Claim, EventType, Outcome
+from ..model.headers import headers_of_json
 from ..model.histograms import BUCKETS, bucket_of
+from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
 TASK_BOUNDS: Final = tuple(2**power for power in range(11))
 """The upper bounds of the buckets for the number of tasks that one claim found, each inclusive: 1 to 1,024."""
@@ -107,6 +111,20 @@ class ClaimCounts:
         return replace(self, by_seconds=self.by_seconds.copy(), by_tasks=self.by_tasks.copy())
 
 
+@dataclass(slots=True)
+class LatenessCounts:
+    """The ticks of one schedule whose tasks have begun for the first time."""
+
+    seconds: float = 0.0
+    """The sum over these ticks."""
+    by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    """For each bucket of `model.histograms`, the number of ticks by the seconds from the tick to the start of its handler."""
+
+    def copy(self) -> LatenessCounts:
+        """Return a copy that later starts do not change."""
+        return replace(self, by_seconds=self.by_seconds.copy())
+
+
 class Meter:
     """The counts of one worker since its start. Any thread may count and read."""
 
@@ -116,6 +134,9 @@ class Meter:
         self._claims = {result: ClaimCounts() for result in ClaimResult}
         self._recovered: Counter[str] = Counter()
         self._leases_lost: Counter[str] = Counter()
+        self._lateness: defaultdict[str, LatenessCounts] = defaultdict(LatenessCounts)
+        self.last_answer: float | None = None
+        """The Unix time at which the database last answered a heartbeat or the registration of the worker; None: it has not yet."""
 
     def ended(
         self, outcomes: Iterable[Outcome], timings: Mapping[UUID, Timing], *, lost: Collection[UUID] = ()
@@ -166,6 +187,10 @@ class Meter:
         with self._lock:
             self._recovered.update(queues)
 
+    def answered(self) -> None:
+        """Note that the database has answered a heartbeat or the registration of the worker."""
+        self.last_answer = time.time()
+
     def read(self) -> dict[tuple[str, str], Counts]:
         """Return the ends of attempts by queue and name of the task. Later ends do not change it."""
         with self._lock:
@@ -186,6 +211,11 @@ class Meter:
         with self._lock:
             return dict(self._leases_lost)
 
+    def read_lateness(self) -> dict[str, LatenessCounts]:
+        """Return for each schedule how late its ticks began. Later ones do not change it."""
+        with self._lock:
+            return {schedule: counts.copy() for schedule, counts in self._lateness.items()}
+
     def _count(self, claim: Claim, end: AttemptEnd, timing: Timing) -> None:
         counts = self._counts[claim.queue, claim.task_name]
         setattr(counts, end, getattr(counts, end) + 1)
@@ -193,9 +223,28 @@ class Meter:
         if waited is not None:
             counts.wait[bucket_of(waited)] += 1
             counts.wait_seconds += waited
+            if (
+                claim.headers is not None
+                and TICK_HEADER in claim.headers
+                and claim.started_at == claim.first_started_at
+            ):
+                self._count_tick(claim, waited)
         if ran is not None:
             counts.run[bucket_of(ran)] += 1
             counts.run_seconds += ran
+
+    def _count_tick(self, claim: Claim, waited: float) -> None:
+        """Count the first start of a tick's task, which waited so long since it was due and there."""
+        try:
+            headers = headers_of_json(claim.headers)
+            schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])
+            due = claim.started_at if claim.available_at is None else max(claim.available_at, claim.created_at)
+            late = max(0.0, (due - tick).total_seconds() + waited)
+        except (KeyError, ValueError, TypeError):  # foreign SQL wrote them
+            return
+        counts = self._lateness[schedule]
+        counts.by_seconds[bucket_of(late)] += 1
+        counts.seconds += late
 
     def _tried(self, result: ClaimResult, seconds: float) -> ClaimCounts:
         counts = self._claims[result]

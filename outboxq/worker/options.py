@@ -14,6 +14,8 @@ from ..store import queue_names
 from ..task import TaskRegistry
 from .failpoints import OnFailpoint, ignore_failpoint
 
+LAST_PORT = 65_535
+
 
 class WorkerOptions(TypedDict, total=False):
     """The options as callers write them: durations are timedeltas or seconds. `WorkerSettings` says what each one means."""
@@ -35,6 +37,8 @@ class WorkerOptions(TypedDict, total=False):
     relaxed_durability: bool
     log_tracebacks: bool | None
     label: str | None
+    metrics_port: int | None
+    metrics_host: str
     on_failpoint: OnFailpoint
 
 
@@ -52,6 +56,12 @@ def _positive(value: timedelta | float, name: str) -> timedelta:
     if span <= timedelta(0):
         raise InvalidArgument(f"{name} must be greater than zero, not {value!r}")
     return span
+
+
+def _port(value: object, name: str) -> int:
+    if type(value) is not int or not 0 <= value <= LAST_PORT:
+        raise InvalidArgument(f"{name} must be a port from 0 to {LAST_PORT}, not {value!r}")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +108,11 @@ class WorkerSettings:
     True: all; False: none. Messages and tracebacks may hold personal data."""
     label: str | None = None
     """The name of the worker for people. None: host name and process id."""
+    metrics_port: int | None = field(default=None, metadata={"check": _port})
+    """Serve `/metrics` to Prometheus on this port while the worker runs; 0: on a free one, which the log names. None: do not. It
+    needs the extra `prometheus`."""
+    metrics_host: str = "127.0.0.1"
+    """The address that `metrics_port` is opened on. Whoever reaches it reads the names of queues and tasks."""
     on_failpoint: OnFailpoint = ignore_failpoint
     """Called at each `Failpoint`, for tests."""
 

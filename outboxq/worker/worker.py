@@ -37,6 +37,7 @@ from .leases import Leases
 from .log_lines import EndLog, introduce
 from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
 from .meter import Meter
+from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
 from .planting import Planting
 from .recovery import Recovery
@@ -77,7 +78,7 @@ class Worker:
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
         """
-        self._settings = settings = WorkerSettings.of(**options)
+        self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
         self._tasks, integration = tasks, integration or Integration()
         self._task_names = names = sorted(task.name for task in tasks)
@@ -105,6 +106,7 @@ class Worker:
         # A claim's way: the claim loop (made at the start) waits for it, the pool runs it, the completer writes its outcome.
         self.meter = meter = Meter()
         """Counts in memory what this worker does."""
+        self._metrics = MetricsPort(worker=self, settings=settings, store=store, stopped=self._stopped)
         self._leases = Leases(self._urgent, heartbeat=settings.heartbeat, on_failpoint=on_failpoint, meter=meter)
         self._handback = Handback(
             self._store, self._leases, timeout=_GIVE_BACK_TIMEOUT, on_failpoint=on_failpoint, meter=meter
@@ -175,7 +177,7 @@ class Worker:
         known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
         description = {"label": self.label, "task_names": known, **settings.scope}
         self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **description))
-        registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
+        registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description, meter)
         recovery = Recovery(
             self._urgent,
             self._leases,
@@ -220,7 +222,7 @@ class Worker:
                     self._ended.get(timeout=_SIGNAL_CHECK)
                     break
             # Whatever a thread is stuck in, the process ends.
-            overtime = end_process_after(self._settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
+            overtime = end_process_after(self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT)
             clean = self.stop()
             overtime.cancel()
         return 0 if clean and self._failure is None and not self._abandoned else 1
@@ -288,6 +290,10 @@ class Worker:
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
+        with self._metrics.opening(lambda: self._has_begun):
+            self._start(burst=burst)
+
+    def _start(self, *, burst: bool) -> None:
         self._application.ensure_file()
         self._application.rights.ensure(Role.WORKER)
         self._application.ensure_current()
@@ -323,7 +329,7 @@ class Worker:
         self._claim_loop.burst = burst
         if self.introduces_itself:
             hears = self._distributor.means
-            introduce(self.label, self.id, self._application, self._settings, hears=hears, task_names=self._task_names)
+            introduce(self.label, self.id, self._application, self.settings, hears=hears, task_names=self._task_names)
         else:
             log.info("worker %s (%s) started", self.label, self.id, extra={"worker": str(self.id)})
         self._hooks.started()
@@ -350,7 +356,7 @@ class Worker:
             has_begun = self._has_begun
         if not has_begun:
             return True
-        limit = self._settings.drain_timeout if timeout is None else duration(timeout, "timeout")
+        limit = self.settings.drain_timeout if timeout is None else duration(timeout, "timeout")
         deadline = time.monotonic() + limit.total_seconds()
         self._stop_claiming(limit.total_seconds())
         self._pool.shutdown(deadline)
@@ -385,7 +391,8 @@ class Worker:
             _join(service, _GIVE_BACK_TIMEOUT / 4)
 
     def _disconnect(self) -> None:
-        """Close the worker's own connections."""
+        """Close the worker's own connections, and the port of its metrics."""
+        self._metrics.close()
         for own in (self._store, self._claiming, self._urgent):
             close(own.bound_engine)
 

@@ -161,6 +161,8 @@ def test_what_is_not_said_is_left_to_the_library(recording):
             "prefetch": None,
             "poll": None,
             "notifications": True,
+            "metrics_port": None,
+            "metrics_host": "127.0.0.1",
             "listen_url": None,
             "drain_timeout": timedelta(seconds=25),
             "max_tasks": None,
@@ -171,10 +173,14 @@ def test_what_is_not_said_is_left_to_the_library(recording):
 
 def test_each_option_reaches_the_worker(recording):
     options = "-q mail -q ledger -c 3 --prefetch 0 --poll 1s500ms --no-notifications --drain-timeout 2m --burst"
-    options += " --topic order.* --topic user.new --relaxed-durability --log-tracebacks"
+    options += (
+        " --topic order.* --topic user.new --relaxed-durability --log-tracebacks --metrics-port 9464 --metrics-host ::1"
+    )
     outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
     assert recording.outbox.given == [
         {
+            "metrics_port": 9464,
+            "metrics_host": "::1",
             "queues": ("mail", "ledger"),
             "topics": ("order.*", "user.new"),
             "relaxed_durability": True,

@@ -79,6 +79,8 @@ class Dialect(ABC):
     """True if the role of a connection decides about its privileges."""
     has_partitions: ClassVar[bool]
     """True if the history can be divided by time (`partitioning.py`)."""
+    measures_tables: ClassVar[bool]
+    """True if the database knows the sizes of single tables (`statements/table_sizes.py`)."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
 

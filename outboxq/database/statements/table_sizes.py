@@ -1,0 +1,37 @@
+"""Measure outboxq's tables (PostgreSQL)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Select, Text, column, func, literal_column, select, true, union_all
+
+from ..tables import metadata
+from .grammar import Grammar
+
+
+def sizes(g: Grammar) -> Select[Any]:
+    """Select for each of our tables that is there its bytes, with indexes and partitions, and its dead rows.
+
+    It reads the catalogue and the sizes of files, and no row of a table.
+    """
+    named = union_all(
+        *(
+            select(literal_column(f"'{name}'", Text).label("name"), g.oid(name).label("oid"))
+            for name in sorted(metadata.tables)
+        )
+    ).subquery("named")
+    # A table without partitions has no tree.
+    part = func.pg_partition_tree(named.c.oid).table_valued(column("relid")).render_derived(name="part").lateral("part")
+    one = func.coalesce(part.c.relid, named.c.oid)
+    return (
+        select(
+            named.c.name,
+            func.sum(func.pg_total_relation_size(one)).cast(BigInteger).label("size"),
+            func.sum(func.pg_stat_get_dead_tuples(one)).cast(BigInteger).label("dead_rows"),
+        )
+        .select_from(named.outerjoin(part, true()))
+        .where(named.c.oid.is_not(None))
+        .group_by(named.c.name)
+        .order_by(named.c.name)
+    )

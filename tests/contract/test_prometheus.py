@@ -1,0 +1,443 @@
+"""What a worker tells Prometheus: names and labels, counts of the process, gauges of the database, and how the port is opened."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy.exc import OperationalError
+
+from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy, migrations
+from outboxq.cli import main
+from outboxq.cli.metrics_ports import port_of
+from outboxq.contrib.prometheus import WorkerCollector
+from outboxq.model.histograms import BOUNDS
+from outboxq.model.schedules import NewSchedule
+from outboxq.worker import prometheus
+from outboxq.worker.metrics import METRICS, Kind, Source
+from tests.waiting import until
+
+LATER = timedelta(hours=1)
+APPLICATION = """
+from outboxq import Outbox
+
+outbox = Outbox()
+
+
+@outbox.task(name="tests.work", queue="mail")
+def work() -> None: ...
+"""
+
+
+def taken() -> socket.socket:
+    """A socket that listens on some port."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def scrape(port: int) -> dict[str, dict[frozenset, float]]:
+    """Each sample's number, by the names and labels of the samples."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return read(answer.read().decode())
+
+
+def read(text: str) -> dict[str, dict[frozenset, float]]:
+    found: dict[str, dict[frozenset, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for name, labels, value, *_ in family.samples:
+            found.setdefault(name, {})[frozenset(labels.items())] = value
+    return found
+
+
+def labels(**given: str) -> frozenset:
+    return frozenset(given.items())
+
+
+@pytest.fixture
+def outbox(database) -> Outbox:
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="tests.end", queue="mail", retry=RetryPolicy(wait=LATER))
+    def end(how: str) -> None:
+        if how == "cancel":
+            raise Cancel
+        if how == "fail":
+            raise ValueError(how)
+
+    return outbox
+
+
+@contextmanager
+def serving(outbox: Outbox, **options: object) -> Iterator[tuple]:
+    """A worker, and the port of its metrics."""
+    worker = outbox.worker(metrics_port=0, poll=0.05, **options)
+    worker.start()
+    try:
+        yield worker, worker._metrics._server.port
+    finally:
+        worker.stop()
+
+
+def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(outbox):
+    task = outbox.tasks.get("tests.end")
+    task.using(outbox).enqueue("well")
+    with serving(outbox) as (worker, port):
+        until(lambda: worker.handled)
+        until(lambda: scrape(port).get("outboxq_task_run_seconds_count"))
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+    ours = {one.name: one for one in families if one.name.startswith("outboxq_")}
+    on_postgresql = outbox.store.dialect.measures_tables
+    for metric in METRICS:
+        family = ours.pop(metric.name.removesuffix("_total"))
+        assert (family.type, family.documentation) == (metric.kind, metric.help)
+        told = {frozenset(sample.labels) - {"le"} for sample in family.samples}
+        if metric.labels == ("schedule",) or (metric.labels == ("table",) and not on_postgresql):
+            assert told == set()
+        else:
+            assert told == {frozenset(metric.labels)}, metric.name
+    assert ours == {}, "nothing else is told under our name"
+
+
+def test_counters_end_in_total_and_seconds_are_seconds():
+    for metric in METRICS:
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        assert set(metric.labels) <= {"queue", "task", "outcome", "state", "result", "table", "schedule"}, (
+            "no id, no key, no argument, no error, no worker"
+        )
+        assert metric.source is Source.PROCESS or metric.kind is Kind.GAUGE, "a count of what is deleted would fall"
+
+
+def test_attempts_are_told_by_queue_task_and_outcome(outbox):
+    task = outbox.tasks.get("tests.end")
+    for how in ("well", "well", "cancel", "fail"):
+        task.using(outbox).enqueue(how)
+    with serving(outbox) as (_, port):
+        attempts = until(lambda: ended(port, 4))
+        found = scrape(port)
+    expected = {"completed": 2, "cancelled": 1, "retried": 1}
+    outcomes = ("completed", "retried", "failed", "cancelled", "snoozed", "released", "lost", "timed_out")
+    assert attempts == {
+        labels(queue="mail", task="tests.end", outcome=outcome): expected.get(outcome, 0) for outcome in outcomes
+    }
+    here = labels(queue="mail", task="tests.end")
+    assert found["outboxq_task_run_seconds_count"] == {here: 4}
+    assert found["outboxq_task_wait_seconds_count"] == {labels(queue="mail"): 4}
+    buckets = found["outboxq_task_run_seconds_bucket"]
+    assert len(buckets) == len(BOUNDS) + 1
+    assert buckets[here | labels(le="+Inf")] == 4
+    in_order = [value for _, value in sorted((float(dict(one)["le"]), value) for one, value in buckets.items())]
+    assert in_order == sorted(in_order)
+    assert found["outboxq_claims_total"][labels(result="some")] >= 1
+    assert sum(found["outboxq_claimed_tasks_sum"].values()) == 4
+    assert found["outboxq_leases_lost_total"] == {labels(queue="mail"): 0}, "it begins at 0, so that it can increase"
+
+
+def ended(port: int, number: int) -> dict[frozenset, float]:
+    found = scrape(port).get("outboxq_task_attempts_total", {})
+    return found if sum(found.values()) == number else {}
+
+
+def test_the_gauges_of_the_database_are_of_all_queues(outbox):
+    task = outbox.tasks.get("tests.end")
+    task.using(outbox).enqueue("well")
+    task.using(outbox, delay=LATER).enqueue("well")
+    task.using(outbox, queue="other", delay=LATER).enqueue("well")
+    with serving(outbox, queues=["idle"]) as (_, port):
+        found = scrape(port)
+    expected = {("mail", "ready"): 1, ("mail", "delayed"): 1, ("other", "delayed"): 1}
+    assert found["outboxq_tasks"] == {
+        labels(queue=queue, state=state): expected.get((queue, state), 0)
+        for queue in ("mail", "other")
+        for state in ("ready", "delayed", "running", "failed")
+    }
+    assert found["outboxq_oldest_ready_age_seconds"][labels(queue="other")] == 0
+    assert found["outboxq_oldest_ready_age_seconds"][labels(queue="mail")] > 0
+    assert found["outboxq_live_workers"][labels(queue="mail")] == 0, "the only worker is on another queue"
+    assert sum(found["outboxq_worker_threads"].values()) == 8
+
+
+def test_a_scrape_reads_the_database_once_in_five_seconds():
+    reads, now = [], [100.0]
+    cache = prometheus.GaugeCache(lambda: reads.append(1) or "found", clock=lambda: now[0])
+    assert cache.read() == cache.read() == "found"
+    assert len(reads) == 1
+    now[0] += 5
+    cache.read()
+    assert len(reads) == 2
+
+
+def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(monkeypatch):
+    monkeypatch.setattr(prometheus, "PATIENCE", 0.01)
+    answers, reads = threading.Event(), []
+
+    def find():
+        reads.append(1)
+        answers.wait()
+        return "found"
+
+    cache = prometheus.GaugeCache(find)
+    assert [cache.read(), cache.read()] == [None, None]
+    assert len(reads) == 1, "the second scrape waits for the same answer"
+    answers.set()
+    assert until(cache.read) == "found"
+
+
+def test_an_unreachable_database_leaves_its_gauges_out_and_no_more(outbox, monkeypatch, caplog):
+    def fail(*_, **__):
+        raise OperationalError("SELECT", {}, Exception("the server is gone"))
+
+    task = outbox.tasks.get("tests.end")
+    task.using(outbox).enqueue("well")
+    monkeypatch.setattr(type(outbox.store), "stats", fail)
+    with serving(outbox) as (_, port):
+        until(lambda: ended(port, 1))
+        found = scrape(port)
+    names = {name for name in found if name.startswith("outboxq_")}
+    assert not names & {one.name for one in METRICS if one.source is Source.DATABASE}
+    assert names >= {"outboxq_task_attempts_total", "outboxq_worker_threads", "outboxq_worker_listening"}
+    said = [record.message for record in caplog.records if "/metrics leaves them out" in record.message]
+    assert len(said) == 1, "not at each scrape"
+
+
+def test_a_registry_of_ones_own_takes_the_collector(outbox):
+    worker = outbox.worker()
+    registry = CollectorRegistry()
+    registry.register(WorkerCollector(worker, outbox.store))
+    assert registry.get_sample_value("outboxq_worker_threads", {"state": "idle"}) == 8
+    assert registry.get_sample_value("outboxq_worker_last_beat_timestamp_seconds") is None, "it has not begun"
+
+
+def test_two_workers_in_a_process_count_apart(outbox):
+    task = outbox.tasks.get("tests.end")
+    task.using(outbox).enqueue("well")
+    other = Outbox(outbox.store.engine)
+    with serving(outbox) as (_, port), serving(other, queues=["idle"]) as (_, second):
+        until(lambda: ended(port, 1))
+        assert scrape(second).get("outboxq_task_attempts_total", {}) == {}
+
+
+# -- the port ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken_stops_the_start_and_nothing_is_claimed(outbox):
+    task = outbox.tasks.get("tests.end")
+    handle = task.using(outbox).enqueue("well")
+    with taken() as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(
+            ConfigurationError, match=rf"on 127\.0\.0\.1 port {port}: .*; free that port or choose another"
+        ):
+            outbox.worker(metrics_port=port).run(burst=True)
+    assert outbox.store.get(handle.id).status == "Ready"
+    assert outbox.store.workers.list() == []
+
+
+def test_the_port_is_free_again_after_the_worker(outbox):
+    with serving(outbox) as (_, port):
+        pass
+    with serving(outbox) as (_, _):
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_a_start_that_fails_frees_the_port(database):
+    database.corrupted = True
+    outbox = Outbox(database.engine)
+    worker = outbox.worker(metrics_port=0)
+    worker._start = lambda **_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        worker.start()
+    assert worker._metrics._server is None
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "9464", True, 9464.0])
+def test_what_is_no_port_is_refused(outbox, port):
+    with pytest.raises(InvalidArgument, match="metrics_port must be a port from 0 to 65535, not"):
+        outbox.worker(metrics_port=port)
+
+
+WITHOUT = """
+import sys
+sys.modules["prometheus_client"] = None
+from outboxq import ConfigurationError, Outbox
+outbox = Outbox(sys.argv[1])
+try:
+    outbox.worker(metrics_port=0).start()
+except ConfigurationError as error:
+    print(error)
+"""
+UNUSED = """
+import sys
+from outboxq import Outbox
+worker = Outbox(sys.argv[1]).worker()
+worker.start()
+worker.stop()
+print([name for name in sys.modules if name.startswith(("prometheus_client", "outboxq.worker.prometheus", "http.server"))])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (
+            WITHOUT,
+            "metrics_port (in commands --metrics-port) needs prometheus-client; run: pip install 'outboxq[prometheus]'",
+        ),
+        (UNUSED, "[]"),
+    ],
+    ids=["it is not installed", "it is not asked for"],
+)
+def test_without_the_extra(sqlite, program, said):
+    done = subprocess.run(
+        [sys.executable, "-c", program, sqlite.url], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout.strip(), done.returncode) == (said, 0), done.stderr
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_processes_have_ports_counted_up():
+    assert [port_of(number, 9464) for number in (1, 2, 3)] == [9464, 9465, 9466]
+    assert port_of(2, None) is None
+    assert port_of(2, 0) == 0
+
+
+def test_the_command_refuses_a_port_that_is_taken(database, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("shop.py").write_text(APPLICATION)
+    environment = {"OUTBOXQ_DATABASE_URL": database.url}
+    arguments = ["worker", "shop:outbox", "--burst", "--metrics-port"]
+    first = free_ports(2)
+    port = first + 1
+    with socket.create_server(("127.0.0.1", port)):
+        one = CliRunner().invoke(main, [*arguments, str(port)], env=environment)
+        two = CliRunner().invoke(main, [*arguments, str(first), "--processes", "2"], env=environment)
+    sys.modules.pop("shop", None)
+    for result in (one, two):
+        assert result.exit_code == 2
+        assert re.search(rf"no metrics can be served on 127\.0\.0\.1 port {port}: .*; free that port", result.output)
+
+
+def test_ports_beyond_the_last_one_are_refused(sqlite):
+    arguments = ["worker", "shop:outbox", "--processes", "3", "--metrics-port", "65534"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "--metrics-port 65534 with 3 processes ends at port 65536; choose one up to 65533" in result.output
+
+
+def free_ports(number: int) -> int:
+    """Return the first of so many ports in a row that were free a moment ago."""
+    while True:
+        with taken() as listener:
+            first = listener.getsockname()[1]
+        try:
+            for port in range(first, first + number):
+                socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return first
+
+
+@pytest.mark.in_turn
+def test_each_of_two_processes_answers_on_its_own_port(database, tmp_path):
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    first = free_ports(2)
+    command = [
+        sys.executable,
+        "-m",
+        "outboxq",
+        "worker",
+        "shop:outbox",
+        "--processes",
+        "2",
+        "--metrics-port",
+        str(first),
+    ]
+    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    try:
+        for port in (first, first + 1):
+            until(lambda port=port: answers(port))
+        database.add(database.store, task_name="tests.work", queue="mail")
+        until(lambda: any(ended(port, 1) for port in (first, first + 1)))
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0, (tmp_path / "log").read_text()
+
+
+def answers(port: int) -> dict:
+    try:
+        return scrape(port)
+    except OSError:
+        return {}
+
+
+# -- schedules --------------------------------------------------------------------------------------------------------
+
+
+def schedule(**fields: object) -> NewSchedule:
+    return NewSchedule(**{"name": "nightly", "task_name": "tests.end", "queue": "mail", "rule": "0 3 * * *", **fields})
+
+
+def test_the_next_tick_is_the_next_one_from_now_on(database):
+    store = database.frozen
+    database.clock.now = datetime(2031, 5, 6, 2, 59, 30, tzinfo=UTC)
+    store.schedules.put(schedule())
+    store.schedules.put(schedule(name="paused"))
+    store.schedules.pause("paused")
+    store.schedules.put(schedule(name="over", ends_at=datetime(2031, 5, 6, 3, tzinfo=UTC)))
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 6, 3, tzinfo=UTC).timestamp()}
+    database.clock.advance(60)
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 7, 3, tzinfo=UTC).timestamp()}
+
+
+def test_a_tick_that_nobody_planted_stays_the_next_one(database):
+    store = database.frozen
+    database.clock.now = datetime(2031, 5, 6, 2, tzinfo=UTC)
+    store.schedules.put(schedule())
+    database.clock.advance(timedelta(hours=30))
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 6, 3, tzinfo=UTC).timestamp()}
+    store.schedules.plant()
+    assert prometheus.next_ticks(store) == {"nightly": datetime(2031, 5, 8, 3, tzinfo=UTC).timestamp()}
+
+
+def test_a_schema_without_schedules_has_no_ticks(tmp_path):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    migrations.upgrade(url, "0001")
+    outbox = Outbox(url)
+    assert prometheus.next_ticks(outbox.store) == {}
+    outbox.store.engine.dispose()
+
+
+def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
+    store = outbox.store
+    store.schedules.put(
+        schedule(rule="every 3600", args='{"how": "fail"}', starts_at=store.now() - timedelta(hours=2.5))
+    )
+    store.schedules.backfill("nightly", store.now() - timedelta(hours=2.75), store.now() - timedelta(hours=1.75))
+    with serving(outbox) as (_, port):
+        until(lambda: ended(port, 1))
+        found = scrape(port)
+    here = labels(schedule="nightly")
+    assert found["outboxq_schedule_lateness_seconds_count"] == {here: 1}
+    assert 9000 <= found["outboxq_schedule_lateness_seconds_sum"][here] < 9060
+    [handle] = store.tasks()
+    store.run_now(handle.id)
+    with serving(outbox) as (_, port):
+        until(lambda: ended(port, 1))
+        assert scrape(port).get("outboxq_schedule_lateness_seconds_count", {}) == {}, "another attempt is no tick"

@@ -1,0 +1,41 @@
+SELECT
+    named.name,
+    CAST(sum(pg_total_relation_size(coalesce(part.relid, named.oid))) AS BIGINT) AS size,
+    CAST(sum(pg_stat_get_dead_tuples(coalesce(part.relid, named.oid))) AS BIGINT) AS dead_rows
+FROM (
+    SELECT 'dead_letters' AS name, to_regclass(%(to_regclass_1)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'execution_events' AS name, to_regclass(%(to_regclass_2)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'idempotency_keys' AS name, to_regclass(%(to_regclass_3)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'maintenance_jobs' AS name, to_regclass(%(to_regclass_4)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'partition_claims' AS name, to_regclass(%(to_regclass_5)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'queue_samples' AS name, to_regclass(%(to_regclass_6)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'queue_settings' AS name, to_regclass(%(to_regclass_7)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'schedule_ticks' AS name, to_regclass(%(to_regclass_8)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'sleeping_workers' AS name, to_regclass(%(to_regclass_9)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_executions' AS name, to_regclass(%(to_regclass_10)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_leases' AS name, to_regclass(%(to_regclass_11)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_metrics' AS name, to_regclass(%(to_regclass_12)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_outbox' AS name, to_regclass(%(to_regclass_13)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_schedules' AS name, to_regclass(%(to_regclass_14)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_subscriptions' AS name, to_regclass(%(to_regclass_15)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'workers' AS name, to_regclass(%(to_regclass_16)s::VARCHAR) AS oid
+) AS named
+LEFT OUTER JOIN LATERAL pg_partition_tree(named.oid) AS part(relid) ON true
+WHERE named.oid IS NOT NULL
+GROUP BY named.name
+ORDER BY named.name
