@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
 
 import tenacity
@@ -76,8 +77,7 @@ class Outbox:
             )
         self.schema = schema
         self.integration = integration or (Integration() if session is None else SessionIntegration(session))
-        self.hooks = HookCalls.of(hooks)
-        """The hooks, ready to be called; None: there are none."""
+        self._given_hooks = HookCalls.of(hooks)
         self.tasks = TaskRegistry()
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
@@ -96,6 +96,11 @@ class Outbox:
             dialect_for(url.get_backend_name(), schema=self.schema).normalize_url(url)
         self._database = database
         self._bound = {}
+
+    @cached_property
+    def hooks(self) -> HookCalls | None:
+        """The hooks, ready to be called; None: there are none."""
+        return self._given_hooks
 
     @property
     def is_bound(self) -> bool:
