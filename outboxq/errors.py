@@ -70,6 +70,10 @@ class TaskNotFound(OutboxqError, LookupError):
     """There is no task execution with this id."""
 
 
+class ScheduleNotFound(OutboxqError, LookupError):
+    """There is no schedule of this name."""
+
+
 class AmbiguousTask(OutboxqError, LookupError):
     """Several task executions have ids with the given beginning; none of them was changed."""
 

@@ -61,6 +61,8 @@ class EventType(StrEnum):
     """A user gave a waiting task another due time or priority."""
     UNROUTED = "event_unrouted"
     """An emit without a subscriber; it belongs to no task."""
+    SKIPPED = "schedule_skipped"
+    """Ticks of a schedule that were missed and are not caught up; it belongs to no task."""
 
 
 STATUS_AFTER: Mapping[EventType, TaskStatus] = {
@@ -80,7 +82,7 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status after each transition. Types that are missing here change none: a cancel request, an unrouted emit, a later release's."""
+"""The status after each transition. Types that are missing here change none: a cancel request, an unrouted emit, skipped ticks, a later release's."""
 
 ENDS_CLAIM = frozenset(
     {

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import re
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
+from hashlib import sha256
+from uuid import UUID
 
 from .options import TaskOptions
+from .records import TaskStatus
 
 
 class Overlap(StrEnum):
-    """What happens at a tick while the task of an earlier tick has not ended."""
+    """The rule for a tick while the task of an earlier tick has not ended."""
 
     ALLOW = "allow"
     """They run side by side."""
@@ -21,7 +26,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which of the ticks run that were missed: no worker ran, the database was away, or the schedule was paused."""
+    """The policy for ticks that were missed: no worker ran, the database was away, or the schedule was paused."""
 
     NONE = "none"
     LATEST = "latest"
@@ -30,9 +35,17 @@ class CatchUp(StrEnum):
     """All of them, oldest first, up to a limit. An event counts those beyond it."""
 
 
+HORIZON = timedelta(seconds=60)
+"""Ticks become tasks so long ahead of their time."""
+REMOVED = "removed from the code"
+"""Beginning of the reason with which a declaration pauses a schedule that the code no longer has."""
+SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
+"""Headers of a task: the schedule that it is of; the tick that it is for, in ISO 8601; or who triggered it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule(TaskOptions):
-    """A schedule: its rule, and the task that each tick becomes."""
+class NewSchedule(TaskOptions):
+    """A schedule for `Schedules.put` to store: its rule, and the task that each tick becomes. Its arguments are encoded already."""
 
     name: str
     task_name: str
@@ -46,14 +59,23 @@ class Schedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """The time after a tick from which on its task is not started any more. None: it is, however late."""
+    """The time after its due time from which on a tick's task is not started any more. None: it is, however late; with
+    `Overlap.SKIP`, until the next tick."""
     jitter: timedelta | None = None
     """A tick's task is due up to so much later; how much follows from the schedule's name and the tick."""
-    starts_at: datetime
-    """No tick is earlier, and `every` counts from here."""
+    starts_at: datetime | None = None
+    """No tick is earlier, and `every` counts from here. None: the moment at which the schedule is stored first."""
     ends_at: datetime | None = None
+    """No tick is this late."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule(NewSchedule):
+    """A row of `task_schedules`."""
+
+    starts_at: datetime
     declared_by: str | None = None
-    """The version of the code that declares it; None: it was stored at run time."""
+    """The version of the code that declares it, "" if that has none. None: it was stored at run time."""
     declaration: str | None = None
     """A digest of what the code declares."""
     planted_until: datetime
@@ -62,3 +84,32 @@ class Schedule(TaskOptions):
     pause_reason: str | None = None
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tick:
+    """A tick of a schedule that became a task."""
+
+    schedule: str
+    tick: datetime
+    """The moment that it is for."""
+    task_id: UUID
+    status: TaskStatus | None
+    """The status of its task. None: the task is not there any more."""
+
+
+def digest_of(schedule: NewSchedule) -> str:
+    """Return a digest of everything that a schedule says, to see that a declaration has changed."""
+    values = {one.name: str(getattr(schedule, one.name)) for one in fields(NewSchedule)}
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def is_older(version: str, other: str) -> bool:
+    """Return whether a version comes before another. Numbers in them compare as numbers. Without a version, none does."""
+    return bool(version and other) and _version_key(version) < _version_key(other)
+
+
+def _version_key(version: str) -> list[tuple[int, int, str]]:
+    # A release candidate has letters where the release has nothing: "1.2rc1" < "1.2" < "1.2.1".
+    parts = re.findall(r"\d+|[a-z]+", version.lower())
+    return [(2, int(part), "") if part.isdigit() else (0, 0, part) for part in parts] + [(1, 0, "")]

@@ -25,6 +25,7 @@ from .arguments import queue_names
 from .checks import Violation
 from .claim import ClaimCursor, Claiming
 from .dead_letters import DeadLetter, DeadLetters
+from .declarations import check_schedule
 from .due import Look
 from .enqueue import check
 from .event_log import EventLog, TailCursor
@@ -33,6 +34,7 @@ from .fanout import Subscriptions, check_subscription
 from .outlook import Outlook
 from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
+from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
 from .tasks import Attempt
@@ -62,6 +64,7 @@ __all__ = [
     "UnknownRun",
     "Violation",
     "check",
+    "check_schedule",
     "check_subscription",
     "queue_names",
 ]
@@ -137,4 +140,5 @@ class Store(Claiming):
     log = cached_property(EventLog)
     workers = cached_property(Workers)
     sleeping_workers = cached_property(SleepingWorkers)
+    schedules = cached_property(Schedules)
     time_partitions = cached_property(TimePartitions)

@@ -9,6 +9,7 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -34,6 +35,7 @@ from .leases import Leases
 from .log_lines import EndLog, introduce
 from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
 from .options import WorkerOptions, WorkerSettings, with_options
+from .planting import Planting
 from .recovery import Recovery
 from .signals import handle_stop_signals
 from .task_runner import TaskRunner
@@ -63,10 +65,11 @@ class Worker:
         *,
         integration: Integration | None = None,
         hooks: HookCalls | None = None,
+        declare: Callable[[Store], object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `WorkerSettings`
-        describes the options.
+        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox, and `declare` stores
+        the schedules that the code declares. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
@@ -169,14 +172,17 @@ class Worker:
             on_recovery=self._claim_loop.expect_recovered,
             on_failpoint=on_failpoint,
         )
+        self._planting = Planting(self._claiming, declare)
         self._registration = ServiceThread(
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
         self._known_tasks = ServiceThread("known-tasks", known_tasks, fails)
+        self._planting_thread = ServiceThread("planting", self._planting, fails)
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
             self._registration,
+            self._planting_thread,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
             self._known_tasks,
         ]
@@ -271,6 +277,11 @@ class Worker:
         self._application.compile_ends()
         subscriptions = [one for task in self._tasks for one in task.subscriptions]
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
+        try:
+            self._planting.begin()
+        except BaseException:
+            self._disconnect()
+            raise
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker starts once; make a new one")
@@ -288,6 +299,8 @@ class Worker:
         self._urgent.check_file()
         self._registration.run_early()
         self._known_tasks.run_early()
+        if burst:
+            self._planting_thread.run_early()  # or it could end before the first planting
         self._has_begun = True
         self._claim_loop.burst = burst
         if self.introduces_itself:
@@ -346,6 +359,7 @@ class Worker:
         self._stopped.set()
 
     def _stop_services(self) -> None:
+        self._planting.stop()
         for service in self._services:
             service.stop()
         for service in self._services:

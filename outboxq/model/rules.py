@@ -1,0 +1,314 @@
+"""Rules of schedules: the moments that a cron expression or an interval names, in a time zone. No I/O but the zones' data.
+
+cronsim reads an expression and steps through the hands of a clock. Which of these wall times there are, once or twice, is decided
+here, because a fixed time and a repeated one differ when clocks change:
+
+* A rule with a fixed second, minute and hour has one tick for each of its wall times. A time that is left out in spring moves to the
+  moment of the change. A time that comes twice in autumn is meant the first time.
+* Every other cron rule has a tick whenever the clock shows a time that fits: an hourly one 23 on the day in spring, 25 in autumn.
+* `every` counts elapsed time and knows no clock.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from ..errors import InvalidArgument
+from .options import LONGEST, MAX_NAME, MICROSECOND, is_text
+from .records import EARLIEST, LATEST
+
+ALIASES: Final = {
+    "@HOURLY": "0 * * * *",
+    "@DAILY": "0 0 * * *",
+    "@MIDNIGHT": "0 0 * * *",
+    "@WEEKLY": "0 0 * * 0",
+    "@MONTHLY": "0 0 1 * *",
+    "@YEARLY": "0 0 1 1 *",
+    "@ANNUALLY": "0 0 1 1 *",
+}
+"""Names for common cron expressions."""
+
+
+class Rule(ABC):
+    """The ticks of one rule, from its start on. Moments are aware, and ticks are in UTC."""
+
+    @abstractmethod
+    def after(self, moment: datetime) -> datetime | None:
+        """Return the next tick strictly after the moment. None: never again."""
+
+    @abstractmethod
+    def count(self, after: datetime, before: datetime) -> int:
+        """Return the number of ticks between two moments, both excluded. It does not step through all of them."""
+
+    def newest(self, after: datetime, before: datetime) -> datetime | None:
+        """Return the last tick between two moments, both excluded. None: there is none."""
+        tick = self._between(after, before)
+        newest, high = tick, before
+        while tick is not None:
+            newest = tick
+            while high - newest > _SECOND:
+                middle = newest + (high - newest) / 2
+                later = self._between(middle, before)
+                newest, high = (newest, middle) if later is None else (later, high)
+            tick = self._between(newest, before)
+        return newest
+
+    def ticks(self, after: datetime) -> Iterator[datetime]:
+        """Yield the ticks after a moment, the earliest first."""
+        tick = self.after(after)
+        while tick is not None:
+            yield tick
+            tick = self.after(tick)
+
+    def _between(self, after: datetime, before: datetime) -> datetime | None:
+        tick = self.after(after)
+        return tick if tick is not None and tick < before else None
+
+
+def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
+    """Return the rule that a text means in a time zone; no tick is before `starts_at`, and `every` counts from there.
+
+    Raises InvalidArgument for a text that is no rule, or a zone that is unknown here. The newest rules are kept.
+    """
+    return _parsed(rule_of(rule, None), _checked_name(tz), starts_at)
+
+
+def check_rule(rule: str, tz: str) -> None:
+    """Raise InvalidArgument for what `parse_rule` refuses, and for a rule without any moment, such as 31 February."""
+    if parse_rule(rule, tz, starts_at=EARLIEST).after(EARLIEST) is None:
+        raise _without_moment(rule)
+
+
+def rule_of(rule: str | None, every: timedelta | None) -> str:
+    """Return the canonical text of a rule: its cron expression, or `every` and a number of seconds. Give one of the two."""
+    if (rule is None) == (every is None):
+        raise InvalidArgument(
+            'a schedule needs a rule: give a cron expression such as "30 2 * * *", or every=, not both'
+        )
+    if every is not None:
+        return f"{_EVERY} {_seconds(every)}"
+    if not is_text(rule) or len(rule) > MAX_NAME:
+        raise InvalidArgument(f"a rule must be a text of at most {MAX_NAME} characters, without NUL, not {rule!r:.100}")
+    words = rule.upper().split()
+    if words[:1] == [_EVERY.upper()]:
+        return f"{_EVERY} {_seconds_of(rule, words[1:])}"
+    text = " ".join(words)
+    return ALIASES.get(text, text)
+
+
+def describe(rule: str, tz: str) -> str:
+    """Return a sentence that says when the ticks of a rule are."""
+    check_rule(rule, tz)
+    text = rule_of(rule, None)
+    if text.startswith(f"{_EVERY} "):
+        return f"Every {_in_words(int(text.split()[1]))}, counted from its start"
+    return f"{CronSim(text, _MIDNIGHT).explain()} ({tz})"
+
+
+def zone_of(tz: str) -> tzinfo:
+    """Return the time zone with an IANA name. Raises InvalidArgument for a name that is unknown on this machine."""
+    if _checked_name(tz) == "UTC":
+        return UTC  # needs no data
+    if tz.startswith(("posix/", "right/")) or tz in _OF_THE_MACHINE:
+        raise InvalidArgument(f'{tz!r} is no IANA name of a time zone; give one such as "Europe/Berlin"')
+    try:
+        return ZoneInfo(tz)
+    except (KeyError, ValueError, OSError):
+        known = available_timezones()
+        if not known:
+            raise InvalidArgument(
+                f"the time zone {tz!r} cannot be read: this machine has no data of time zones; run: pip install tzdata"
+            ) from None
+        near = get_close_matches(tz, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else '; give an IANA name such as "Europe/Berlin"'
+        raise InvalidArgument(f"there is no time zone {tz!r}{hint}") from None
+
+
+class _Interval(Rule):
+    """`every`: its ticks are `starts_at` and each multiple of the span after it."""
+
+    def __init__(self, every: timedelta, starts_at: datetime) -> None:
+        self._every = every
+        self._starts_at = starts_at.astimezone(UTC)
+
+    def after(self, moment: datetime) -> datetime | None:
+        if moment < self._starts_at:
+            return self._starts_at
+        # LATEST less a span, because a sum beyond the year 9999 would be an error.
+        number = (moment - self._starts_at) // self._every
+        last = self._starts_at + number * self._every
+        return last + self._every if last <= LATEST - self._every else None
+
+    def count(self, after: datetime, before: datetime) -> int:
+        return max(0, self._number(before - MICROSECOND) - self._number(after))
+
+    def _number(self, moment: datetime) -> int:
+        """Return the number of ticks up to the moment."""
+        return max(0, (moment - self._starts_at) // self._every + 1)
+
+
+class _Cron(Rule):
+    """A cron expression, read in a time zone."""
+
+    def __init__(self, expression: str, zone: tzinfo, starts_at: datetime) -> None:
+        self._hands = CronSim(expression, _MIDNIGHT)
+        self._zone = zone
+        self._earliest = starts_at.astimezone(UTC) - MICROSECOND
+        self._is_fixed = not any(field.startswith("*") for field in ["0", *expression.split()][-6:-3])
+        seconds, minutes, hours = (len(part) for part in (self._hands.seconds, self._hands.minutes, self._hands.hours))
+        self._in_a = {
+            timedelta(days=1): seconds * minutes * hours,
+            timedelta(hours=1): seconds * minutes,
+            timedelta(minutes=1): seconds,
+        }
+        """The number of ticks in a day, an hour or a minute that has any, if no clock changes."""
+
+    def after(self, moment: datetime) -> datetime | None:
+        moment = max(moment.astimezone(UTC), self._earliest)
+        tick = self._fixed_after(moment) if self._is_fixed else self._repeated_after(moment)
+        return tick if tick is not None and tick <= LATEST else None
+
+    def count(self, after: datetime, before: datetime) -> int:
+        number, counted = 0, max(after.astimezone(UTC), self._earliest)
+        while (tick := self._between(counted, before)) is not None:
+            ticks, counted = self._at_once(tick, counted, before)
+            number += ticks
+        return number
+
+    def _at_once(self, tick: datetime, counted: datetime, before: datetime) -> tuple[int, datetime]:
+        """Return how many ticks can be counted with this one, and the moment up to which they are."""
+        hands = self._wall(tick)
+        for span, ticks in self._in_a.items():
+            begin = tick - (hands - _MIDNIGHT) % span
+            last = begin + span - _SECOND
+            # A change of the clock just before counts too: it may have moved a fixed time to here.
+            if counted < begin and last < before and self._offset(begin - _SECOND) == self._offset(last):
+                return ticks, last
+        return 1, tick
+
+    def _fixed_after(self, moment: datetime) -> datetime | None:
+        for wall in self._walls(self._wall(moment)):
+            tick = wall.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
+            if self._wall(tick) != wall:  # left out in spring
+                tick = self._change(wall.replace(tzinfo=self._zone, fold=1).astimezone(UTC), tick)
+            if tick > moment:
+                return tick
+        return None
+
+    def _repeated_after(self, moment: datetime) -> datetime | None:
+        wall, soon = self._wall(moment), moment + timedelta(days=1)
+        offset = self._offset(moment)
+        if self._offset(soon) != offset:
+            # The clock changes soon. It may show times again that it shows now, so look at the two sides one after the other.
+            change = self._change(moment, soon)
+            first = next(self._walls(wall), None)
+            if first is not None and (tick := first.replace(tzinfo=UTC) - offset) < change:
+                return tick
+            moment = change - _SECOND
+            wall = self._wall(change) - _SECOND
+        for hands in self._walls(wall):
+            for fold in (0, 1):
+                tick = hands.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+                if tick > moment and self._wall(tick) == hands:
+                    return tick
+        return None
+
+    def _walls(self, after: datetime) -> Iterator[datetime]:
+        """Yield the wall times after one, as naive ones. They end where none comes for fifty years."""
+        hands = copy.copy(self._hands)
+        hands.dt = after.replace(microsecond=0, fold=0)
+        return hands
+
+    def _wall(self, moment: datetime) -> datetime:
+        return moment.astimezone(self._zone).replace(tzinfo=None, fold=0)
+
+    def _offset(self, moment: datetime) -> timedelta:
+        offset = moment.astimezone(self._zone).utcoffset()
+        assert offset is not None, "a zone has an offset at each moment"
+        return offset
+
+    def _change(self, before: datetime, after: datetime) -> datetime:
+        """Return the moment between the two, in whole seconds, from which on the clock goes as it does at the later one."""
+        before, offset = before.replace(microsecond=0), self._offset(after)
+        while after - before > _SECOND:
+            middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
+            before, after = (before, middle) if self._offset(middle) == offset else (middle, after)
+        return after
+
+
+_EVERY = "every"
+_SECOND = timedelta(seconds=1)
+_MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim is given wall times only
+_OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
+"""Files beside the zones: they hold what somebody set for this machine."""
+_FIELDS = "minute, hour, day of the month, month and day of the week; a sixth one before them is the second"
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str, tz: str, starts_at: datetime) -> Rule:
+    zone = zone_of(tz)
+    if text.startswith(f"{_EVERY} "):
+        return _Interval(timedelta(seconds=int(text.split()[1])), starts_at)
+    try:
+        return _Cron(text, zone, starts_at)
+    except CronSimError as error:
+        raise _refused(text, str(error)) from None
+
+
+def _refused(text: str, fault: str) -> InvalidArgument:
+    fields = text.split()
+    if text.startswith("@"):
+        return InvalidArgument(f"there is no rule {text.lower()!r}; known are {', '.join(ALIASES).lower()}")
+    if len(fields) not in (5, 6):
+        return InvalidArgument(f"{text!r} is no cron expression: it has {len(fields)} fields, not five: {_FIELDS}")
+    try:
+        CronSim(" ".join([*fields[:-2], "*", fields[-1]]), _MIDNIGHT)
+    except CronSimError:
+        return InvalidArgument(
+            f"{text!r} is no cron expression: {fault.removeprefix('Bad ')} is wrong; its fields are {_FIELDS}"
+        )
+    return (
+        _without_moment(text)
+        if fault == "Bad day-of-month"
+        else InvalidArgument(f"{text!r} is no cron expression: month is wrong")
+    )
+
+
+def _without_moment(rule: str) -> InvalidArgument:
+    return InvalidArgument(f"the rule {rule!r} has no moment: none of its months has such a day")
+
+
+def _checked_name(tz: str) -> str:
+    if not is_text(tz) or not 1 <= len(tz) <= MAX_NAME:
+        raise InvalidArgument(f'tz must be the IANA name of a time zone, such as "Europe/Berlin", not {tz!r:.100}')
+    return tz
+
+
+def _seconds(every: object) -> int:
+    if not isinstance(every, timedelta) or every % _SECOND or not _SECOND <= every <= LONGEST:
+        raise InvalidArgument(
+            f"every must be a timedelta of whole seconds, at least 1 and at most a hundred years, not {every!r:.100}"
+        )
+    return every // _SECOND
+
+
+def _seconds_of(rule: str, words: list[str]) -> int:
+    if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
+        raise InvalidArgument(f'{rule!r} is no rule: after "{_EVERY}" comes a whole number of seconds')
+    seconds = int(words[0])
+    return _seconds(timedelta(seconds=min(seconds, LONGEST // _SECOND + 1)))
+
+
+def _in_words(seconds: int) -> str:
+    units = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
+    unit, length = next((unit, length) for unit, length in units.items() if seconds % length == 0)
+    return unit if seconds == length else f"{seconds // length} {unit}s"

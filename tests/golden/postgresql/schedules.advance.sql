@@ -1,0 +1,12 @@
+WITH given AS (
+    SELECT batch.name AS name, batch.planted_until AS planted_until, batch.ordinal AS ordinal
+    FROM unnest(%(given_name)s::TEXT[], %(given_planted_until)s::TIMESTAMP WITH TIME ZONE[]) WITH ORDINALITY AS batch(
+        name,
+        planted_until,
+        ordinal
+    )
+)
+UPDATE task_schedules
+SET planted_until=given.planted_until
+FROM given
+WHERE task_schedules.name = given.name AND task_schedules.planted_until < given.planted_until

@@ -1,0 +1,1 @@
+DELETE FROM task_schedules WHERE task_schedules.name = :name

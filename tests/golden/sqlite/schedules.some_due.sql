@@ -1,0 +1,5 @@
+SELECT task_schedules.name
+FROM task_schedules
+WHERE task_schedules.paused_at IS NULL AND task_schedules.planted_until < :until
+LIMIT :param_1
+OFFSET :param_2

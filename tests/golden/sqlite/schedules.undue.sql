@@ -1,0 +1,9 @@
+SELECT task_outbox.id AS entry_id, schedule_ticks.tick
+FROM schedule_ticks
+JOIN task_executions ON task_executions.id = schedule_ticks.task_execution_id
+JOIN task_outbox ON task_outbox.task_execution_id = task_executions.id
+WHERE
+    schedule_ticks.schedule = :name
+    AND (schedule_ticks.tick > :first OR :delayed = 1 AND task_outbox.available_at > :first)
+    AND task_executions.first_started_at IS NULL
+ORDER BY task_outbox.id
