@@ -1,6 +1,7 @@
 """The shop of test_one_trace.py: a Flask application and its workers, with OpenTelemetry and Sentry on.
 
-Spans are appended to the file TRACES, one JSON object a line, as soon as they end. Sentry sends to SENTRY_DSN.
+Spans are appended to the file TRACES, one JSON object a line: as soon as they end, or, with AT_EXIT, when the process ends.
+Sentry sends to SENTRY_DSN.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from flask_sqlalchemy import SQLAlchemy
 from opentelemetry import propagate, trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from sqlalchemy.orm import Mapped, mapped_column
 
 from outboxq import RetryPolicy, TaskContext
@@ -38,7 +39,10 @@ class FileExporter(SpanExporter):
 
 sentry_sdk.init(os.environ["SENTRY_DSN"], traces_sample_rate=1.0)
 provider = TracerProvider(resource=Resource.create({"service.name": "shop", "service.instance.id": str(os.getpid())}))
-provider.add_span_processor(SimpleSpanProcessor(FileExporter()))
+if "AT_EXIT" in os.environ:
+    provider.add_span_processor(BatchSpanProcessor(FileExporter(), schedule_delay_millis=3_600_000))
+else:
+    provider.add_span_processor(SimpleSpanProcessor(FileExporter()))
 trace.set_tracer_provider(provider)
 
 db = SQLAlchemy()
