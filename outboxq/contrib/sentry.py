@@ -151,7 +151,6 @@ def _data(context: TaskContext) -> dict[str, object]:
 def _describe(scope: sentry_sdk.Scope, context: TaskContext) -> None:
     """Describe the task in the scope of its attempt, for all events in it."""
     scope.clear_breadcrumbs()
-    scope.set_new_propagation_context()  # else tasks without headers would share the process's trace
     scope.set_tag("task", context.task_name)
     scope.set_tag("queue", context.queue)
     scope.set_tag("attempt", context.attempt)

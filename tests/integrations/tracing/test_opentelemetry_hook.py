@@ -16,6 +16,7 @@ from outboxq.contrib.opentelemetry import OpenTelemetryHook
 from outboxq.model import NewTask
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
+from outboxq.testing.harness import Harness
 
 AT_ONCE = RetryPolicy(max_attempts=2, wait=timedelta(0))
 
@@ -194,14 +195,15 @@ def test_the_tick_of_a_schedule_has_a_trace_of_its_own(outbox, telemetry):
 
 
 def test_a_task_without_headers_begins_a_trace_and_has_no_link(outbox, telemetry):
-    """It was enqueued by another program, in plain SQL. A span around the worker is not its parent."""
+    """It was enqueued by another program, in plain SQL. A span around what runs it is not its parent."""
     ours = outbox(telemetry.hook())
 
     @ours.task(name="shop.import")
     def from_outside() -> None: ...
 
     ours.store.enqueue(NewTask(id=uuid7(), task_name="shop.import", args="{}"))
-    ours.worker().run(burst=True)
+    with Harness(ours) as harness, telemetry.tracer.start_as_current_span("a test"):
+        harness.drain()
     processed = telemetry.span("process default")
     assert processed.parent is None
     assert linked(processed) == []
