@@ -21,6 +21,7 @@ from ..model.planning import Plan, jitter_of, plan
 from ..model.rules import parse_rule
 from ..model.schedules import (
     HORIZON,
+    RULE_HEADER,
     SCHEDULE_HEADER,
     TICK_HEADER,
     TRIGGER_HEADER,
@@ -85,7 +86,8 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
     by_default = schedule.overlap is Overlap.SKIP and due >= now
     grace = _until_next(schedule, tick) if schedule.grace is None and by_default else schedule.grace
     expires_at = None if grace is None else due + grace
-    return _task(schedule, {TICK_HEADER: iso(tick)}, available_at=due, expires_at=expires_at)
+    headers = {TICK_HEADER: iso(tick), RULE_HEADER: schedule.rule}
+    return _task(schedule, headers, available_at=due, expires_at=expires_at)
 
 
 def extra_task(schedule: Schedule, by: str) -> NewTask:

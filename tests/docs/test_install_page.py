@@ -22,6 +22,8 @@ EXTRAS = {
     "django": "[Django](django.md), and [Django's own tasks](django-tasks.md)",
     "flask": "[Flask](flask.md)",
     "reload": "`outboxq worker --reload`, which restarts when your code changes",
+    "opentelemetry": "[traces and metrics in OpenTelemetry](tracing.md#opentelemetry)",
+    "sentry": "[traces, errors and monitors in Sentry](tracing.md#sentry)",
 }
 NAMES = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "django": "Django", "flask": "Flask", "rich": "Rich"}
 REQUIREMENT = re.compile(r"(?P<name>[\w-]+)(\[[\w,]+\])?(?P<bounds>[^;]*?)\s*(;\s*(?P<marker>.+))?")
