@@ -6,7 +6,7 @@ nor change their arguments. Tests prove the list: they run as these roles, once 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -65,8 +65,22 @@ class Right:
 def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
     """Return the privileges that a role needs, the schema's first. `features` are those of a producer."""
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
+    return _merged(
+        role, (*_ROLES[role], *_LATER.get(role, ()), *(right for one in sorted(given) for right in _FEATURES[one]))
+    )
+
+
+def needed(role: Role) -> tuple[Right, ...]:
+    """Return the privileges without which such a role cannot begin: not those that a later revision added.
+
+    A role that was granted its privileges before an upgrade goes on without what is new.
+    """
+    return _merged(role, _ROLES[role])
+
+
+def _merged(role: Role, several: Iterable[Right]) -> tuple[Right, ...]:
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
-    for right in (*_ROLES[role], *(right for one in sorted(given) for right in _FEATURES[one])):
+    for right in several:
         named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
     return (
         *_ON_SCHEMA[role],
@@ -104,10 +118,12 @@ _TABLES = (
     "idempotency_keys",
     "partition_claims",
     "queue_settings",
+    "schedule_ticks",
     "sleeping_workers",
     "task_executions",
     "task_leases",
     "task_outbox",
+    "task_schedules",
     "task_subscriptions",
     "workers",
 )
@@ -147,6 +163,15 @@ _ROLES = {
     ),
     Role.MIGRATOR: (),
 }
+_LATER = {
+    Role.WORKER: (  # to plant schedules; since 0002
+        *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
+        *_on("task_schedules", "SELECT; INSERT; UPDATE"),
+        *_on("task_executions", "INSERT"),
+        *_DRAWS,
+    ),
+}
+"""The privileges that a role needs for what a later revision than the first added."""
 _FEATURES = {
     Feature.EMIT: (
         *_on("task_subscriptions", "SELECT"),

@@ -15,7 +15,7 @@ from .records import TaskStatus
 
 
 class Overlap(StrEnum):
-    """What happens at a tick while the task of an earlier tick has not ended."""
+    """The rule for a tick while the task of an earlier tick has not ended."""
 
     ALLOW = "allow"
     """They run side by side."""
@@ -26,7 +26,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which of the ticks run that were missed: no worker ran, the database was away, or the schedule was paused."""
+    """The policy for ticks that were missed: no worker ran, the database was away, or the schedule was paused."""
 
     NONE = "none"
     LATEST = "latest"
@@ -102,8 +102,8 @@ class Tick:
 
 def digest_of(schedule: NewSchedule) -> str:
     """Return a digest of everything that a schedule says, to see that a declaration has changed."""
-    said = {one.name: str(getattr(schedule, one.name)) for one in fields(NewSchedule)}
-    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    values = {one.name: str(getattr(schedule, one.name)) for one in fields(NewSchedule)}
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def is_older(version: str, other: str) -> bool:

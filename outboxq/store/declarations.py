@@ -1,4 +1,4 @@
-"""What a schedule may be, and how a declaration in code and what is stored go together. Nothing here reads or writes."""
+"""Check schedules, and compare what code declares with what is stored. Nothing here reads or writes the tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a fi
         raise InvalidArgument(f"ends_at of {name} must come after its starts_at")
 
 
-def said_by(new: NewSchedule) -> dict[str, Any]:
+def fields_of(new: NewSchedule) -> dict[str, Any]:
     """Return what a schedule is to be, its rule as it is stored."""
     return {**{one.name: getattr(new, one.name) for one in fields(NewSchedule)}, "rule": rule_of(new.rule, None)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from ..database.statements.explaining import MOST
 from ..database.target import Target
 from ..errors import TaskNotFound
 from ..model import LONGEST, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from .arguments import identifier
 from .tasks import event_of, execution_of
 from .transactions import Transactions
@@ -99,15 +101,34 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
         if not found:
             raise TaskNotFound(f"there is no task {task_id}")
         task = execution_of(found[0])
-        if task.status is TaskStatus.READY:
-            return _waiting(target, task, now)
-        if task.status is TaskStatus.RUNNING:
-            return _running(target, task, now)
-        history = target.run(tasks.history, values)
-        moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
-        return _ended(task, moves[-1] if moves else None)
+        why, origin = _state(target, task, now), origin_of(task.headers)
+        return why if origin is None else replace(why, sentence=f"{why.sentence}; {origin}")
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def _state(target: Target, task: TaskExecution, now: datetime) -> Explanation:
+    if task.status is TaskStatus.READY:
+        return _waiting(target, task, now)
+    if task.status is TaskStatus.RUNNING:
+        return _running(target, task, now)
+    history = target.run(tasks.history, {"task_id": task.id})
+    moves = [event for event in map(event_of, history) if status_after(event.event_type) is not None]
+    return _ended(task, moves[-1] if moves else None)
+
+
+def origin_of(headers: str | None) -> str | None:
+    """Return a clause that names the schedule and the tick of a task; None for one that no schedule made."""
+    if headers is None or SCHEDULE_HEADER not in headers:
+        return None
+    try:
+        found = json.loads(headers)
+        schedule = found[SCHEDULE_HEADER]
+        if (by := found.get(TRIGGER_HEADER)) is not None:
+            return f"it was triggered from the schedule {schedule!r}{f' by {by}' if by else ''}"
+        return f"it is the tick of the schedule {schedule!r} for {_at(datetime.fromisoformat(found[TICK_HEADER]))}"
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None  # no schedule wrote these
 
 
 def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:

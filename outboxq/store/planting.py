@@ -62,7 +62,7 @@ class Planting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlantedPage:
-    """What one transaction has planted."""
+    """The outcome of one transaction that plants."""
 
     tasks: int
     """The number of tasks that it wrote."""
@@ -89,7 +89,7 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
 
 
 def extra_task(schedule: Schedule, by: str) -> NewTask:
-    """Return a task that somebody triggers. It goes before planted ticks of the same key, which are not due yet."""
+    """Return a task besides the ticks. It goes before planted ticks of the same key, which are not due yet."""
     task = _task(schedule, {TRIGGER_HEADER: by})
     return task if task.partition_key is None else replace(task, priority=min(100, task.priority + 1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -9,16 +10,21 @@ from typing import Any
 from uuid import UUID
 
 from ..database.dialects import Begin, Row
-from ..database.statements import retention
+from ..database.privileges import Privilege, Right
+from ..database.statements import retention, schedules
 from ..database.target import Target
 from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id
 from .arguments import positive
+from .rights import lacks
 from .tasks import now as moment
 from .time_partitions import TimePartitions
 from .transactions import Transactions
 
+log = logging.getLogger("outboxq.store")
+
+_ON_TICKS = [Right(name="schedule_ticks", privilege=one) for one in (Privilege.SELECT, Privilege.DELETE)]
 _NIL = UUID(int=0)
 _SHARE = 1.5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,9 +43,9 @@ def prune(
 ) -> int:
     """Delete tasks that ended longer ago than this, each with its events and idempotency keys; returns how many.
 
-    Each batch is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is locked,
+    Ticks of schedules go with the tasks that they became. Each batch is a transaction of its own; with `using`, all are the caller's. Tasks that are locked, or whose key is locked,
     are passed over. An unfinished task keeps its row and its events whatever its age. Events of no task (an emit without
-    subscribers) go when they are as old. `dry_run` only counts. `stop` is asked before each batch.
+    subscribers, skipped ticks) go when they are as old. `dry_run` only counts. `stop` is asked before each batch.
 
     Where the history is partitioned, partitions are made ahead, and those that ended longer ago than this are dropped; what
     must stay is carried over to the default partition before. No other session uses the two tables while one is dropped,
@@ -68,7 +74,8 @@ def prune(
         partitions = TimePartitions(store)
         partitions.make()
         deleted = partitions.drop_before(before, values, stop)
-    return deleted + sum(_delete(store, given, using, stop) for given in batches)
+    has_ticks = store.run(_has_ticks, using=using, begin=Begin.READ)
+    return deleted + sum(_delete(store, given, using, stop, has_ticks=has_ticks) for given in batches)
 
 
 def _count(store: Transactions, values: Mapping[str, Any], using: object) -> int:
@@ -76,13 +83,29 @@ def _count(store: Transactions, values: Mapping[str, Any], using: object) -> int
     return int(counted[0]["tasks"])
 
 
-def _delete(store: Transactions, values: dict[str, Any], using: object, stop: Callable[[], bool]) -> int:
+def _has_ticks(target: Target) -> bool:
+    """Return whether the schema has ticks of schedules, and the role may delete them."""
+    if not target.run(schedules.has_table):
+        return False
+    if lacking := lacks(target, _ON_TICKS):
+        log.warning(
+            "the ticks of pruned tasks stay, since the database role %r may not delete them; see `outboxq grants`",
+            lacking[0]["role"],
+        )
+    return not lacking
+
+
+def _delete(
+    store: Transactions, values: dict[str, Any], using: object, stop: Callable[[], bool], *, has_ticks: bool
+) -> int:
     """Delete the rows between two ids, batch by batch; returns how many tasks went."""
 
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch; returns the tasks that were looked at (without a status: passed over), and how many other events went."""
         with target.atomic():
             seen = target.run(retention.prune, values)
+            if gone := [(row["id"],) for row in seen if has_ticks and row["status"] is not None]:
+                target.run(retention.prune_ticks, values, gone)
             unrouted = target.run(retention.prune_unrouted, values)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key

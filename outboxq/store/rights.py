@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..database.dialects import Begin, Row, granting
 from ..database.dialects.granting import grant, pack
-from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
+from ..database.privileges import Feature, Kind, Privilege, Right, Role, needed, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
@@ -36,9 +36,9 @@ class Rights:
             raise complaint(lacking, Role.PRODUCER, enqueues)
 
     def ensure(self, role: Role) -> None:
-        """Raise NotPermitted unless the store's database role has the rights of such a role."""
+        """Raise NotPermitted unless the store's database role has the rights without which such a role cannot begin."""
         with self.naming(), self._store.transaction(Begin.READ) as target:
-            if lacking := lacks(target, rights(role)):
+            if lacking := lacks(target, needed(role)):
                 raise complaint(lacking, role)
 
     @contextmanager
@@ -121,6 +121,9 @@ class Rights:
             raise ConfigurationError(
                 f"there is no schema {self._store.schema!r} in this database; make it first: CREATE SCHEMA"
             )
+        tables = {row["name"] for row in target.run(granting.tables)}
+        if tables:  # else they are still to come, all of them
+            wanted = tuple(right for right in wanted if right.kind is not Kind.TABLE or right.name in tables)
         return [grant(right, places[0]["schema"], name) for right in wanted], wanted
 
 

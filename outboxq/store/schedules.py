@@ -28,7 +28,7 @@ from ..model.schedules import (
     Tick,
 )
 from .arguments import aware, positive, storable
-from .declarations import check_schedule, declared, is_left_over, is_new, moments_of, refuse_another, said_by
+from .declarations import check_schedule, declared, fields_of, is_left_over, is_new, moments_of, refuse_another
 from .failure_log import FailureLog
 from .planting import (
     before,
@@ -67,8 +67,8 @@ class Schedules:
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
         """Store a schedule, or change the one of this name and task; returns it. Nothing is written where nothing changes.
 
-        A new schedule starts at its next tick. When one is changed, its planted ticks that are not due yet are cancelled and
-        planted anew. One that is paused stays so. Raises InvalidArgument, before anything is written, for what could not be
+        A new schedule starts at its next tick. When one is changed, its planted ticks that are not due yet are cancelled,
+        and its next ticks are planted. One that is paused stays so. Raises InvalidArgument, before anything is written, for what could not be
         planted, for a name that belongs to a schedule of another task, and for one that is declared in code.
         """
         check_schedule(schedule)
@@ -218,6 +218,8 @@ class Schedules:
                 raise InvalidArgument(
                     f"a backfill ends in the past, not at {end}: ticks to come are planted by themselves"
                 )
+            if not dry_run:
+                self._plant_now(target, schedule, now)  # what was missed is for the catch-up policy
             values = self._store.values(target, name=name, first=first, last=last)
             there = {one["tick"] for one in target.run(statements.planted, values)}
             planted[:] = [tick for tick in ticks_between(schedule, first, last) if tick not in there]
@@ -277,7 +279,7 @@ class Schedules:
                 if found := self._lock(target, [new.name]):
                     return self._change(target, found[0], new, now, declared_by)
                 schedule = Schedule(
-                    **{**said_by(new), "starts_at": new.starts_at or now},
+                    **{**fields_of(new), "starts_at": new.starts_at or now},
                     **declared(new, declared_by),
                     planted_until=now,
                     created_at=now,
@@ -293,13 +295,13 @@ class Schedules:
         self, target: Target, old: Schedule, new: NewSchedule, now: datetime, declared_by: str | None
     ) -> Schedule:
         refuse_another(old, new, declared_by)
-        said = {**said_by(new), "starts_at": new.starts_at or old.starts_at}
-        changed = replace(old, **said, **declared(new, declared_by))
+        values = {**fields_of(new), "starts_at": new.starts_at or old.starts_at}
+        changed = replace(old, **values, **declared(new, declared_by))
         if declared_by is not None and (old.pause_reason or "").startswith(REMOVED):
             changed = replace(changed, paused_at=None, pause_reason=None)  # the code has it again
         if changed == old:
             return old
-        differs = any(getattr(old, name) != value for name, value in said.items())
+        differs = any(getattr(old, name) != value for name, value in values.items())
         if differs and old.paused_at is None:
             # What was missed until now was missed under the old rule.
             self._plant_now(target, old, now, timedelta(0))
@@ -355,9 +357,9 @@ class Schedules:
         def where_there_are_tables(target: Target) -> T:
             if not self._has_tables:
                 if not target.run(statements.has_table):
-                    raise SchemaOutOfDate(
-                        "the schema is older than 0002 and has no tables for schedules", remedy=UPGRADE
-                    )
+                    self._store.check_schema(target)  # says so where there are no tables at all
+                    fault = "the outboxq schema is older than 0002 and has no tables for schedules"
+                    raise SchemaOutOfDate(fault, remedy=UPGRADE)
                 self._has_tables = True
             return work(target)
 

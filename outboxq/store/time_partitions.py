@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..database.dialects import Begin, Row
 from ..database.dialects.partitioning import Layout, Partition, Partitioning
+from ..database.statements import schedules
 from ..database.statements import time_partitions as statements
 from ..database.target import Target
 from ..errors import InvalidArgument
@@ -131,6 +132,8 @@ class TimePartitions:
                 bring.run(execute, {"kept": kept})
             for forget in statements.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
+            if target.run(schedules.has_table):
+                target.run(statements.forget_ticks, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
             return went
 

@@ -9,9 +9,11 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Unpack
 from uuid import UUID, uuid4
 
@@ -20,12 +22,12 @@ from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
 from ..integration.base import Integration
 from ..model import duration
+from ..schedules import declare_schedules
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
 from .completer import Completer
 from .deadline import end_process_after
-from .declarations import Declarations
 from .distributor import Health, create_work_distributor
 from .executor import STOPPED
 from .handback import Handback
@@ -33,6 +35,7 @@ from .leases import Leases
 from .log_lines import EndLog, introduce
 from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
 from .options import WorkerOptions, WorkerSettings, with_options
+from .planting import Planting
 from .recovery import Recovery
 from .signals import handle_stop_signals
 from .task_runner import TaskRunner
@@ -61,9 +64,11 @@ class Worker:
         tasks: TaskRegistry,
         *,
         integration: Integration | None = None,
+        declare: Callable[[Store], object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers. `declare` stores the schedules that the code declares;
+        None: those of the tasks. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
@@ -153,7 +158,6 @@ class Worker:
         )
 
         # Services, each in a thread of its own.
-        self._declarations = Declarations(store, tasks)
         known = [*names, *tasks.built_in]
         known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
         description = {"label": self.label, "task_names": known, **settings.scope}
@@ -166,14 +170,17 @@ class Worker:
             on_recovery=self._claim_loop.expect_recovered,
             on_failpoint=on_failpoint,
         )
+        self._planting = Planting(self._claiming, declare or partial(declare_schedules, tasks=tasks))
         self._registration = ServiceThread(
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
         self._known_tasks = ServiceThread("known-tasks", known_tasks, fails)
+        self._planting_thread = ServiceThread("planting", self._planting, fails)
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
             self._registration,
+            self._planting_thread,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
             self._known_tasks,
         ]
@@ -268,7 +275,11 @@ class Worker:
         self._application.compile_ends()
         subscriptions = [one for task in self._tasks for one in task.subscriptions]
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
-        self._declarations.run_once()
+        try:
+            self._planting.begin()
+        except BaseException:
+            self._disconnect()
+            raise
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker starts once; make a new one")
@@ -285,9 +296,9 @@ class Worker:
         self._urgent.check_file()
         self._registration.run_early()
         self._known_tasks.run_early()
+        if burst:
+            self._planting_thread.run_early()  # or it could end before the first planting
         self._has_begun = True
-        if not self._declarations.are_written:
-            self._services.append(ServiceThread("declarations", self._declarations, self._on_thread_failure))
         self._claim_loop.burst = burst
         if self.introduces_itself:
             hears = self._distributor.means
@@ -343,6 +354,7 @@ class Worker:
         self._stopped.set()
 
     def _stop_services(self) -> None:
+        self._planting.stop()
         for service in self._services:
             service.stop()
         for service in self._services:

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.store import Store
@@ -54,6 +55,7 @@ READS_NO_TABLE = {
 }  # fmt: skip
 """What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make."""
 TASK, WORKER = uuid7(), uuid4()
+NIGHTLY = NewSchedule(name="nightly", task_name="tests.work", rule="30 2 * * *")
 WAITING: Any = SimpleNamespace(id=TASK, status=TaskStatus.READY, queue="mail")
 
 
@@ -107,6 +109,17 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "release": ((CLAIM,), {}),
     "run_now": ((TASK,), {}),
     "schedule_retry": ((TASK, NOW, 1), {}),
+    "schedules.backfill": (("nightly", NOW - timedelta(days=1), NOW), {}),
+    "schedules.declare": (([NIGHTLY],), {}),
+    "schedules.get": (("nightly",), {}),
+    "schedules.list": ((), {}),
+    "schedules.pause": (("nightly",), {}),
+    "schedules.plant": ((), {}),
+    "schedules.put": ((NIGHTLY,), {}),
+    "schedules.remove": (("nightly",), {}),
+    "schedules.resume": (("nightly",), {}),
+    "schedules.ticks": (("nightly",), {}),
+    "schedules.trigger": (("nightly",), {}),
     "set_priority": ((TASK, 7), {}),
     "stats": ((), {}),
     "subscriptions.list": ((), {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -22,6 +22,7 @@ from outboxq.database.statements import channel
 from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
+from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
@@ -56,7 +57,8 @@ class Stage:
         with self.owner.bound_engine.connect() as connection, connection.begin():
             connection.exec_driver_sql(
                 "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
-                "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers"
+                "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers, task_schedules, "
+                "schedule_ticks"
             )
 
     @contextmanager
@@ -357,6 +359,25 @@ def subscribes(stage: Stage) -> None:
     stage.store.subscriptions.replace([], tasks=["tests.work"])
 
 
+def plants(stage: Stage) -> None:
+    """The schedules of this worker's code, and those of others."""
+    nightly = NewSchedule(name="nightly", task_name="tests.work", rule="every 1", overlap=Overlap.QUEUE)
+    stage.store.schedules.declare([nightly])
+    stage.store.schedules.declare([replace(nightly, priority=1)])
+    stage.owner.schedules.put(replace(nightly, name="of_others", rule="every 7"))
+    assert stage.store.schedules.plant(horizon=HOUR) > 3000
+
+
+def keeps_schedules(stage: Stage) -> None:
+    schedules = stage.store.schedules
+    schedules.put(NewSchedule(name="nightly", task_name="tests.work", rule="every 1"))
+    schedules.pause("nightly")
+    schedules.resume("nightly")
+    schedules.trigger("nightly")
+    assert len(schedules.ticks("nightly")) > 10
+    schedules.remove("nightly")
+
+
 def starts(stage: Stage) -> None:
     stage.store.ensure_current()
     stage.store.ensure_primary()
@@ -384,6 +405,8 @@ def looks(stage: Stage) -> None:
     store.log.tail_from_now()
     store.get_ready_for_retry()
     store.next_available_at()
+    store.schedules.list()
+    store.schedules.ticks("nightly")
 
 
 def verifies(stage: Stage) -> None:
@@ -475,9 +498,18 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         tells_of_itself,
         meets_strangers,
         subscribes,
+        plants,
         works,
     ),
     (Role.VIEWER, frozenset()): (looks, verifies),
-    (Role.OPERATOR, frozenset()): (looks, verifies, looks_after_tasks, looks_after_queues, prunes, repairs),
+    (Role.OPERATOR, frozenset()): (
+        looks,
+        verifies,
+        looks_after_tasks,
+        looks_after_queues,
+        prunes,
+        repairs,
+        keeps_schedules,
+    ),
 }
 """By the role, and the features that the acts need."""

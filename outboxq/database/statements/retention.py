@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Integer, Select, Table, Uuid, and_, bindpa
 
 from ...model import EventType, TaskStatus
 from ..column_types import Instant
-from ..tables import dead_letters, execution_events, idempotency_keys, partition_claims, task_executions
+from ..tables import dead_letters, execution_events, idempotency_keys, partition_claims, schedule_ticks, task_executions
 from .claim import limit
 from .grammar import Grammar, Relations, Statement, Transition, sql_literal
 
@@ -75,13 +75,22 @@ def prune(g: Grammar) -> Transition:
     )
 
 
+def prune_ticks(g: Grammar) -> Transition:
+    """Delete the ticks of schedules that became these tasks."""
+    gone = delete(schedule_ticks)
+    return Transition(
+        given={"id": Uuid()},
+        steps={"gone": lambda r: gone.where(g.among(schedule_ticks.c.task_execution_id, r["given"].c.id))},
+    )
+
+
 def prunable(_: Grammar) -> Select[Any]:
     """Count the tasks that `prune` would delete in all."""
     return select(func.count().label("tasks")).select_from(task_executions).where(_prunable())
 
 
 def prune_unrouted(g: Grammar) -> Transition:
-    """Delete up to :limit events that belong to no task (an emit without subscribers) and are older than :before.
+    """Delete up to :limit events that belong to no task (an emit without subscribers, skipped ticks) and are older than :before.
 
     They are not ordered: with an order, the planner would scan the whole log by number instead of the events without a task.
     """

@@ -39,6 +39,7 @@ from ..tables import (
     execution_events,
     idempotency_keys,
     partition_claims,
+    schedule_ticks,
     task_executions,
     task_leases,
     task_outbox,
@@ -174,6 +175,11 @@ FORGET: Mapping[str, Builder] = {
     helper.name: partial(_forget, helper) for helper in (idempotency_keys, dead_letters, partition_claims)
 }
 """Deletes the rows in other tables that belong to the tasks of a dropped partition."""
+
+
+def forget_ticks(_: Grammar) -> Delete:
+    """Delete the ticks of schedules that became tasks of a dropped partition. Older schemas have no ticks."""
+    return _forget(schedule_ticks, _)
 
 
 def bring_executions(source: FromClause) -> Insert:

@@ -90,18 +90,20 @@ FROM (
         UNION ALL
         SELECT to_regclass(%(to_regclass_29)s) AS "table", 'pk_workers' AS name, true AS is_unique
     ) AS expected
-    WHERE NOT (
-        EXISTS (
-            SELECT pg_catalog.pg_index.indexrelid
-            FROM pg_catalog.pg_index
-            JOIN pg_catalog.pg_class ON pg_catalog.pg_class.oid = pg_catalog.pg_index.indexrelid
-            WHERE
-                pg_catalog.pg_index.indrelid = expected."table"
-                AND pg_catalog.pg_class.relname = expected.name
-                AND pg_catalog.pg_index.indisvalid
-                AND (pg_catalog.pg_index.indisunique OR NOT expected.is_unique)
+    WHERE
+        expected."table" IS NOT NULL
+        AND NOT (
+            EXISTS (
+                SELECT pg_catalog.pg_index.indexrelid
+                FROM pg_catalog.pg_index
+                JOIN pg_catalog.pg_class ON pg_catalog.pg_class.oid = pg_catalog.pg_index.indexrelid
+                WHERE
+                    pg_catalog.pg_index.indrelid = expected."table"
+                    AND pg_catalog.pg_class.relname = expected.name
+                    AND pg_catalog.pg_index.indisvalid
+                    AND (pg_catalog.pg_index.indisunique OR NOT expected.is_unique)
+            )
         )
-    )
     UNION ALL
     SELECT 'task_outbox_notify'
     WHERE NOT (

@@ -24,13 +24,21 @@ FROM (
     UNION ALL
     SELECT 'task_outbox' AS "table", 'ix_task_outbox_key_due' AS name, false AS is_unique
 ) AS expected
-WHERE NOT (
-    EXISTS (
-        SELECT sqlite_master.name
-        FROM sqlite_master
-        WHERE
-            sqlite_master.type = 'index'
-            AND sqlite_master.name = expected.name
-            AND sqlite_master.tbl_name = expected."table"
+WHERE
+    (
+        EXISTS (
+            SELECT sqlite_master.name
+            FROM sqlite_master
+            WHERE sqlite_master.type = 'table' AND sqlite_master.name = expected."table"
+        )
     )
-)
+    AND NOT (
+        EXISTS (
+            SELECT sqlite_master.name
+            FROM sqlite_master
+            WHERE
+                sqlite_master.type = 'index'
+                AND sqlite_master.name = expected.name
+                AND sqlite_master.tbl_name = expected."table"
+        )
+    )

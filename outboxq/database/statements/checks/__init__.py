@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import fold, keys, limits, log, parts, rows, unique
+from . import fold, keys, limits, log, parts, rows, ticks, unique
 from .check import Check
 from .repairs import REPAIRS
 
 __all__ = ["CHECKS", "REPAIRS", "Check"]
 
 CHECKS: Mapping[str, Check] = {
-    name: check for kind in (parts, fold, limits, rows, keys, unique, log) for name, check in kind.checks().items()
+    name: check
+    for kind in (parts, fold, limits, rows, keys, unique, log, ticks)
+    for name, check in kind.checks().items()
 }
 """Every invariant by its name, in the order of repair: a stale row may stand in another's place, and differences from the log are
 repaired before differences from other tables.

@@ -66,14 +66,18 @@ def checks() -> Mapping[str, Check]:
 
 
 def missing_from_sqlite() -> Select[Any]:
-    """Select our missing indexes. Those of constraints cannot be dropped."""
+    """Select the missing indexes of our tables. Those of constraints cannot be dropped.
+
+    An older schema lacks tables of later revisions.
+    """
     expected = _expected(_indexes)
     found = select(_schema.c.name).where(
         _schema.c.type == text_literal("index"),
         _schema.c.name == expected.c.name,
         _schema.c.tbl_name == expected.c.table,
     )
-    return select(expected.c.name.label("id")).where(~found.exists())
+    is_there = select(_schema.c.name).where(_schema.c.type == text_literal("table"), _schema.c.name == expected.c.table)
+    return select(expected.c.name.label("id")).where(is_there.exists(), ~found.exists())
 
 
 def missing_from_postgresql(oid: Oid) -> Select[Any]:
@@ -90,7 +94,7 @@ def missing_from_postgresql(oid: Oid) -> Select[Any]:
         )
     )
     missing = union_all(
-        select(expected.c.name.label("id")).where(~found.exists()),
+        select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
         select(text_literal(NOTIFY)).where(~fires(oid(task_outbox.name)).exists()),
     )
     return select(missing.subquery("missing"))

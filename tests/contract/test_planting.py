@@ -1,0 +1,252 @@
+"""Workers plant schedules: at once, for all, and in step with a schema or a role that does not know them yet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from outboxq import Outbox, migrations
+from outboxq.errors import InvalidArgument, SchemaOutOfDate
+from outboxq.model import NewTask, TaskStatus
+from outboxq.model.schedules import NewSchedule, Overlap
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import Store
+from outboxq.worker import Worker, planting
+from outboxq.worker.planting import Planting
+from tests.waiting import until
+
+SECOND = timedelta(seconds=1)
+
+
+def new(name="seconds", **fields):
+    return NewSchedule(**{"name": name, "task_name": "tests.tick", "rule": "every 1", **fields})
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Workers plant every 50 ms, so that a test waits for no clock of ours."""
+    for name in ("_FIRST", "_EVERY", "_WITHOUT_RIGHTS"):
+        monkeypatch.setattr(planting, name, (0.05, 0.05))
+
+
+def outbox_of(database, seen):
+    outbox = Outbox(database.url)
+    database.own(outbox.store.bound_engine)
+
+    @outbox.task(name="tests.tick")
+    def tick() -> None:
+        seen.append(None)
+
+    return outbox
+
+
+def test_a_worker_plants_the_schedules_of_all_and_runs_them_when_they_are_due(database):
+    """The schedule was stored long ago, and by nobody whose task this worker knows besides."""
+    seen = []
+    outbox = outbox_of(database, seen)
+    database.store.schedules.put(new())
+    database.store.schedules.put(new("others", task_name="others.tick", rule="every 3600"))
+    database.run("DELETE FROM schedule_ticks")
+    for table in ("task_outbox", "task_executions", "execution_events"):
+        database.run(f"DELETE FROM {table}")
+    now = database.store.now()
+    stale = (now - timedelta(hours=1)).isoformat(timespec="microseconds")
+    database.run(f"UPDATE task_schedules SET planted_until = '{stale}'")
+    worker = outbox.worker(concurrency=1, poll=60)
+    worker.start()
+    try:
+        until(lambda: len(seen) >= 2)
+    finally:
+        worker.stop()
+    found = database.store.schedules.ticks("seconds", 1000)
+    assert len({one.tick for one in found}) == len(found)
+    assert {one.status for one in database.store.schedules.ticks("others")} <= {TaskStatus.READY}
+
+
+def test_a_burst_runs_what_was_missed(database):
+    seen = []
+    outbox = outbox_of(database, seen)
+    database.store.schedules.put(new(rule="every 3600", starts_at=database.store.now() - timedelta(hours=5)))
+    past = (database.store.now() - timedelta(hours=2)).isoformat(timespec="microseconds")
+    database.run(f"UPDATE task_schedules SET planted_until = '{past}'")
+    worker = outbox.worker(concurrency=1)
+    worker.start(burst=True)
+    try:
+        until(lambda: seen)
+    finally:
+        worker.stop()
+    assert len(seen) == 1
+
+
+def test_a_worker_declares_at_its_start(database):
+    outbox = outbox_of(database, [])
+    declare = lambda store: store.schedules.declare([new(rule="30 2 * * *")], declared_by="1.2")  # noqa: E731
+    worker = Worker(outbox.store, outbox.tasks, declare=declare)
+    worker.start()
+    worker.stop()
+    assert [(one.name, one.declared_by) for one in database.store.schedules.list()] == [("seconds", "1.2")]
+
+
+def test_a_declaration_that_cannot_be_stored_stops_the_start(database):
+    database.store.schedules.put(new())
+    outbox = outbox_of(database, [])
+    worker = Worker(outbox.store, outbox.tasks, declare=lambda store: store.schedules.declare([new()]))
+    with pytest.raises(InvalidArgument, match="stored at run time"):
+        worker.start()
+
+
+def test_where_nothing_is_to_be_planted_nothing_is_locked(database):
+    database.store.schedules.put(new(rule="0 0 1 1 *"))
+    before = database.rows("SELECT * FROM task_schedules")
+    with database.host.connect() as connection, connection.begin():
+        connection.exec_driver_sql("UPDATE task_schedules SET priority = 1")  # on SQLite, nobody else can write
+        assert database.own_store().schedules.plant() == 0
+        connection.rollback()
+    assert database.rows("SELECT * FROM task_schedules") == before
+
+
+def test_on_the_older_schema_a_worker_works_and_plants_once_it_is_upgraded(tmp_path, cluster, often, caplog):
+    """Nothing is to be started again: neither the worker nor the declaration of its schedules."""
+    for url in (f"sqlite:///{tmp_path}/older.db", cluster.create_database()):
+        migrations.upgrade(url, revision="0001")
+        outbox, seen = Outbox(url), []
+
+        @outbox.task(name="tests.tick")
+        def tick(seen=seen) -> None:
+            seen.append(None)
+
+        caplog.clear()
+        worker = Worker(outbox.store, outbox.tasks, declare=lambda store: store.schedules.declare([new()]), poll=0.05)
+        caplog.set_level(logging.WARNING)
+        worker.start()
+        try:
+            outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
+            until(lambda seen=seen: seen)
+            assert outbox.store.verify() == []
+            assert outbox.store.prune(timedelta(0)) == 1
+            with pytest.raises(SchemaOutOfDate, match="older than 0002.*outboxq upgrade"):
+                outbox.store.schedules.put(new("mine"))
+            warned = [one for one in caplog.records if "plants no schedules" in one.getMessage()]
+            assert len(warned) == 1
+            assert "outboxq upgrade" in warned[0].getMessage()
+            migrations.upgrade(url)
+            until(lambda seen=seen: len(seen) >= 2)
+            assert "schedules are planted again" in caplog.text
+        finally:
+            worker.stop()
+            outbox.store.bound_engine.dispose()
+
+
+def test_two_planters_at_once_make_one_task_of_a_tick(postgresql):
+    """One of them holds the schedule; the other passes it over and waits for nothing."""
+    postgresql.store.schedules.put(new(rule="every 1", overlap=Overlap.QUEUE))
+    with postgresql.host.connect() as connection, connection.begin():
+        assert postgresql.store.schedules.get("seconds", using=connection)
+        connection.exec_driver_sql("SELECT * FROM task_schedules FOR UPDATE")
+        assert postgresql.store.schedules.plant(horizon=timedelta(hours=1)) == 0
+    assert postgresql.store.schedules.plant(horizon=timedelta(hours=1)) > 3500
+
+
+def test_planters_at_once_with_a_pause_between_them(database):
+    """Threads of one process, each with its own connections: ticks are planted, cancelled and planted again, each once."""
+    database.store.schedules.put(new())
+    stores = [database.own_store() for _ in range(3)]
+    errors = []
+
+    def plants(store):
+        try:
+            for number in range(15):
+                store.schedules.plant(horizon=timedelta(seconds=60 + number))
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=plants, args=(store,)) for store in stores[:2]]
+    for thread in threads:
+        thread.start()
+    for _ in range(8):
+        stores[2].schedules.pause("seconds")
+        stores[2].schedules.resume("seconds")
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    found = database.rows(
+        "SELECT headers, count(*) FROM task_executions WHERE status <> 'Cancelled' GROUP BY headers HAVING count(*) > 1"
+    )
+    assert found == []
+    ticks = [one.tick for one in database.store.schedules.ticks("seconds", 1000)]
+    assert {a - b for a, b in pairwise(ticks)} == {SECOND}, "none is missing"
+
+
+def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
+    """It then cancels what that one has planted."""
+    store = postgresql.frozen
+    store.schedules.put(new(rule="every 30"))
+    postgresql.clock.advance(30)
+    with postgresql.host.connect() as connection, connection.begin():
+        store.schedules.put(new(rule="every 30", priority=7), using=connection)
+        paused = threading.Thread(target=store.schedules.pause, args=("seconds",))
+        paused.start()
+        until(lambda: postgresql.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
+    paused.join(60)
+    assert store.schedules.get("seconds").paused_at
+    assert [one.status for one in store.schedules.ticks("seconds")] == [TaskStatus.READY]
+
+
+def test_a_role_from_before_the_upgrade_works_without_schedules(stage_of_a_worker, often, caplog):
+    outbox, owner, grant = stage_of_a_worker
+    seen = []
+
+    @outbox.task(name="tests.tick")
+    def tick() -> None:
+        seen.append(None)
+
+    declare = lambda store: store.schedules.declare([new()])  # noqa: E731
+    worker = Worker(outbox.store, outbox.tasks, declare=declare)
+    worker.start()
+    try:
+        owner.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
+        until(lambda: seen)
+        warned = [one.getMessage() for one in caplog.records if "plants no schedules" in one.getMessage()]
+        assert len(warned) == 1
+        assert "outboxq grants --role worker" in warned[0]
+        grant()
+        until(lambda: len(seen) >= 2)
+    finally:
+        worker.stop()
+
+
+@pytest.fixture
+def stage_of_a_worker(cluster):
+    """An outbox whose role has what a worker was granted at the first revision."""
+    from sqlalchemy.engine import make_url
+
+    from outboxq.database.dialects.granting import grant
+    from outboxq.database.engine import make_engine
+    from outboxq.database.privileges import Role, needed
+
+    url, role = cluster.create_database(), f"outboxq_{uuid7().hex}"
+    migrations.upgrade(url)
+    engine = make_engine(url)
+    with engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
+        for right in needed(Role.WORKER):
+            connection.exec_driver_sql(grant(right, "public", role))
+    outbox, owner = Outbox(make_url(url).set(username=role)), Store(engine)
+    yield outbox, owner, lambda: owner.rights.grant(Role.WORKER, role)
+    outbox.store.bound_engine.dispose()
+    with engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql(f"DROP OWNED BY {role}")
+        connection.exec_driver_sql(f"DROP ROLE {role}")
+    engine.dispose()
+    cluster.drop_database(url)
+
+
+def test_it_is_asked_at_random_moments_so_that_workers_spread():
+    service = Planting(None, None)  # type: ignore[arg-type]
+    assert 0 <= service.pause() <= 1
+    service._wait = planting._EVERY
+    assert 5 <= min(service.pause() for _ in range(50)) < max(service.pause() for _ in range(50)) <= 15
