@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from .errors import ConfigurationError
 from .integration.base import Integration
+from .integration.hook_calls import HookCalls
 from .model import duration
 from .model.rules import check_rule, rule_of
 from .model.schedules import CatchUp, Overlap
@@ -28,6 +29,11 @@ class PeriodicTasks:
     @property
     def store(self) -> Store:
         """The Store, the layer below."""
+        raise NotImplementedError
+
+    @property
+    def hooks(self) -> HookCalls | None:
+        """The hooks; None if there are none."""
         raise NotImplementedError
 
     @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
@@ -126,6 +132,7 @@ class PeriodicTasks:
             raise ConfigurationError(
                 f"{what} is no task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
             )
-        if task.outbox is not self:
+        owner: object = task.outbox
+        if owner is not self:
             raise ConfigurationError(f"the task {task.name} is declared on another Outbox; schedule it there")
         return task
