@@ -176,7 +176,7 @@ class Worker:
         known = [*names, *tasks.built_in]
         known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
         description = {"label": self.label, "task_names": known, **settings.scope}
-        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **description))
+        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **{**description, "task_names": names}))
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description, meter)
         recovery = Recovery(
             self._urgent,
