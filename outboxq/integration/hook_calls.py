@@ -161,7 +161,7 @@ class _SafeHook:
 
     def failed(self, what: str, error: Exception) -> None:
         """Log an exception of the hook, at once and then once a minute."""
-        self._logs.setdefault(what, FailureLog(log)).failed(f"hook {self._name}: {what}", error)
+        self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(f"hook {self._name}: {what}", error)
 
 
 class _SafeManager:
