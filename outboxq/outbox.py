@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypeVar, Unpack, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, Protocol, Unpack, overload
 
 import tenacity
 from sqlalchemy import Engine
@@ -19,18 +20,19 @@ from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError
 from .integration.ambient import CURRENT, resolve_target
 from .integration.base import Integration
+from .integration.hook_calls import HookCalls
+from .integration.hooks import Hook
 from .integration.sessions import SessionIntegration
 from .model import OnDeadLetter, TaskOptions, duration
+from .model.headers import headers_as_json
 from .model.options import DEFAULT_LEASE, bad_name, check_options, choice, is_name, times
-from .model.rules import check_rule, rule_of
-from .model.schedules import CatchUp, Overlap
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.unknown_options import OF_A_SCHEDULE, OF_A_TASK, OF_AN_EMIT, naming_options
+from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
+from .periodic import PeriodicTasks
 from .pruning import PRUNE, prune_task, retention_schedule
 from .retry import RetryPolicy
-from .schedules import Schedules, declare_schedules, no_task, schedule_for
 from .store import Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
@@ -43,10 +45,7 @@ _LEFT_OUT: Any = object()
 """Stands for an argument that was not given, where None is a mistake."""
 
 
-T = TypeVar("T")
-
-
-class Outbox:
+class Outbox(PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(
@@ -58,6 +57,7 @@ class Outbox:
         integration: Integration | None = None,
         version: str = "",
         retention: timedelta | float | None = None,
+        hooks: Iterable[Hook] = (),
     ) -> None:
         """Make an outbox; nothing connects to the database yet.
 
@@ -75,6 +75,10 @@ class Outbox:
 
         Raises ConfigurationError if the database is none that outboxq runs on, or if both `session` and `integration` are given;
         InvalidArgument for a version or a retention out of its range.
+            hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
+
+        Raises ConfigurationError if the database is none that outboxq runs on, if both `session` and `integration` are given, or
+        for a hook that is no Hook.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -88,6 +92,7 @@ class Outbox:
             )
         self.schema = schema
         self.integration = integration or (Integration() if session is None else SessionIntegration(session))
+        self._given_hooks = HookCalls.of(hooks)
         self.tasks = self._registry()
         self.tasks.version = storable(version, "version") or ""
         self.tasks.built_in[PRUNE] = prune_task(self)
@@ -110,6 +115,11 @@ class Outbox:
             dialect_for(url.get_backend_name(), schema=self.schema).normalize_url(url)
         self._database = database
         self._bound = {}
+
+    @cached_property
+    def hooks(self) -> HookCalls | None:
+        """The hooks, ready to be called; None: there are none."""
+        return self._given_hooks
 
     @property
     def is_bound(self) -> bool:
@@ -221,103 +231,6 @@ class Outbox:
 
         return declare if function is _LEFT_OUT else declare(function)
 
-    @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
-    def periodic(
-        self,
-        rule: str | None = None,
-        /,
-        *,
-        every: timedelta | float | None = None,
-        name: str | None = None,
-        tz: str = "UTC",
-        args: Sequence[Any] | Mapping[str, Any] = (),
-        overlap: Overlap | str = Overlap.ALLOW,
-        catch_up: CatchUp | str = CatchUp.LATEST,
-        catch_up_limit: int = 100,
-        grace: timedelta | float | None = None,
-        jitter: timedelta | float | None = None,
-        starts_at: datetime | None = None,
-        ends_at: datetime | None = None,
-    ) -> Callable[[T], T]:
-        """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
-
-        `rule` is a cron expression: minute, hour, day of the month, month and day of the week; a sixth field before them is the
-        second. ``@daily`` and the like are rules too. `every` stands in its place. A task may have several schedules, each with a
-        name of its own. Workers write them to the database when they start, and `outboxq upgrade APP` does.
-
-        Args:
-            every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that long after
-                the schedule was stored, or at `starts_at`.
-            name: The name of the schedule. None: the task's name.
-            tz: The IANA name of the time zone that the rule is read in, such as "Europe/Berlin".
-            args: The arguments of each task, as a tuple or a mapping.
-            overlap: What happens at a tick while an earlier one runs. "allow": they run side by side. "queue": one after the other.
-                "skip": it is cancelled, if the earlier one still runs when its `grace` ends.
-            catch_up: The ticks that run of those missed while no worker ran: "none", "latest" (the newest one, at once) or "all".
-            catch_up_limit: The number of ticks that "all" runs, the oldest. An event `schedule_skipped` counts the others.
-            grace: The time after which a tick's task is not started any more. None: it is, however late; with overlap="skip",
-                until the next tick.
-            jitter: The time by which a tick's task may be due later, to spread the load. How much is the same on every worker.
-            starts_at: The moment before which there is no tick. None: the present, when the schedule is stored.
-            ends_at: The moment from which on there is no tick. None: there is no end.
-
-        Raises ConfigurationError for what is no task and for a name that is taken, InvalidArgument for a rule that has no moment
-        or an option out of its range, InvalidCall and PayloadError for arguments that do not fit the task.
-        """
-        if callable(rule):
-            raise ConfigurationError(
-                '@outbox.periodic takes a rule or every=: @outbox.periodic("30 2 * * *"), above @outbox.task'
-            )
-        text = rule_of(rule, None if every is None else duration(every, "every"))
-        check_rule(text, tz)
-
-        def declare(task: T) -> T:
-            found = self.task_of(task)
-            schedule = schedule_for(
-                found,
-                name=found.name if name is None else name,
-                rule=text,
-                tz=tz,
-                args=args,
-                overlap=overlap,
-                catch_up=catch_up,
-                catch_up_limit=catch_up_limit,
-                grace=grace,
-                jitter=jitter,
-                starts_at=starts_at,
-                ends_at=ends_at,
-            )
-            self.tasks.add_schedule(schedule, task)
-            return task
-
-        return declare
-
-    @property
-    def schedules(self) -> Schedules:
-        """The schedules, to look at and to change at run time."""
-        return Schedules(self)
-
-    def sync_schedules(self) -> None:
-        """Store the schedules that this process's tasks declare, and pause those that the tasks declare no more.
-
-        Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name that a
-        schedule has which was stored at run time, SchemaOutOfDate for tables of a release without schedules.
-        """
-        declare_schedules(self.store, self.tasks)
-
-    def task_of(self, task: object) -> Task[..., Any]:
-        """Return the task of this outbox that a schedule names: the task itself, or one by its name.
-
-        Raises ConfigurationError for what is no task of this outbox, UnknownTask for a name that is none.
-        """
-        if isinstance(task, str):
-            return self.tasks.get(task)
-        if not isinstance(task, Task):
-            raise no_task(task)
-        if task.outbox is not self:
-            raise ConfigurationError(f"the task {task.name} is declared on another Outbox; schedule it there")
-        return task
-
     @naming_options("emit()", OF_AN_EMIT)
     def emit(
         self,
@@ -330,6 +243,7 @@ class Outbox:
         partition_key: str | None = None,
         expires: timedelta | float | datetime | None = None,
         idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Emitted:
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
 
@@ -337,7 +251,8 @@ class Outbox:
         process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the annotation of its
         parameter. A payload that does not fit there fails in the worker, since the subscribers may be another program's.
         Without any subscriber, `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for
-        ever: a second emit creates tasks only for those that subscribed since.
+        ever: a second emit creates tasks only for those that subscribed since. All its tasks have the `headers`, which are those of
+        `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of its range, InvalidTarget if
         there is no transaction to write in; all of them before anything is written.
@@ -348,10 +263,15 @@ class Outbox:
             payload=dump_payload(payload, name=f"event {topic!r}"),
             partition_key=partition_key,
             idempotency_key=idempotency_key,
+            headers=None if headers is None else headers_as_json(headers, f"event {topic!r}"),
             **times(f"emit({topic!r})", delay=delay, run_after=run_after, expires=expires),
         )
-        with resolve_target(self, using, f"emit({topic!r})") as target:
-            return self.store.emit(event, using=target)
+
+        def write(event: NewEvent) -> Emitted:
+            with resolve_target(self, using, f"emit({topic!r})") as target:
+                return self.store.emit(event, using=target)
+
+        return write(event) if self.hooks is None else self.hooks.emit(event, write)
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -374,7 +294,7 @@ class Outbox:
         """Make a worker for this outbox's tasks; see `Worker` for the options."""
         from .worker.worker import Worker
 
-        return Worker(self.store, self.tasks, integration=self.integration, **options)
+        return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)
 
     def _registry(self) -> TaskRegistry:
         return TaskRegistry()

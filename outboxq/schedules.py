@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Protocol
 
-from .errors import ConfigurationError, InvalidTarget
+from .errors import InvalidTarget
 from .integration.ambient import CURRENT, OutboxRef, resolve_target
 from .model import Handle, duration
 from .model.options import choice
@@ -226,14 +226,6 @@ def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None
     names = [task.name for task in tasks]
     if schedules or names:
         store.schedules.declare(schedules, declared_by=tasks.version, tasks=names, using=using)
-
-
-def no_task(given: object) -> ConfigurationError:
-    """Return the error for what is no task."""
-    what = getattr(given, "__qualname__", None) or repr(given)
-    return ConfigurationError(
-        f"{what} is no task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
-    )
 
 
 def _in_utc(moment: datetime | None, name: str) -> datetime | None:

@@ -13,6 +13,7 @@ from .context import TaskContext
 from .errors import ConfigurationError, InvalidArgument, InvalidCall, UnknownTask
 from .integration.ambient import CURRENT, OutboxRef, no_transaction, resolve_target
 from .model import Handle, NewTask, OnConflict, OnDeadLetter, TaskOptions, duration
+from .model.headers import headers_as_json
 from .model.options import choice, times
 from .model.schedules import NewSchedule
 from .model.subscriptions import Subscription, patterns_of
@@ -82,6 +83,7 @@ class Task(Generic[P, R]):
         unique_for: timedelta | float | None = None,
         unique_until_finished: bool = False,
         on_conflict: OnConflict | str = OnConflict.RETURN,
+        headers: Mapping[str, str] | None = None,
     ) -> BoundTask[P]:
         """Choose the transaction of the next enqueue, and its options.
 
@@ -105,6 +107,8 @@ class Task(Generic[P, R]):
             on_conflict: The answer to a key that is taken. "return": the handle of the task that has it. "skip": a handle
                 without a task. "replace": that task takes over these arguments and options while it is Ready. "raise":
                 DuplicateTask is raised.
+            headers: Texts that travel with the task, such as the id of a request: the handler reads them in `ctx.headers`. At most
+                8 KiB; names have 1 to 100 characters, and do not begin with `outboxq-`. Hooks may add others.
         """
         if target is None:
             raise no_transaction(self.name, "using(None) names no transaction")
@@ -124,6 +128,7 @@ class Task(Generic[P, R]):
             "unique_for": None if unique_for is None else duration(unique_for, "unique_for"),
             "unique_until_finished": unique_until_finished,
             "on_conflict": on_conflict,
+            "headers": None if headers is None else headers_as_json(headers, f"task {self.name!r}"),
             **times(self.name, delay=delay, run_after=run_after, expires=expires),
         }
         return BoundTask(self, target, fields)
@@ -172,8 +177,11 @@ class BoundTask(Generic[P]):
         written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
         """
         task = NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
-        with resolve_target(self._task.outbox, self._target, task.task_name) as target:
-            return self._task.outbox.store.enqueue(task, using=target)
+        outbox = self._task.outbox
+        if outbox.hooks is not None:
+            return outbox.hooks.enqueue([task], self._write)[0]
+        with resolve_target(outbox, self._target, task.task_name) as target:
+            return outbox.store.enqueue(task, using=target)
 
     def enqueue_many(
         self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], idempotency_keys: Sequence[str | None] | None = None
@@ -197,6 +205,10 @@ class BoundTask(Generic[P]):
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
             for (args, kwargs), key in zip(given, keys, strict=True)
         ]
+        hooks = self._task.outbox.hooks
+        return self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write)
+
+    def _write(self, tasks: Sequence[NewTask]) -> list[Handle]:
         with resolve_target(self._task.outbox, self._target, self._task.name) as target:
             return self._task.outbox.store.enqueue_many(tasks, using=target)
 

@@ -99,7 +99,7 @@ def task_options() -> str:
 def using_options() -> str:
     introduction = (
         "`task.using(…)` takes these options, before `.enqueue(…)` or `.enqueue_many(…)`. `outbox.emit(topic, payload, using=…)` also "
-        "takes `delay`, `run_after`, `partition_key`, `expires` and `idempotency_key`. [Consumers](consumers.md) has examples."
+        "takes `delay`, `run_after`, `partition_key`, `expires`, `idempotency_key` and `headers`. [Consumers](consumers.md) has examples."
     )
     return options(Task.using, "using()", introduction)
 
