@@ -44,7 +44,9 @@ def enqueue(connection: Connection, **given: Any) -> UUID:
     """By SQL alone, in the connection's transaction."""
     given = {"task_name": "tests.work", **given}
     if connection.dialect.name == "postgresql":
-        arguments = ", ".join(f"{name} => %({name})s" + ("::jsonb" if name in {"args", "headers"} else "") for name in given)
+        arguments = ", ".join(
+            f"{name} => %({name})s" + ("::jsonb" if name in {"args", "headers"} else "") for name in given
+        )
         return connection.exec_driver_sql(f"SELECT outboxq_enqueue({arguments})", given).scalar_one()
     bound = {**dict.fromkeys(PARAMETERS), **given}
     for text in STATEMENTS:
