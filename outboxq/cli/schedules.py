@@ -79,7 +79,7 @@ number_option = click.option(
 
 @click.group(cls=Group)
 def schedule() -> None:
-    """List, add or change schedules, and run ticks of them."""
+    """List, add or change schedules."""
 
 
 @schedule.command("list")
@@ -95,7 +95,7 @@ def list_(store: Store) -> None:
 @click.option("--show-args", is_flag=True, help="Print the arguments of its tasks too.")
 @database_options
 def show(store: Store, name: str, number: int, *, show_args: bool) -> None:
-    """Print a schedule, its next ticks, and the tasks of its last ones."""
+    """Print a schedule, its next ticks and its last ones."""
     found = store.schedules.get(name)
     table(("schedule", found.name), [(one, value) for one, value in _lines(found).items() if value is not None])
     if show_args:
@@ -173,9 +173,9 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
 @click.argument("age", callback=span)
 @database_options
 def add_retention(store: Store, age: timedelta) -> None:
-    """Delete completed and cancelled tasks by age from now on, every hour.
+    """Delete old tasks every hour from now on.
 
-    AGE is counted from the end of a task, e.g. 90d. It stores the schedule outboxq.retention; `remove` it to keep everything
+    Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. The command stores the schedule outboxq.retention; `remove` it to keep everything
     again. Any worker runs it.
     """
     outbox = present_outbox() or Outbox()

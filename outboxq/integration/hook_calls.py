@@ -13,6 +13,7 @@ from ..context import TaskContext
 from ..errors import ConfigurationError
 from ..model import Handle, NewTask, Outcome
 from ..model.headers import headers_as_json, headers_of_json
+from ..model.log_fields import fields_of
 from ..model.subscriptions import Emitted, NewEvent
 from ..store.failure_log import FailureLog
 from .hooks import Hook, Sending, WorkerInfo
@@ -157,14 +158,21 @@ class _SafeHook:
         try:
             getattr(self.hook, method)(*about)
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() failed and is passed over", error)
+            self.failed(f"its {method}() failed and is passed over", error, next(iter(about), None))
 
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> _SafeManager:
-        return _SafeManager(self, lambda: getattr(self.hook, method)(about), method, failure)
+        return _SafeManager(self, about, method, failure)
 
-    def failed(self, what: str, error: Exception) -> None:
-        """Log an exception of the hook, at once and then once a minute."""
-        self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(f"hook {self._name}: {what}", error)
+    def failed(self, what: str, error: Exception, about: object = None) -> None:
+        """Log an exception of the hook, at once and then once a minute; with the fields of the task that it was about."""
+        fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
+        self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(
+            f"hook {self._name}: {what}", error, fields=fields
+        )
+
+    def manager(self, method: str, about: object) -> AbstractContextManager[Any]:
+        """Return the context manager that a method of the hook makes."""
+        return getattr(self.hook, method)(about)  # type: ignore[no-any-return]
 
 
 class _SafeManager:
@@ -173,20 +181,20 @@ class _SafeManager:
     def __init__(
         self,
         hook: _SafeHook,
-        make: Callable[[], AbstractContextManager[Any]],
+        about: object,
         method: str,
         failure: Callable[[], BaseException | None],
     ) -> None:
         """Prepare it; `failure` returns the error to leave it with where the block has raised none."""
-        self._hook, self._make, self._method, self._failure = hook, make, method, failure
+        self._hook, self._about, self._method, self._failure = hook, about, method, failure
         self._entered: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Any:
         try:
-            manager = self._make()
+            manager = self._hook.manager(self._method, self._about)
             found = manager.__enter__()
         except Exception as error:  # noqa: BLE001 - logged
-            self._hook.failed(f"its {self._method}() could not be entered and is passed over", error)
+            self._hook.failed(f"its {self._method}() could not be entered and is passed over", error, self._about)
             return None
         self._entered = manager
         return found
@@ -205,4 +213,4 @@ class _SafeManager:
                 return  # not swallowed, as it should be
             if not isinstance(own, Exception):
                 raise
-            self._hook.failed(f"its {self._method}() failed on leaving and is passed over", own)
+            self._hook.failed(f"its {self._method}() failed on leaving and is passed over", own, self._about)

@@ -527,6 +527,30 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert (code, "run: outboxq grants" in said) == (2, True)
 
 
+def test_schedules_are_of_the_applications_tasks(shop, database, tmp_path, monkeypatch):
+    """Also of those in modules that only a worker imports otherwise."""
+    (tmp_path / "late_tasks.py").write_text(
+        "from shop_of_this_test import outbox\n@outbox.task(queue='late')\ndef close(day: int): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "shop_of_this_test", shop)
+    monkeypatch.delitem(sys.modules, "late_tasks", raising=False)
+    app = shop.app(database.url, OUTBOXQ_TASKS="late_tasks")
+
+    def run(*words):
+        result = app.test_cli_runner().invoke(args=["outboxq", "schedule", *words])
+        assert not has_app_context()
+        return result.exit_code, result.output
+
+    assert run("next", "every 15m", "--from", "2026-01-01", "-n", "1")[1].endswith("Thu 2026-01-01 00:15:00 UTC\n")
+    add = ("add", "nightly", "late_tasks.close", "30 2 * * *", "--args")
+    assert run(*add, '{"month": 7}')[0] == 1
+    assert "At 02:30 every day (UTC)" in run(*add, '{"day": 7}')[1]
+    with app.app_context():
+        assert shop.outbox.store.schedules.get("nightly").queue == "late"
+    assert run("remove", "nightly") == (0, "removed\n")
+
+
 MODULE = """
 from flask import Flask
 from outboxq.contrib.flask import Outboxq
