@@ -177,7 +177,9 @@ def test_a_queue_that_became_empty_is_told_once(database):
 def test_a_sample_says_where_it_reached_the_bound(database, bounds):
     for number in range(6):
         assert all(one.exact for one in database.frozen.samples.look())
-        database.add(queue="mail", partition_key=f"k{number % 2}" if number % 2 else None, delay=timedelta(seconds=number))
+        database.add(
+            queue="mail", partition_key=f"k{number % 2}" if number % 2 else None, delay=timedelta(seconds=number)
+        )
     database.clock.advance(HOUR)
     assert [(one.queue, one.exact) for one in database.frozen.samples.look()] == [("mail", False)]
     assert [(one.ready, one.exact) for one in database.frozen.samples.count()] == [(6, True)]
