@@ -159,6 +159,55 @@ def test_a_resumed_schedule_runs_on(database):
     assert event["last"] == "2030-01-01T12:59:40.000000+00:00"
 
 
+def test_a_rule_that_cannot_be_read_here_can_be_changed(database):
+    schedules = database.frozen.schedules
+    schedules.put(new())
+    database.run("UPDATE task_schedules SET tz = 'Mars/Olympus'")
+    database.clock.advance(HOUR)
+    assert schedules.put(new()).tz == "UTC"
+    assert moments(database, TaskStatus.READY) == [20, 40, 60, 3620, 3640, 3660]
+
+
+def test_a_task_of_a_tick_explains_itself(database):
+    schedules = database.frozen.schedules
+    schedules.put(new(rule="every 60"))
+    [(_, task)] = tasks(database)
+    sentence = database.frozen.explain(task.id).sentence
+    assert sentence.startswith("it is due in")
+    assert sentence.endswith("; it is the tick of the schedule 'nightly' for 2030-01-01 12:01:00 UTC")
+    for by, said in (("ada", "'nightly' by ada"), ("", "'nightly'")):
+        sentence = database.frozen.explain(schedules.trigger("nightly", by=by).id).sentence
+        assert sentence.endswith(f"; it was triggered from the schedule {said}")
+    database.corrupted = True  # no schedule has written these
+    for headers in (
+        "{",
+        "[]",
+        '{"outboxq-schedule":1}',
+        '"outboxq-schedule"',
+        '{"outboxq-schedule":"a","outboxq-tick":"b"}',
+    ):
+        strange = database.add(headers=headers)
+        assert "schedule" not in database.frozen.explain(strange.id).sentence
+
+
+def test_a_pruned_task_takes_its_tick_with_it(database):
+    schedules = database.frozen.schedules
+    schedules.put(new(catch_up=CatchUp.NONE))
+    schedules.pause("nightly")
+    schedules.resume("nightly")
+    database.clock.advance(HOUR)
+    schedules.plant()
+    for claim in database.claim(10):
+        database.frozen.complete(claim)
+    database.clock.advance(DAY)
+    assert len(skipped(database)) == 1
+    assert len(schedules.ticks("nightly")) == 7
+    assert database.frozen.prune(HOUR, dry_run=True) == 4 + 3
+    assert database.frozen.prune(HOUR) == 4 + 3  # and three that the pause cancelled
+    assert len(schedules.ticks("nightly")) == 3
+    assert skipped(database) == []
+
+
 def test_what_has_started_is_not_cancelled_and_not_planted_again(database):
     """It was run before its time by hand, and waits for a retry."""
     schedules = database.frozen.schedules
