@@ -125,8 +125,10 @@ def test_on_the_older_schema_a_worker_works_and_plants_once_it_is_upgraded(tmp_p
         caplog.set_level(logging.WARNING)
         worker.start()
         try:
-            outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
-            until(lambda seen=seen: seen)
+            task = outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}")).id
+            store = outbox.store
+            until(lambda store=store, task=task: store.get(task).status is TaskStatus.COMPLETED)
+            until(lambda: "plants no schedules" in caplog.text)
             assert outbox.store.verify() == []
             assert outbox.store.prune(timedelta(0)) == 1
             with pytest.raises(SchemaOutOfDate, match="older than 0002.*outboxq upgrade"):

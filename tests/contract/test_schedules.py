@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from outboxq.database.dialects import Begin
 from outboxq.errors import InvalidArgument, ScheduleNotFound
 from outboxq.model import OnDeadLetter, TaskStatus
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
-from outboxq.store.planting import HORIZON
+from outboxq.store.planting import HORIZON, plant, prepare
 from tests.conftest import NOON
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -502,3 +503,16 @@ def test_a_schedule_that_cannot_be_planted_keeps_no_other_from_it(database, capl
     assert schedules.plant() == 3
     assert "'broken' cannot be planted" in caplog.text
     assert "Mars/Olympus" in caplog.text
+
+
+def test_what_was_prepared_from_an_older_row_plants_nothing_twice_and_goes_not_back(database):
+    """No planter does so, since it locks the row first. If one did, the primary key of the ticks would refuse it."""
+    schedules = database.frozen.schedules
+    stale = schedules.put(new())
+    planting = prepare(stale, NOON, timedelta(minutes=2))
+    assert schedules.plant(horizon=HOUR) == 177
+    until = schedules.get("nightly").planted_until
+    with database.frozen.transaction(Begin.WRITE) as target:
+        assert plant(database.frozen, target, [planting]) == 0
+    assert schedules.get("nightly").planted_until == until
+    assert len(moments(database)) == 180
