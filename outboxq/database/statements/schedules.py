@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
-    Boolean,
     Delete,
     Double,
     Integer,
@@ -65,9 +64,10 @@ _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_
 _name = bindparam("name", type_=Text, required=True)
 _after = bindparam("after", type_=Text, required=True)
 _until = bindparam("until", type_=Instant, required=True)
-_first, _last = (bindparam(name, type_=Instant, required=True) for name in ("first", "last"))
+_first, _last, _moment, _earliest = (
+    bindparam(name, type_=Instant, required=True) for name in ("first", "last", "moment", "earliest")
+)
 _reason = bindparam("reason", type_=Text, required=True)
-_delayed = bindparam("delayed", type_=Boolean, required=True)
 _due = and_(_schedule.paused_at.is_(None), _schedule.planted_until < _until)
 """A condition: a schedule is not planted up to :until."""
 
@@ -180,11 +180,11 @@ def record_skipped(g: Grammar) -> Transition:
 
 
 def undue(_: Grammar) -> Select[Any]:
-    """Select the ticks of a schedule after :first whose tasks have never started, and their outbox entries.
+    """Select the ticks of a schedule after :moment whose tasks have never started, and their outbox entries.
 
-    With :delayed, also earlier ones whose tasks are due after :first.
+    Also those from :earliest on whose tasks are due after :moment.
     """
-    later = or_(_tick.tick > _first, and_(_delayed, _entry.available_at > _first))
+    later = and_(_tick.tick > _earliest, or_(_tick.tick > _moment, _entry.available_at > _moment))
     columns: tuple[Any, ...] = (_entry.id.label("entry_id"), _tick.tick)
     return (
         select(*columns)

@@ -4,6 +4,7 @@ JOIN task_executions ON task_executions.id = schedule_ticks.task_execution_id
 JOIN task_outbox ON task_outbox.task_execution_id = task_executions.id
 WHERE
     schedule_ticks.schedule = :name
-    AND (schedule_ticks.tick > :first OR :delayed = 1 AND task_outbox.available_at > :first)
+    AND schedule_ticks.tick > :earliest
+    AND (schedule_ticks.tick > :moment OR task_outbox.available_at > :moment)
     AND task_executions.first_started_at IS NULL
 ORDER BY task_outbox.id
