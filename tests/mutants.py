@@ -1122,6 +1122,58 @@ MUTANTS = (
         (("        except ConfigurationError as error:", "        except NotPermitted as error:"),),
         ("tests/contract/test_planting.py",),
     ),
+    Mutant(
+        "an attempt whose lease was lost counts as completed",
+        "outboxq/worker/meter.py",
+        (("                if claim.id in lost:\n", "                if False:\n"),),
+        ("tests/unit/test_meter.py", "tests/contract/test_meter.py"),
+    ),
+    Mutant(
+        "what a worker has counted is sent again under other ids after an error",
+        "outboxq/worker/statistics.py",
+        (
+            (
+                "record(self._unwritten, worker_id",
+                "record([__import__('dataclasses').replace(one, id=uuid7()) for one in self._unwritten], worker_id",
+            ),
+        ),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "what a failed write had is left out of the next one",
+        "outboxq/worker/statistics.py",
+        (
+            (
+                "        self._write_rows()\n        self._unwritten = self._counted()\n",
+                "        self._unwritten = self._counted()\n",
+            ),
+        ),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "of the rows that are summed up, one stands for all",
+        "outboxq/database/statements/metrics.py",
+        (("**{name: func.sum(row[name]) for name in SUMMED}", "**{name: func.max(row[name]) for name in SUMMED}"),),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "two workers sum up statistics at once",
+        "outboxq/store/metrics.py",
+        (("            if not locked(self._store, target, SUM_UP):\n", "            if False:\n"),),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "each worker takes samples",
+        "outboxq/database/statements/maintenance_jobs.py",
+        (("_job.due_at <= g.now, _job.done_at", "_job.due_at.is_not(None), _job.done_at"),),
+        ("tests/contract/test_samples.py",),
+    ),
+    Mutant(
+        "what waits is counted beyond the bound",
+        "outboxq/database/statements/depths.py",
+        ((".where(of_queue, *where).limit(_most)", ".where(of_queue, *where).limit(_most * 1000)"),),
+        ("tests/dialects/test_plans.py",),
+    ),
 )
 
 
