@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Unpack
 from uuid import UUID, uuid4
 
@@ -23,6 +24,7 @@ from ..integration.base import Integration
 from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import duration
+from ..schedules import declare_schedules
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -68,8 +70,8 @@ class Worker:
         declare: Callable[[Store], object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox, and `declare` stores
-        the schedules that the code declares. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `declare` stores the
+        schedules that the code declares; None: those of the tasks. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
@@ -160,9 +162,10 @@ class Worker:
         )
 
         # Services, each in a thread of its own.
-        known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
-        description = {"label": self.label, "task_names": names, **settings.scope}
-        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **description))
+        known = [*names, *tasks.built_in]
+        known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
+        description = {"label": self.label, "task_names": known, **settings.scope}
+        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **{**description, "task_names": names}))
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description)
         recovery = Recovery(
             self._urgent,
@@ -172,7 +175,7 @@ class Worker:
             on_recovery=self._claim_loop.expect_recovered,
             on_failpoint=on_failpoint,
         )
-        self._planting = Planting(self._claiming, declare)
+        self._planting = Planting(self._claiming, declare or partial(declare_schedules, tasks=tasks))
         self._registration = ServiceThread(
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
