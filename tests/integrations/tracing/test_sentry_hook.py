@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -12,7 +13,7 @@ import sentry_sdk
 
 from outboxq import Cancel, Retry, RetryPolicy, Snooze, TaskContext
 from outboxq.contrib.opentelemetry import OpenTelemetryHook
-from outboxq.contrib.sentry import SentryHook
+from outboxq.contrib.sentry import SentryHook, _data
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 
@@ -226,6 +227,20 @@ def test_tasks_without_headers_have_traces_of_their_own(outbox, sentry):
     ours.worker().run(burst=True)
     one, two = (found["contexts"]["trace"]["trace_id"] for found in sent.transactions)
     assert one != two
+
+
+def test_the_latency_counts_from_the_moment_at_which_the_task_was_due():
+    enqueued = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    started = enqueued + timedelta(hours=1, milliseconds=30)
+
+    def latency(**known):
+        claim = SimpleNamespace(started_at=started, args="{}", **known)
+        context = SimpleNamespace(claim=claim, created_at=enqueued, task_id=1, queue="default", attempt=1)
+        return _data(context)["messaging.message.receive.latency"]
+
+    assert latency(available_at=enqueued + timedelta(hours=1)) == 30
+    assert latency(available_at=None) == 3_600_030
+    assert latency(available_at=started + timedelta(seconds=1)) == 0
 
 
 def test_it_goes_with_opentelemetry_and_the_callers_headers(outbox, sentry, telemetry):
