@@ -102,7 +102,7 @@ class SentryHook(Hook):
             if check_in is not None:
                 check_in.begin()
             self._running[id(context)] = attempt = _Attempt(spans=(segment, process), check_in=check_in)
-            attempt.end_as("ok")
+            attempt.end_as("aborted")  # unless it ends: its outcome is discarded if its lease was lost
             try:
                 # `ended` has set the status: a Retry, for instance, is no failure.
                 with suppress(Exception):

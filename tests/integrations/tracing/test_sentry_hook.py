@@ -162,6 +162,34 @@ def test_what_a_handler_wishes_is_never_reported(outbox, sentry, status):
     assert [one["contexts"]["trace"]["status"] for one in sent.transactions] == [status] * len(WISHES[status])
 
 
+def test_a_retry_of_the_last_attempt_is_reported(outbox, sentry):
+    """The task has failed for good: a person has to know."""
+    sent, ours = sentry(), outbox(SentryHook())
+
+    @ours.task(name="shop.wishes", retry=RetryPolicy.never())
+    def wishes() -> None:
+        raise Retry(1)
+
+    wishes.using(ours).enqueue()
+    ours.worker().run(burst=True)
+    [error] = sent.errors
+    assert error["exception"]["values"][-1]["type"] == "Retry"
+    assert [one["contexts"]["trace"]["status"] for one in sent.transactions] == ["internal_error"]
+
+
+def test_a_transactional_task_that_lost_its_lease_is_aborted(outbox, sentry):
+    sent, ours = sentry(), outbox(SentryHook())
+
+    @ours.task(name="shop.book", transactional=True)
+    def book(ctx: TaskContext) -> None:
+        ctx.connection.exec_driver_sql("UPDATE task_leases SET lease_token = 99")
+
+    handle = book.using(ours).enqueue()
+    ours.worker().run(burst=True)
+    assert {one["contexts"]["trace"]["status"] for one in sent.transactions} == {"aborted"}
+    ours.store.cancel(handle.id)
+
+
 SETTINGS = [
     pytest.param({}, False, id="nothing"),
     pytest.param({"send_default_pii": True}, True, id="send_default_pii"),
