@@ -21,6 +21,7 @@ EXTRAS = {
     "pydantic": "models as arguments and results",
     "django": "[Django](django.md), and [Django's own tasks](django-tasks.md)",
     "flask": "[Flask](flask.md)",
+    "prometheus": "`outboxq worker --metrics-port`: [Monitoring](monitoring.md)",
     "reload": "`outboxq worker --reload`, which restarts when your code changes",
 }
 NAMES = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "django": "Django", "flask": "Flask", "rich": "Rich"}
