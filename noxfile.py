@@ -26,7 +26,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy --strict on the package, and on what its users see; pyright on the latter."""
-    session.install("-e", ".[types,postgresql,pydantic,django]")
+    session.install("-e", ".[types,postgresql,pydantic,django,opentelemetry,sentry]")
     session.run("mypy")
     session.run("python", "-m", "pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 

@@ -30,8 +30,11 @@ from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
+from .periodic import PeriodicTasks
+from .pruning import PRUNE, prune_task, retention_schedule
 from .retry import RetryPolicy
 from .store import Store
+from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ _LEFT_OUT: Any = object()
 """Stands for an argument that was not given, where None is a mistake."""
 
 
-class Outbox:
+class Outbox(PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
 
     def __init__(
@@ -53,6 +56,8 @@ class Outbox:
         session: scoped_session[Any] | Callable[[], Session | None] | None = None,
         integration: Integration | None = None,
         hooks: Iterable[Hook] = (),
+        version: str = "",
+        retention: timedelta | float | None = None,
     ) -> None:
         """Make an outbox; nothing connects to the database yet.
 
@@ -64,9 +69,13 @@ class Outbox:
                 `task.enqueue()` writes in its transaction, and handlers have it too.
             integration: A framework's transaction, sessions and commands; see `Integration`. Not together with `session`.
             hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
+            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules that the newer
+                 one declares count. "": those of the worker that started last.
+            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: nothing is
+                 deleted by itself.
 
         Raises ConfigurationError if the database is none that outboxq runs on, if both `session` and `integration` are given, or
-        for a hook that is no Hook.
+        for a hook that is no Hook; InvalidArgument for a version or a retention out of its range.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -81,7 +90,11 @@ class Outbox:
         self.schema = schema
         self.integration = integration or (Integration() if session is None else SessionIntegration(session))
         self._given_hooks = HookCalls.of(hooks)
-        self.tasks = TaskRegistry()
+        self.tasks = self._registry()
+        self.tasks.version = storable(version, "version") or ""
+        self.tasks.built_in[PRUNE] = prune_task(self)
+        if retention is not None:
+            self.tasks.add_schedule(retention_schedule(self.tasks.built_in[PRUNE], retention), self)
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         database = database or self._database_of_the_environment()
@@ -279,6 +292,9 @@ class Outbox:
         from .worker.worker import Worker
 
         return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)
+
+    def _registry(self) -> TaskRegistry:
+        return TaskRegistry()
 
     def _database_of_the_environment(self) -> str | None:
         return os.environ.get("OUTBOXQ_DATABASE_URL")

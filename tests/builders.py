@@ -10,7 +10,7 @@ from typing import Any
 
 from outboxq.database import statements
 from outboxq.database.dialects import granting
-from outboxq.database.statements import statistics, time_partitions
+from outboxq.database.statements import metrics, statistics, time_partitions
 from outboxq.database.statements.checks import CHECKS, REPAIRS
 from outboxq.database.statements.grammar import Builder
 
@@ -34,6 +34,7 @@ def of_module(module: Any) -> Iterator[tuple[str, Builder]]:
 def all_builders() -> Mapping[str, Builder]:
     found = dict(one for module in (*MODULES.values(), granting) for one in of_module(module))
     groups: Mapping[str, Mapping[str, Builder]] = {
+        "metrics.since": metrics.SINCE,
         "statistics.by_queue": statistics.BY_QUEUE,
         "statistics.by_task": statistics.BY_TASK,
         "time_partitions.forget": time_partitions.FORGET,

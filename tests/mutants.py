@@ -1001,6 +1001,60 @@ MUTANTS = (
         (('is now {revision}"', 'is up to date"'),),
         ("tests/contract/test_cli.py",),
     ),
+    Mutant(
+        "a retry is put into the trace of the request that enqueued it",
+        "outboxq/contrib/opentelemetry.py",
+        (("context.attempt > 1 or ", ""),),
+        ("tests/integrations/tracing/test_opentelemetry_hook.py",),
+    ),
+    Mutant(
+        "a span around the worker is the parent of every task",
+        "outboxq/contrib/opentelemetry.py",
+        (("base = trace.set_span_in_context(INVALID_SPAN)", "base = contexts.get_current()"),),
+        ("tests/integrations/tracing/test_opentelemetry_hook.py",),
+    ),
+    Mutant(
+        "the span of an attempt whose lease was lost tells of no error",
+        "outboxq/contrib/opentelemetry.py",
+        (("if not attempt.has_ended:", "if False:"),),
+        ("tests/integrations/tracing/test_opentelemetry_hook.py",),
+    ),
+    Mutant(
+        "one tracing library takes the place of another one's baggage",
+        "outboxq/contrib/baggage.py",
+        (("_members(earlier[HEADER]) | ", ""),),
+        ("tests/integrations/tracing/test_opentelemetry_hook.py",),
+    ),
+    Mutant(
+        "a Retry that a handler asks for is an error in its trace",
+        "outboxq/contrib/outcomes.py",
+        (("error is None or isinstance(error, Retry)", "error is None"),),
+        ("tests/integrations/tracing/test_opentelemetry_hook.py",),
+    ),
+    Mutant(
+        "an error is reported to Sentry at each attempt",
+        "outboxq/contrib/sentry.py",
+        (("(is_final or self._every_attempt)", "True"),),
+        ("tests/integrations/tracing/test_sentry_hook.py",),
+    ),
+    Mutant(
+        "Sentry gets the arguments of a task unasked",
+        "outboxq/contrib/sentry.py",
+        (("if _may_have_arguments():", "if True:"),),
+        ("tests/integrations/tracing/test_sentry_hook.py",),
+    ),
+    Mutant(
+        "Sentry gets the variables of outboxq's own functions",
+        "outboxq/contrib/sentry.py",
+        (('frame.pop("vars", None)', "pass"),),
+        ("tests/integrations/tracing/test_sentry_hook.py",),
+    ),
+    Mutant(
+        "each attempt at a tick is a check-in of its own",
+        "outboxq/contrib/sentry_monitors.py",
+        (("id=context.task_id.hex", 'id=f"{context.task_id.hex}{context.attempt}"'),),
+        ("tests/integrations/tracing/test_sentry_monitors.py",),
+    ),
 )
 
 

@@ -16,10 +16,10 @@ from tests import wheel
 
 ROOT = Path(__file__).parents[1]
 OLDEST = ROOT / "tests" / "oldest.txt"
-RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload")
+RUN_WITH = ("postgresql", "pydantic", "django", "flask", "reload", "opentelemetry", "sentry")
 """The extras that a running application may have; the others are tools."""
 
-WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi", "werkzeug", "anyio")
+WITH_THEM = ("psycopg-binary", "flask-sqlalchemy", "fastapi", "opentelemetry-sdk", "werkzeug", "anyio")
 """Pinned too, for they go with the others: psycopg's own half, what only tests use, and what Flask and Starlette stand on."""
 
 PART = [

@@ -14,7 +14,6 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-big_id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 BUCKETS = 23
 
 
@@ -32,7 +31,17 @@ class Bounded(sa.types.UserDefinedType[Any]):
 
 instant = Bounded("outboxq_instant").with_variant(sa.Text(), "sqlite")
 
-OUTCOMES = ("completed", "retried", "failed", "cancelled", "snoozed", "released", "lost", "timed_out")
+COUNTS = (
+    "completed",
+    "retried",
+    "failed",
+    "cancelled",
+    "snoozed",
+    "released",
+    "lost",
+    "timed_out",
+    "timed_out_last",
+)
 
 
 def _instants(*columns: str) -> dict[str, str]:
@@ -44,6 +53,7 @@ def _instants(*columns: str) -> dict[str, str]:
 
 SQLITE_CHECKS = {
     "task_metrics": {
+        "id": "length(id) = 32 AND lower(id) = id AND id < 'g'",
         "queue": "typeof(queue) <> 'blob'",
         "task_name": "typeof(task_name) <> 'blob'",
         **_instants("at"),
@@ -57,13 +67,13 @@ SQLITE_CHECKS = {
 def upgrade() -> None:
     op.create_table(
         "task_metrics",
-        sa.Column("id", big_id, sa.Identity(), nullable=False),
+        sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("at", instant, nullable=False),
         sa.Column("seconds", sa.Integer(), nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("task_name", sa.Text(), nullable=False),
         sa.Column("worker_id", sa.Uuid()),
-        *(sa.Column(name, sa.Integer(), nullable=False) for name in OUTCOMES),
+        *(sa.Column(name, sa.Integer(), nullable=False) for name in COUNTS),
         sa.Column("wait_seconds", sa.Double(), nullable=False),
         sa.Column("run_seconds", sa.Double(), nullable=False),
         *(
@@ -73,7 +83,6 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name="pk_task_metrics"),
         *_checks("task_metrics"),
-        sqlite_autoincrement=True,
     )
     op.create_index("ix_task_metrics_at", "task_metrics", ["at"])
     op.create_table(

@@ -19,6 +19,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "task": Place(".tasks:task", "Inspect tasks, or change one."),
     "failed": Place(".failed:failed", "List, redrive or discard dead letters."),
     "queue": Place(".queues:queue", "Pause or limit a queue, or set the order of its keys."),
+    "schedule": Place(".schedules:schedule", "List, add or change schedules."),
     "partition": Place(".maintenance:partition", "Partition the task history by time (PostgreSQL)."),
     "cleanup-events": _PRUNE,
     "prune": _PRUNE,

@@ -15,7 +15,7 @@ import click
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ..database.dialects import damaged, dialect_for, is_damaged
-from ..errors import AmbiguousTask, NotPermitted, OutboxqError, SchemaOutOfDate, TaskNotFound
+from ..errors import AmbiguousTask, NotPermitted, OutboxqError, ScheduleNotFound, SchemaOutOfDate, TaskNotFound
 from ..model import LONGEST
 from .groups import Group
 
@@ -30,7 +30,12 @@ EXIT_FILE = 66
 """Exit code of a worker whose SQLite file was replaced beside the old log: a successor would destroy the new file."""
 EXIT_UNREACHABLE = 69
 EXIT_PERMISSION = 77
-_EXIT_CODES = {NotPermitted: EXIT_PERMISSION, TaskNotFound: EXIT_NOT_FOUND, AmbiguousTask: EXIT_USAGE}
+_EXIT_CODES = {
+    NotPermitted: EXIT_PERMISSION,
+    TaskNotFound: EXIT_NOT_FOUND,
+    ScheduleNotFound: EXIT_NOT_FOUND,
+    AmbiguousTask: EXIT_USAGE,
+}
 
 _LEAST = 12
 """Minimum width of a column of text, in characters. Longer text wraps if the terminal is too narrow."""

@@ -34,6 +34,9 @@ APP = "OUTBOXQ_APP"
 FRONT_END = "outboxq.front_end"
 """The key in `Context.meta` under which a program whose command line click does not see, such as manage.py, puts its FrontEnd."""
 
+OUTBOX = "outboxq.outbox"
+"""The key in `Context.meta` of a function that returns the application's outbox with its tasks, where the command knows it."""
+
 url_option = click.option(
     "--url",
     envvar=DATABASE_URL,
@@ -172,9 +175,17 @@ def opened(found: Given) -> Iterator[Store]:
         if found.app is None:
             store = Store(make_engine(found.url or ""), schema=found.schema)
         else:
-            store = open_outbox(found).store
+            outbox = open_outbox(found)
+            store = outbox.store
+            click.get_current_context().meta[OUTBOX] = lambda: outbox
         with disposing(store.bound_engine):
             yield store
+
+
+def present_outbox() -> Outbox | None:
+    """Return the outbox of the command's application, with its tasks. None: only the database is known."""
+    outbox: Callable[[], Outbox] | None = click.get_current_context().meta.get(OUTBOX)
+    return None if outbox is None else outbox()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from ..integration.front_end import FrontEnd
 from .groups import DATABASE_PARAMETERS, Group
 
 if TYPE_CHECKING:
+    from ..outbox import Outbox
     from ..store import Store
 
 
@@ -29,6 +31,8 @@ class Frame:
     """A function that returns the words before a command, e.g. ``flask outboxq``."""
     store: Callable[..., Store]
     """A function that returns the Store; called when a command runs, with the values of `options` by name."""
+    outbox: Callable[..., Outbox] | None = None
+    """A function that returns the outbox with its tasks; called as `store`, by the commands that need them. None: it is unknown."""
     options: Sequence[click.Option] = ()
     """Additional options of every command."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
@@ -72,14 +76,26 @@ class FramedGroup(Group):
 
 
 def framed(command: click.Command, frame: Frame) -> click.Command:
-    """Return the command for the frame's database, with the frame's options in place of `database_options`."""
-    from .database import FRONT_END, run_on_store
+    """Return the command for the frame's database, with the frame's options in place of `database_options`.
+
+    A command that needs no database runs as it is.
+    """
+    from .database import FRONT_END, OUTBOX, run_on_store
+
+    needs_database = any(one.name in DATABASE_PARAMETERS for one in command.params)
 
     def callback(**given: Any) -> None:
         chosen = {str(one.name): given.pop(str(one.name)) for one in frame.options if one.expose_value}
         program, again = frame.program(), shlex.join(frame.again(**chosen))
         front_end = FrontEnd(program=program, worker=f"{program} worker", options=again)
-        click.get_current_context().meta[FRONT_END] = front_end
+        meta = click.get_current_context().meta
+        meta[FRONT_END] = front_end
+        if frame.outbox is not None:
+            meta[OUTBOX] = partial(frame.outbox, **chosen)
+        if not needs_database:
+            assert command.callback is not None, "a command has a function"
+            command.callback(**given)
+            return
         run_on_store(command, lambda: frame.store(**chosen), **given)
 
     known = copy(command)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import click
 
 from ..errors import InvalidArgument
-from ..model.options import TaskOptions
 from ..model.rules import check_rule, describe, parse_rule, rule_of, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
-from ..model.upcoming import next_tick, next_ticks
+from ..model.upcoming import next_tick, next_ticks, sentence_of
+from ..outbox import Outbox
+from ..pruning import PRUNE, retention_schedule
+from ..schedules import schedule_for
 from ..store import Store
 from .console import plain, short, span, speaking_plainly, table
 from .database import database_options, present_outbox
@@ -75,7 +79,7 @@ number_option = click.option(
 
 @click.group(cls=Group)
 def schedule() -> None:
-    """List, add or change schedules, and run ticks of them."""
+    """List, add or change schedules."""
 
 
 @schedule.command("list")
@@ -91,14 +95,14 @@ def list_(store: Store) -> None:
 @click.option("--show-args", is_flag=True, help="Print the arguments of its tasks too.")
 @database_options
 def show(store: Store, name: str, number: int, *, show_args: bool) -> None:
-    """Print a schedule, its next ticks, and the tasks of its last ones."""
+    """Print a schedule, its next ticks and its last ones."""
     found = store.schedules.get(name)
     table(("schedule", found.name), [(one, value) for one, value in _lines(found).items() if value is not None])
     if show_args:
         table(("arguments", found.args), [])
-    if found.paused_at is None:
+    if following := next_ticks(found, store.now(), number):
         click.echo()
-        _print_moments(next_ticks(found, store.now(), number), found.tz)
+        _print_moments(following, found.tz)
     click.echo()
     ticks = store.schedules.ticks(name, number)
     table(
@@ -118,13 +122,9 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     RULE is a cron expression such as "30 2 * * *", or "every 15m", which is counted from now.
     """
     with speaking_plainly():
-        after = datetime.now(UTC) if start is None else _in_zone(start, tz)
+        after = datetime.now(UTC).replace(microsecond=0) if start is None else _in_zone(start, tz)
         click.echo(plain(describe(rule, tz)), err=True)
-        ticks, tick = [], parse_rule(rule, tz, starts_at=after).after(after)
-        while tick is not None and len(ticks) < number:
-            ticks.append(tick)
-            tick = parse_rule(rule, tz, starts_at=after).after(tick)
-        _print_moments(ticks, tz)
+        _print_moments(islice(parse_rule(rule, tz, starts_at=after).ticks(after), number), tz)
 
 
 @schedule.command()
@@ -159,7 +159,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
 @click.option("--ends-at", type=MOMENT, help="Moment from which on there are no ticks.")
 @database_options
-def add(store: Store, /, name: str, task: str, rule: str, **options: Any) -> None:
+def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     """Store a schedule: each tick of RULE enqueues TASK.
 
     RULE is a cron expression such as "30 2 * * *", or "every 15m". A schedule of this name and task is changed. With APP, the
@@ -167,6 +167,19 @@ def add(store: Store, /, name: str, task: str, rule: str, **options: Any) -> Non
     """
     new = _new_schedule(name, task, rule, **options)
     _print(store, [store.schedules.put(new)])
+
+
+@schedule.command("add-retention")
+@click.argument("age", callback=span)
+@database_options
+def add_retention(store: Store, age: timedelta) -> None:
+    """Delete old tasks every hour from now on.
+
+    Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. The command stores the schedule outboxq.retention; `remove` it to keep everything
+    again. Any worker runs it.
+    """
+    outbox = present_outbox() or Outbox()
+    _print(store, [store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age))])
 
 
 @schedule.command()
@@ -250,24 +263,17 @@ def plant(store: Store, ahead: timedelta) -> None:
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
-    """Return the schedule of `add`. With an application, the options of its task and its parameters hold."""
-    tz, args = options.pop("tz"), options.pop("args")
-    moments = {one: options.pop(one) for one in ("starts_at", "ends_at")}
-    given = {one: value for one, value in options.items() if value is not None}
-    own = TaskOptions() if (outbox := present_outbox()) is None else outbox.tasks.get(task).options
-    if outbox is not None:
-        args = outbox.tasks.get(task).parameters.dump((), _object(args))
-    return NewSchedule(
-        **{one: getattr(own, one) for one in TaskOptions.__dataclass_fields__}
-        | given
-        | {one: None if value is None else _in_zone(value, tz) for one, value in moments.items()}
-        | {"overlap": Overlap(given["overlap"]), "catch_up": CatchUp(given["catch_up"])},
-        name=name,
-        task_name=task,
-        rule=rule,
-        tz=tz,
-        args=json.dumps(_object(args)),
-    )
+    """Return the schedule of `add`. With an application, the options of its task hold, and its parameters the arguments."""
+    tz, args = options.pop("tz"), _object(options.pop("args"))
+    options |= {"overlap": Overlap(options["overlap"]), "catch_up": CatchUp(options["catch_up"])}
+    options |= {one: _in_zone(options[one], tz) for one in ("starts_at", "ends_at") if options[one] is not None}
+    of_task = {one: options.pop(one) for one in ("queue", "priority", "max_attempts", "timeout")}
+    given = {one: value for one, value in of_task.items() if value is not None}
+    if (outbox := present_outbox()) is None:
+        return NewSchedule(name=name, task_name=task, rule=rule, tz=tz, args=json.dumps(args), **options, **given)
+    known = outbox.task_of(task)
+    arguments = known.parameters.load(json.dumps(args))
+    return replace(schedule_for(known, name=name, rule=rule, tz=tz, args=arguments, **options), **given)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -287,16 +293,8 @@ def _in_zone(moment: datetime, tz: str) -> datetime:
 def _print(store: Store, schedules: Iterable[Schedule]) -> None:
     now, rows = store.now(), []
     for one in schedules:
-        rows.append((one.name, one.task_name, _when(one), next_tick(one, now), one.paused_at, one.rule, one.tz))
+        rows.append((one.name, one.task_name, sentence_of(one), next_tick(one, now), one.paused_at, one.rule, one.tz))
     table(_HEAD, rows, spare=("rule", "time zone", "paused since", "task"))
-
-
-def _when(schedule: Schedule) -> str:
-    """Return the sentence of its rule, or why it cannot be read here: one such schedule must not hide the others."""
-    try:
-        return describe(schedule.rule, schedule.tz)
-    except InvalidArgument as error:
-        return f"cannot be read here: {error}"
 
 
 def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
@@ -309,7 +307,7 @@ def _lines(found: Schedule) -> dict[str, object]:
     by = "a program, at run time" if found.declared_by is None else f"the code{f' {found.declared_by}'.rstrip()}"
     return {
         "task": found.task_name,
-        "when": _when(found),
+        "when": sentence_of(found),
         "rule": found.rule,
         "time zone": found.tz,
         "queue": found.queue,

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
@@ -56,12 +57,14 @@ class Outboxq(Outbox):
         session: scoped_session[Any] | None = None,
         schema: str | None = None,
         hooks: Iterable[Hook] = (),
+        version: str = "",
+        retention: timedelta | float | None = None,
     ) -> None:
         """Make an outbox, and initialise `app` if it is given; see `init_app`.
 
         `session` is the scoped_session of an application without Flask-SQLAlchemy. `schema` is the PostgreSQL schema of outboxq's
-        tables. `hooks` are those of `Outbox`; a hook that needs an application context pushes one. Raises ConfigurationError for
-        another kind of session, and for a hook that is no Hook.
+        tables. `hooks`, `version` and `retention` are those of `Outbox`; a hook that needs an application context pushes one. Raises
+        ConfigurationError for another kind of session, and for a hook that is no Hook.
         """
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError(
@@ -70,7 +73,9 @@ class Outboxq(Outbox):
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
-        super().__init__(schema=schema, integration=FlaskIntegration(self), hooks=hooks)
+        super().__init__(
+            schema=schema, integration=FlaskIntegration(self), hooks=hooks, version=version, retention=retention
+        )
         if app is not None:
             self.init_app(app)
 

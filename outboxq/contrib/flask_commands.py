@@ -39,7 +39,7 @@ def program() -> str:
 
 def commands() -> FramedGroup:
     """Return the group: the commands of `outboxq`, but with Flask's own `worker` and `upgrade`, in the application's context."""
-    frame = Frame(program=program, store=_store, own=_own, elsewhere=ELSEWHERE)
+    frame = Frame(program=program, store=_store, outbox=_outbox_with_tasks, own=_own, elsewhere=ELSEWHERE)
     return FramedGroup(
         _source,
         frame,
@@ -107,6 +107,12 @@ def _store() -> Store:
 @with_appcontext
 def _enter() -> None:
     """Push the application's context, which stays until the command ends."""
+
+
+def _outbox_with_tasks() -> Outboxq:
+    outbox = _outbox()
+    outbox.load_tasks()
+    return outbox
 
 
 def _outbox() -> Outboxq:

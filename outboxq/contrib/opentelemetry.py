@@ -17,6 +17,7 @@ from uuid import UUID
 from ..context import TaskContext
 from ..integration.hooks import Hook, Sending, WorkerInfo
 from ..model import Outcome, duration
+from ..model.schedules import SCHEDULE_HEADER
 from .baggage import with_baggage
 from .outcomes import OUTCOMES, error_of
 
@@ -215,7 +216,7 @@ def _of_group(pipeline_execution_id: UUID | None) -> dict[str, str]:
 
 
 def _schedule(context: TaskContext) -> str | None:
-    return context.headers.get("outboxq-schedule")
+    return context.headers.get(SCHEDULE_HEADER)
 
 
 def _injected(headers: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The outcome of an attempt as tracing libraries are told it."""
+"""The outcome of an attempt, in the words of tracing libraries."""
 
 from __future__ import annotations
 

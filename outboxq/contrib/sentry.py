@@ -6,8 +6,9 @@ It needs the package sentry-sdk: `outboxq[sentry]`. Until the program calls `sen
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -21,10 +22,11 @@ except ImportError as error:
 
 from ..context import TaskContext
 from ..integration.hooks import Hook, Sending
-from ..model import EventType, Outcome
+from ..model import EventType, Outcome, duration
 from . import sentry_spans as spans
 from .baggage import with_baggage
 from .outcomes import error_of
+from .sentry_monitors import CheckIn
 
 _STATUSES = {EventType.CANCELLED: "cancelled"}
 """The statuses of spans whose attempt neither completed nor failed. Sentry counts others than `ok` and `cancelled` as failures."""
@@ -38,15 +40,28 @@ class SentryHook(Hook):
     the task are attached only if the program has set `send_default_pii=True`, or `queues` of Sentry's `data_collection`.
     """
 
-    def __init__(self, *, every_attempt: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        every_attempt: bool = False,
+        monitor_schedules: bool = False,
+        checkin_margin: timedelta | float = timedelta(minutes=5),
+    ) -> None:
         """Make a hook for `Outbox(hooks=[…])`.
 
         Args:
             every_attempt: Report the error of each failed attempt, and not of the last one alone.
+            monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may charge
+                for it.
+            checkin_margin: The time after a tick from which on Sentry takes it for missed: longer than the schedule's jitter.
+
+        Raises InvalidArgument if `checkin_margin` is no span of time.
         """
         self._every_attempt = every_attempt
-        self._running: dict[int, Callable[[str], None]] = {}
-        """How to set the status of an attempt that runs, by the identity of its context."""
+        self._monitors = monitor_schedules
+        self._margin = duration(checkin_margin, "checkin_margin")
+        self._running: dict[int, _Attempt] = {}
+        """The attempts that run, by the identity of their contexts."""
 
     @contextmanager
     def sending(self, sent: Sending) -> Iterator[Mapping[str, str] | None]:
@@ -83,12 +98,11 @@ class SentryHook(Hook):
             segment = stack.enter_context(spans.transaction(context.task_name, context.headers, data, sampling))
             process = stack.enter_context(spans.span(spans.OP_PROCESS, context.task_name, data))
 
-            def end_as(status: str) -> None:
-                segment.end_as(status)
-                process.end_as(status)
-
-            end_as("ok")
-            self._running[id(context)] = end_as
+            check_in = CheckIn.of(context, self._margin) if self._monitors else None
+            if check_in is not None:
+                check_in.begin()
+            self._running[id(context)] = attempt = _Attempt(spans=(segment, process), check_in=check_in)
+            attempt.end_as("ok")
             try:
                 # `ended` has set the status: a Retry, for instance, is no failure.
                 with suppress(Exception):
@@ -96,15 +110,29 @@ class SentryHook(Hook):
             finally:
                 del self._running[id(context)]
 
-    def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:  # noqa: ARG002 - the spans have their own clock
-        end_as = self._running.get(id(context))
-        if end_as is None:  # Sentry is not set up
+    def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
+        attempt = self._running.get(id(context))
+        if attempt is None:  # Sentry is not set up
             return
         error = error_of(context, outcome)
-        end_as(_STATUSES.get(outcome.event_type, "ok") if error is None else "internal_error")
+        attempt.end_as(_STATUSES.get(outcome.event_type, "ok") if error is None else "internal_error")
+        if attempt.check_in is not None:
+            attempt.check_in.end(outcome, seconds)
         is_final = outcome.event_type is EventType.FAILED
         if error is not None and (is_final or self._every_attempt):
             _capture(error, is_final=is_final)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """An attempt that runs."""
+
+    spans: tuple[spans.AnySpan, ...]
+    check_in: CheckIn | None
+
+    def end_as(self, status: str) -> None:
+        for span in self.spans:
+            span.end_as(status)
 
 
 def _data(context: TaskContext) -> dict[str, object]:
@@ -123,7 +151,6 @@ def _data(context: TaskContext) -> dict[str, object]:
 def _describe(scope: sentry_sdk.Scope, context: TaskContext) -> None:
     """Describe the task in the scope of its attempt, for all events in it."""
     scope.clear_breadcrumbs()
-    scope.set_new_propagation_context()  # else tasks without headers would share the process's trace
     scope.set_tag("task", context.task_name)
     scope.set_tag("queue", context.queue)
     scope.set_tag("attempt", context.attempt)

@@ -93,7 +93,7 @@ _SQLITE_CHECKS = {
         **_sqlite_numbers(">= 1", _ATTEMPT, "max_attempts"),
     },
     "schedule_ticks": {**_sqlite_ids("task_execution_id"), **_sqlite_instants("tick")},
-    "task_metrics": {**_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
+    "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
     "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
 }

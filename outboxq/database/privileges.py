@@ -6,9 +6,11 @@ nor change their arguments. Tests prove the list: they run as these roles, once 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
+
+from .revisions import OLDEST_SCHEMA, REVISION
 
 
 class Role(StrEnum):
@@ -62,25 +64,14 @@ class Right:
     """The columns; empty for all of them."""
 
 
-def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
-    """Return the privileges that a role needs, the schema's first. `features` are those of a producer."""
-    given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
-    return _merged(
-        role, (*_ROLES[role], *_LATER.get(role, ()), *(right for one in sorted(given) for right in _FEATURES[one]))
-    )
-
-
-def needed(role: Role) -> tuple[Right, ...]:
-    """Return the privileges without which such a role cannot begin: not those that a later revision added.
-
-    A role that was granted its privileges before an upgrade goes on without what is new.
+def rights(role: Role, features: Collection[Feature] = (), *, revision: str = REVISION) -> tuple[Right, ...]:
+    """Return the privileges that a role needs in a schema of this revision, the schema's first. `features` are those of a
+    producer.
     """
-    return _merged(role, _ROLES[role])
-
-
-def _merged(role: Role, several: Iterable[Right]) -> tuple[Right, ...]:
+    given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
+    added = (right for since in sorted(_ADDED) if since <= revision for right in added_by(since, role))
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
-    for right in several:
+    for right in (*_ROLES[role], *added, *(right for one in sorted(given) for right in _FEATURES[one])):
         named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
     return (
         *_ON_SCHEMA[role],
@@ -94,6 +85,20 @@ def _merged(role: Role, several: Iterable[Right]) -> tuple[Right, ...]:
             for (kind, name, privilege), columns in sorted(named.items())
         ),
     )
+
+
+def needed(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
+    """Return the privileges without which a role cannot work at all.
+
+    Those that a later revision added are not among them: roles were granted theirs before the upgrade, and go on without what
+    that revision brought.
+    """
+    return rights(role, features, revision=OLDEST_SCHEMA)
+
+
+def added_by(revision: str, role: Role) -> tuple[Right, ...]:
+    """Return the privileges that a role needs for what this revision brought."""
+    return _ADDED.get(revision, {}).get(role, ())
 
 
 def _on(name: str, privileges: str) -> tuple[Right, ...]:
@@ -118,12 +123,10 @@ _TABLES = (
     "idempotency_keys",
     "partition_claims",
     "queue_settings",
-    "schedule_ticks",
     "sleeping_workers",
     "task_executions",
     "task_leases",
     "task_outbox",
-    "task_schedules",
     "task_subscriptions",
     "workers",
 )
@@ -163,15 +166,6 @@ _ROLES = {
     ),
     Role.MIGRATOR: (),
 }
-_LATER = {
-    Role.WORKER: (  # to plant schedules; since 0002
-        *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
-        *_on("task_schedules", "SELECT; INSERT; UPDATE"),
-        *_on("task_executions", "INSERT"),
-        *_DRAWS,
-    ),
-}
-"""The privileges that a role needs for what a later revision than the first added."""
 _FEATURES = {
     Feature.EMIT: (
         *_on("task_subscriptions", "SELECT"),
@@ -203,3 +197,27 @@ _FEATURES = {
         *_on("task_outbox", "DELETE; SELECT (queue); UPDATE (created_at)"),  # the last one allows FOR UPDATE
     ),
 }
+_SCHEDULES = ("schedule_ticks", "task_schedules")
+_STATISTICS = ("queue_samples", "task_metrics")
+_ADDED = {
+    "0002": {
+        Role.WORKER: (  # to plant
+            *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
+            *_on("task_schedules", "SELECT; INSERT; UPDATE"),
+            *_on("task_executions", "INSERT"),
+            *_DRAWS,
+        ),
+        Role.VIEWER: tuple(right for name in _SCHEDULES for right in _on(name, "SELECT")),
+        Role.OPERATOR: tuple(right for name in _SCHEDULES for right in _on(name, _EVERYTHING)),
+    },
+    "0003": {
+        Role.WORKER: (
+            *_on("dead_letters", "SELECT (queue)"),
+            *_on("maintenance_jobs", "SELECT; INSERT; UPDATE"),
+            *(right for name in _STATISTICS for right in _on(name, "SELECT; INSERT; DELETE")),
+        ),
+        Role.VIEWER: tuple(right for name in _STATISTICS for right in _on(name, "SELECT")),
+        Role.OPERATOR: tuple(right for name in (*_STATISTICS, "maintenance_jobs") for right in _on(name, _EVERYTHING)),
+    },
+}
+"""The privileges for what each revision brought, by the role that needs them."""

@@ -13,6 +13,7 @@ from ..context import TaskContext
 from ..errors import ConfigurationError
 from ..model import Handle, NewTask, Outcome
 from ..model.headers import headers_as_json, headers_of_json
+from ..model.log_fields import fields_of
 from ..model.subscriptions import Emitted, NewEvent
 from ..store.failure_log import FailureLog
 from .hooks import Hook, Sending, WorkerInfo
@@ -40,6 +41,9 @@ class HookCalls:
         self._hooks = [_SafeHook(hook) for hook in hooks]
         self._sending = [hook for hook in self._hooks if hook.overrides("sending")]
         self._handling = [hook for hook in self._hooks if hook.overrides("handling")]
+
+    def __iter__(self) -> Iterator[Hook]:
+        return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
         """Call `write` inside the hooks, with the tasks and the headers that the hooks add. Returns its handles."""
@@ -143,25 +147,32 @@ class _SafeHook:
     """A hook whose methods raise no Exception: it is logged. KeyboardInterrupt and the like pass."""
 
     def __init__(self, hook: Hook) -> None:
-        self._hook = hook
+        self.hook = hook
         self._name = f"{type(hook).__module__}.{type(hook).__qualname__}"
         self._logs: dict[str, FailureLog] = {}
 
     def overrides(self, method: str) -> bool:
-        return getattr(getattr(self._hook, method), "__func__", None) is not getattr(Hook, method)
+        return getattr(getattr(self.hook, method), "__func__", None) is not getattr(Hook, method)
 
     def call(self, method: str, *about: object) -> None:
         try:
-            getattr(self._hook, method)(*about)
+            getattr(self.hook, method)(*about)
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() failed and is passed over", error)
+            self.failed(f"its {method}() failed and is passed over", error, next(iter(about), None))
 
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> _SafeManager:
-        return _SafeManager(self, lambda: getattr(self._hook, method)(about), method, failure)
+        return _SafeManager(self, about, method, failure)
 
-    def failed(self, what: str, error: Exception) -> None:
-        """Log an exception of the hook, at once and then once a minute."""
-        self._logs.setdefault(what, FailureLog(log)).failed(f"hook {self._name}: {what}", error)
+    def failed(self, what: str, error: Exception, about: object = None) -> None:
+        """Log an exception of the hook, at once and then once a minute; with the fields of the task that it was about."""
+        fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
+        self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(
+            f"hook {self._name}: {what}", error, fields=fields
+        )
+
+    def manager(self, method: str, about: object) -> AbstractContextManager[Any]:
+        """Return the context manager that a method of the hook makes."""
+        return getattr(self.hook, method)(about)  # type: ignore[no-any-return]
 
 
 class _SafeManager:
@@ -170,20 +181,20 @@ class _SafeManager:
     def __init__(
         self,
         hook: _SafeHook,
-        make: Callable[[], AbstractContextManager[Any]],
+        about: object,
         method: str,
         failure: Callable[[], BaseException | None],
     ) -> None:
         """Prepare it; `failure` returns the error to leave it with where the block has raised none."""
-        self._hook, self._make, self._method, self._failure = hook, make, method, failure
+        self._hook, self._about, self._method, self._failure = hook, about, method, failure
         self._entered: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Any:
         try:
-            manager = self._make()
+            manager = self._hook.manager(self._method, self._about)
             found = manager.__enter__()
         except Exception as error:  # noqa: BLE001 - logged
-            self._hook.failed(f"its {self._method}() could not be entered and is passed over", error)
+            self._hook.failed(f"its {self._method}() could not be entered and is passed over", error, self._about)
             return None
         self._entered = manager
         return found
@@ -202,4 +213,4 @@ class _SafeManager:
                 return  # not swallowed, as it should be
             if not isinstance(own, Exception):
                 raise
-            self._hook.failed(f"its {self._method}() failed on leaving and is passed over", own)
+            self._hook.failed(f"its {self._method}() failed on leaving and is passed over", own, self._about)

@@ -16,6 +16,7 @@ _POLICY = "retry=RetryPolicy(max_attempts=…, wait=…)"
 OF_A_TASK: Mapping[str, str] = {
     "acks_late": "nothing: a task has ended only once its outcome is committed",
     "autoretry_for": _POLICY,
+    "headers": "headers= of using(), for each call",
     "bind": "a first parameter annotated TaskContext",
     "default_retry_delay": _POLICY,
     "max_attempts": _POLICY,
@@ -51,6 +52,21 @@ OF_AN_EMIT: Mapping[str, str] = {
     "retry": _OF_EACH_TASK,
 }
 """Replacements for options that an emit does not take: they belong to the subscribing tasks, or to other libraries."""
+OF_A_SCHEDULE: Mapping[str, str] = {
+    "coalesce": 'catch_up="latest"',
+    "cron": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
+    "crontab": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
+    "expires": "grace=",
+    "interval": "every=",
+    "kwargs": "args=",
+    "max_instances": 'overlap="skip" or "queue"',
+    "misfire_grace_time": "grace=",
+    "priority": "priority= of @outbox.task",
+    "queue": "queue= of @outbox.task",
+    "schedule": "the rule as first argument, or every=",
+    "timezone": "tz=",
+}
+"""Replacements for options that other libraries have for a periodic task."""
 METHODS: Mapping[str, str] = {
     "apply_async": "using(session, delay=…).enqueue(…)",
     "configure": "using(session, …).enqueue(…)",

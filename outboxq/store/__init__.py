@@ -32,9 +32,12 @@ from .enqueue import check
 from .event_log import EventLog, TailCursor
 from .explaining import Cure, Explanation, Reason
 from .fanout import Subscriptions, check_subscription
+from .maintenance_jobs import MaintenanceJobs, Turn
+from .metrics import Metrics, TaskMetric
 from .outlook import Outlook
 from .queues import Queues, QueueSettings
 from .recovery import Lease, LeaseLook, Recovered
+from .samples import QueueSample, Samples
 from .schedules import Schedules
 from .sleeping_workers import SleepingWorkers
 from .statistics import Percentiles, Statistics, UnknownName
@@ -54,8 +57,10 @@ __all__ = [
     "LeaseLook",
     "LiveWorker",
     "Look",
+    "Metrics",
     "Outlook",
     "Percentiles",
+    "QueueSample",
     "QueueSettings",
     "Reason",
     "Recovered",
@@ -63,6 +68,8 @@ __all__ = [
     "Store",
     "TableSize",
     "TailCursor",
+    "TaskMetric",
+    "Turn",
     "UnknownName",
     "UnknownRun",
     "Violation",
@@ -146,3 +153,6 @@ class Store(Claiming):
     sleeping_workers = cached_property(SleepingWorkers)
     schedules = cached_property(Schedules)
     time_partitions = cached_property(TimePartitions)
+    metrics = cached_property(Metrics)
+    samples = cached_property(Samples)
+    maintenance_jobs = cached_property(MaintenanceJobs)

@@ -21,9 +21,11 @@ from ..model.planning import Plan, jitter_of, plan
 from ..model.rules import parse_rule
 from ..model.schedules import (
     HORIZON,
+    RULE_HEADER,
     SCHEDULE_HEADER,
     TICK_HEADER,
     TRIGGER_HEADER,
+    ZONE_HEADER,
     CatchUp,
     NewSchedule,
     Overlap,
@@ -84,7 +86,8 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
     by_default = schedule.overlap is Overlap.SKIP and due >= now
     grace = _until_next(schedule, tick) if schedule.grace is None and by_default else schedule.grace
     expires_at = None if grace is None else due + grace
-    return _task(schedule, {TICK_HEADER: iso(tick)}, available_at=due, expires_at=expires_at)
+    headers = {TICK_HEADER: iso(tick), RULE_HEADER: schedule.rule}
+    return _task(schedule, headers, available_at=due, expires_at=expires_at)
 
 
 def extra_task(schedule: Schedule, by: str) -> NewTask:
@@ -184,11 +187,12 @@ def _until_next(schedule: Schedule, tick: datetime) -> timedelta | None:
 
 def _task(schedule: NewSchedule, headers: dict[str, str], **times: datetime | None) -> NewTask:
     key = None if schedule.overlap is Overlap.ALLOW else f"{KEY_PREFIX}{schedule.name}"
+    zone = {} if schedule.tz == "UTC" else {ZONE_HEADER: schedule.tz}
     task = NewTask(
         id=uuid7(),
         task_name=schedule.task_name,
         args=schedule.args,
-        headers=json.dumps({SCHEDULE_HEADER: schedule.name, **headers}),
+        headers=json.dumps({SCHEDULE_HEADER: schedule.name, **headers, **zone}),
         partition_key=key,
         queue=schedule.queue,
         priority=schedule.priority,

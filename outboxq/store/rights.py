@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..database.dialects import Begin, Row, granting
 from ..database.dialects.granting import grant, pack
-from ..database.privileges import Feature, Kind, Privilege, Right, Role, needed, rights
+from ..database.privileges import Feature, Kind, Privilege, Right, Role, added_by, needed, rights
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
@@ -29,6 +29,8 @@ class Rights:
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
         """Enqueues for which the rights are known to be there, of the role that enqueued so first. None: it is no enqueue."""
+        self.usable: set[tuple[str, Role]] = set()
+        """The revisions whose tables are known to be there, with all rights on them that such a role needs."""
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
         """Raise NotPermitted where the role of the transaction may not enqueue so."""
@@ -36,10 +38,17 @@ class Rights:
             raise complaint(lacking, Role.PRODUCER, enqueues)
 
     def ensure(self, role: Role) -> None:
-        """Raise NotPermitted unless the store's database role has the rights without which such a role cannot begin."""
+        """Raise NotPermitted unless the store's database role has the rights of such a role."""
         with self.naming(), self._store.transaction(Begin.READ) as target:
             if lacking := lacks(target, needed(role)):
                 raise complaint(lacking, role)
+
+    def lacking_for(self, revision: str, role: Role, target: Target) -> ConfigurationError | None:
+        """Return the error that names what such a role lacks of the rights for what this revision brought. None: it lacks
+        nothing.
+        """
+        lacking = lacks(target, added_by(revision, role))
+        return complaint(lacking, role) if lacking else None
 
     @contextmanager
     def naming(self) -> Iterator[None]:
@@ -115,15 +124,15 @@ class Rights:
             )
         if not name or "\0" in name:
             raise InvalidArgument("the name of a database role is text")
-        wanted = rights(role, features)
+        present = {row["name"] for row in target.run(granting.present)}
+        old = needed(role, features)
+        # An older schema lacks tables that later revisions brought.
+        wanted = tuple(one for one in rights(role, features) if one in old or one.name in present)
         places = target.run(granting.missing, pack(()))
         if not places:
             raise ConfigurationError(
                 f"there is no schema {self._store.schema!r} in this database; make it first: CREATE SCHEMA"
             )
-        tables = {row["name"] for row in target.run(granting.tables)}
-        if tables:  # else they are still to come, all of them
-            wanted = tuple(right for right in wanted if right.kind is not Kind.TABLE or right.name in tables)
         return [grant(right, places[0]["schema"], name) for right in wanted], wanted
 
 

@@ -76,6 +76,8 @@ class Counts:
     released: int = 0
     lost: int = 0
     timed_out: int = 0
+    timed_out_last: int = 0
+    """Those of `timed_out` that no other attempt followed."""
     wait_seconds: float = 0.0
     """The sum over the attempts that `wait` counts."""
     run_seconds: float = 0.0
@@ -154,6 +156,8 @@ class Meter:
                     end = _ENDS[outcome.event_type]
                     if claim.timeout_seconds is not None and _timed_out(outcome, timing):
                         end = AttemptEnd.TIMED_OUT
+                        if outcome.event_type is EventType.FAILED:
+                            self._counts[claim.queue, claim.task_name].timed_out_last += 1
                 self._count(claim, end, timing)
 
     def lost(self, claim: Claim, timing: Timing = _UNKNOWN) -> None:

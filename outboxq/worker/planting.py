@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import ConfigurationError, NotPermitted
+from ..errors import ConfigurationError, InvalidArgument, NotPermitted
 from ..store import Store
 
 log = logging.getLogger("outboxq.worker")
@@ -26,17 +26,18 @@ class Planting:
     """
 
     store: Store
-    declare: Callable[[Store], object] | None
-    """Declares the schedules of the code. None: it has none."""
+    declare: Callable[[Store], object]
+    """Declares the schedules of the code."""
 
     def __post_init__(self) -> None:
         self._wait = _FIRST
-        self._is_declared = self.declare is None
+        self._is_declared = False
+        self._refusal = ""
         self._is_off = False
         self._stopping = False
 
     def begin(self) -> None:
-        """Declare the schedules as the worker starts. Raises InvalidArgument for one that cannot be stored."""
+        """Declare the schedules as the worker starts."""
         self._attempt(self._declare)
 
     def run_once(self) -> None:
@@ -58,8 +59,21 @@ class Planting:
         self.store.schedules.plant(stop=lambda: self._stopping)
 
     def _declare(self) -> None:
-        if not self._is_declared and self.declare is not None:
+        """Declare the schedules, unless that is done.
+
+        A name that somebody has stored at run time must stop no worker: the worker says so once and tries again.
+        """
+        if self._is_declared:
+            return
+        try:
             self.declare(self.store)
+        except InvalidArgument as error:
+            if str(error) != self._refusal:
+                log.warning(
+                    "the schedules of this code are not stored, and the worker works on without them: %s", error
+                )
+            self._refusal = str(error)
+        else:
             self._is_declared = True
 
     def _attempt(self, work: Callable[[], None]) -> bool:

@@ -9,10 +9,10 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Unpack
 from uuid import UUID, uuid4
 
@@ -24,6 +24,7 @@ from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import duration
 from ..model.log_fields import fields_of
+from ..schedules import declare_schedules
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -41,6 +42,7 @@ from .options import WorkerOptions, WorkerSettings, with_options
 from .planting import Planting
 from .recovery import Recovery
 from .signals import handle_stop_signals
+from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
 from .task_runner import TaskRunner
 from .thread_pool import HandlerPool
 from .unknown_tasks import KnownTaskScheduler, UnknownTasks
@@ -68,11 +70,10 @@ class Worker:
         *,
         integration: Integration | None = None,
         hooks: HookCalls | None = None,
-        declare: Callable[[Store], object] | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox, and `declare` stores
-        the schedules that the code declares. `WorkerSettings` describes the options.
+        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `WorkerSettings`
+        describes the options.
 
         Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
@@ -172,9 +173,10 @@ class Worker:
         )
 
         # Services, each in a thread of its own.
-        known_tasks = KnownTaskScheduler(self._claiming, names, queues=settings.queues, topics=settings.topics)
-        description = {"label": self.label, "task_names": names, **settings.scope}
-        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **description))
+        known = [*names, *tasks.built_in]
+        known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
+        description = {"label": self.label, "task_names": known, **settings.scope}
+        self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **{**description, "task_names": names}))
         registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description, meter)
         recovery = Recovery(
             self._urgent,
@@ -185,12 +187,15 @@ class Worker:
             on_failpoint=on_failpoint,
             meter=meter,
         )
-        self._planting = Planting(self._claiming, declare)
+        self._planting = Planting(self._claiming, partial(declare_schedules, tasks=tasks))
         self._registration = ServiceThread(
             "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
         )
         self._known_tasks = ServiceThread("known-tasks", known_tasks, fails)
         self._planting_thread = ServiceThread("planting", self._planting, fails)
+        tables = StatisticsTables(self._claiming)
+        written = MetricsWriter(self._claiming, meter, self.id, tables)
+        upkeep = StatisticsUpkeep(self._claiming, tables, self._stopping)
         self._services = [
             ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
             ServiceThread("recovery", recovery, fails),
@@ -198,6 +203,8 @@ class Worker:
             self._planting_thread,
             ServiceThread("partitions", PartitionMaker(self._claiming), fails),
             self._known_tasks,
+            ServiceThread("metrics", written, fails, on_stop=written.end),
+            ServiceThread("statistics", upkeep, fails),
         ]
 
     def run(self, *, burst: bool = False) -> int:

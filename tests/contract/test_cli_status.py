@@ -9,12 +9,17 @@ import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner, Result
 
 from outboxq.cli import main
+from outboxq.cli.status import _for_people
 from outboxq.model import EventType, Outcome
+from outboxq.model.histograms import BUCKETS
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import TaskMetric
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -34,6 +39,8 @@ HEAD = [
     ),
     *("throughput", "failure rate", "start p50", "start p95", "start p99", "end p50", "end p95", "end p99"),
     *("workers", "paused", "concurrency", "rate", "unknown"),
+    *("wait p50", "wait p95", "wait p99", "run p50", "run p95", "run p99", "timed out", "lost"),
+    *("at least", "sampled ready", "sample age", "counted by", "counted since"),
 ]
 
 
@@ -69,7 +76,7 @@ def test_in_a_pipe_each_queue_is_a_line_of_tab_separated_numbers(database):
     assert 0 <= float(ledger["start p50"]) <= float(ledger["start p99"]) <= float(ledger["end p99"]) < 60
     assert [mail[name] for name in HEAD[:6]] == ["mail", "1", "1", "0", "0", "0"]
     assert datetime.fromisoformat(mail["oldest ready"]).utcoffset() == timedelta(0)
-    assert [mail[name] for name in HEAD[11:]] == ["0.0", *[""] * 7, "0", "paused", "1", "5/90s", ""]
+    assert [mail[name] for name in HEAD[11:24]] == ["0.0", *[""] * 7, "0", "paused", "1", "5/90s", ""]
 
 
 def test_a_line_for_each_task_and_another_window(database):
@@ -103,7 +110,54 @@ def test_a_terminal_gets_a_table_in_words(database):
         "queue",
         *(word for until in ("start", "end") for p in (50, 95, 99) for word in (until, f"p{p}")),
     ]
-    assert (seen[7][0], len(seen[7]), len(seen)) == ("ledger", 7, 8)  # nothing of mail has ended
+    assert (seen[7][0], len(seen[7])) == ("ledger", 7)  # nothing of mail has ended
+    notes = " ".join(word for line in seen[8:] for word in line)
+    assert notes == "rates are counted from the events: no worker has written statistics yet"
+
+
+def counted(database, **numbers):
+    nothing = [0] * BUCKETS
+    histograms = {"wait": [0, 3, *nothing[2:]], "run": [*nothing[:10], 3, *nothing[11:]]}
+    one = TaskMetric(id=uuid7(), queue="mail", task_name="send", **numbers, **histograms)
+    database.store.metrics.record([one], worker_id=uuid4())
+
+
+def test_what_workers_have_counted_is_shown_and_what_is_a_lower_bound(database, monkeypatch):
+    for name in ("depths.BOUND", "samples.BOUND"):
+        monkeypatch.setattr(f"outboxq.store.{name}", 2)
+    for _ in range(3):
+        database.add(database.store, queue="mail")
+    database.store.samples.record(database.store.samples.count())
+    counted(database, completed=3, failed=1, timed_out=2, lost=1)
+    [mail] = lines(database)
+    assert [mail[name] for name in ("ready", "at least", "sampled ready", "completed")] == ["2", "ready", "3", "3"]
+    assert [mail[name] for name in ("failures", "retries", "timed out", "lost", "counted by")] == [
+        *("1", "2", "2", "1", "workers")
+    ]
+    assert mail["counted since"]
+    assert 0.001 <= float(mail["wait p50"]) <= 0.002 < 0.512 <= float(mail["run p50"]) <= 1.024
+    assert float(mail["sample age"]) < 60
+    [task] = lines(database, "--by", "task", "--window", "5m")[1:]
+    assert (task["task"], task["completed"]) == ("tests.work", "0")
+    [exact] = lines(database, "--exact")
+    assert [exact[name] for name in ("ready", "at least", "completed", "counted by", "wait p50")] == [
+        *("3", "", "0", "events", "")
+    ]
+
+
+def test_people_see_where_there_are_more_and_since_when_workers_have_counted(database, monkeypatch):
+    for name in ("depths.BOUND", "samples.BOUND"):
+        monkeypatch.setattr(f"outboxq.store.{name}", 2)
+    for _ in range(3):
+        database.add(database.store, queue="mail")
+    database.store.samples.record(database.store.samples.count())
+    counted(database, completed=3)
+    now, rates, times, full, note = _for_people(database.store.stats(), by_task=False, exact=False)
+    assert dict(zip(now[0], now[1][0], strict=True))["ready"] == "2+"
+    assert dict(zip(rates[0], rates[1][0], strict=True))["completed"] == 3
+    assert times[0][:4] == ["queue", "wait p50", "wait p95", "wait p99"]
+    assert full[1][0][:2] == ("mail", 3)
+    assert "rates are what workers have counted since" in note[0][0]
 
 
 WATCHED = """

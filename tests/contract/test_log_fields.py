@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from outboxq import Cancel, Outbox, RetryPolicy, Snooze
+from outboxq import Cancel, Hook, Outbox, RetryPolicy, Snooze
 from outboxq.worker.executor import context_of
 from outboxq.worker.leases import Leases
 
@@ -88,6 +88,25 @@ def test_a_hook_that_fails_after_a_handler_is_logged_with_the_fields_of_its_task
     assert fields(hook) == {**of_row(database, handle.id), "attempt": 1, "worker": str(worker.id), "outcome": None}
     assert hook.exception == {"type": "builtins.ZeroDivisionError", "message": "division by zero"}
     assert end.outcome == "completed"
+
+
+@pytest.mark.parametrize("method", ["handling", "ended"])
+def test_what_a_hook_raises_about_a_task_is_logged_with_the_fields_of_the_task(database, caplog, method):
+    class Broken(Hook):
+        """Fails in one of its methods."""
+
+    setattr(Broken, method, lambda *_about: 1 / 0)
+    outbox = Outbox(database.engine, hooks=[Broken()])
+
+    @outbox.task(name="pay", queue="mail")
+    def pay(iban: str) -> None: ...
+
+    handle = pay.using(outbox).enqueue(SECRET)
+    worker = outbox.worker(poll=0.01)
+    worker.run(burst=True)
+    [record] = [one for one in caplog.records if one.name == "outboxq.hooks"]
+    assert fields(record) == {**of_row(database, handle.id), "attempt": 1, "worker": str(worker.id), "outcome": None}
+    assert record.exception["type"] == "builtins.ZeroDivisionError"
 
 
 def test_a_lost_lease_is_logged_with_the_fields_of_its_task(database, heard):

@@ -19,10 +19,11 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
-from outboxq.store import Store
+from outboxq.store import QueueSample, Store, TaskMetric
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = "has no outboxq tables"
@@ -63,6 +64,7 @@ def new(**fields: Any) -> NewTask:
     return NewTask(**{"id": uuid7(), "task_name": "tests.work", "args": "{}", **fields})
 
 
+METRIC = TaskMetric(id=uuid7(), queue="default", task_name="tests.work", wait=[0] * BUCKETS, run=[0] * BUCKETS)
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "attempts": ((TASK,), {}),
     "begin": ((CLAIM,), {}),
@@ -94,6 +96,11 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "log.tail_from_now": ((), {}),
     "look_ahead": ((), {}),
     "make_known_due": ((["tests.work"],), {}),
+    "maintenance_jobs.done": (("sample",), {"again_in": timedelta(minutes=1)}),
+    "maintenance_jobs.make": (("sample",), {}),
+    "maintenance_jobs.take": (("sample",), {"for_at_most": timedelta(minutes=1)}),
+    "metrics.record": (([METRIC],), {"worker_id": WORKER}),
+    "metrics.sum_up": ((), {}),
     "next_available_at": ((), {}),
     "outlasting_leases": ((), {}),
     "outlooks": (([WAITING],), {}),
@@ -108,6 +115,11 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "redrive": ((TASK,), {}),
     "release": ((CLAIM,), {}),
     "run_now": ((TASK,), {}),
+    "samples.count": ((), {}),
+    "samples.latest": ((), {}),
+    "samples.look": ((), {}),
+    "samples.record": (([QueueSample(queue="default")],), {}),
+    "samples.thin_out": ((), {}),
     "schedule_retry": ((TASK, NOW, 1), {}),
     "schedules.backfill": (("nightly", NOW - timedelta(days=1), NOW), {}),
     "schedules.declare": (([NIGHTLY],), {}),

@@ -10,12 +10,12 @@ from itertools import pairwise
 import pytest
 
 from outboxq import Outbox, migrations
-from outboxq.errors import InvalidArgument, SchemaOutOfDate
+from outboxq.errors import SchemaOutOfDate
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.worker import Worker, planting
+from outboxq.worker import planting
 from outboxq.worker.planting import Planting
 from tests.waiting import until
 
@@ -84,19 +84,31 @@ def test_a_burst_runs_what_was_missed(database):
 
 def test_a_worker_declares_at_its_start(database):
     outbox = outbox_of(database, [])
-    declare = lambda store: store.schedules.declare([new(rule="30 2 * * *")], declared_by="1.2")  # noqa: E731
-    worker = Worker(outbox.store, outbox.tasks, declare=declare)
+    outbox.tasks.version = "1.2"
+    outbox.periodic("30 2 * * *", name="seconds")(outbox.tasks.get("tests.tick"))
+    worker = outbox.worker()
     worker.start()
     worker.stop()
     assert [(one.name, one.declared_by) for one in database.store.schedules.list()] == [("seconds", "1.2")]
 
 
-def test_a_declaration_that_cannot_be_stored_stops_the_start(database):
-    database.store.schedules.put(new())
-    outbox = outbox_of(database, [])
-    worker = Worker(outbox.store, outbox.tasks, declare=lambda store: store.schedules.declare([new()]))
-    with pytest.raises(InvalidArgument, match="stored at run time"):
-        worker.start()
+def test_a_declaration_that_cannot_be_stored_stops_no_worker(database, often, caplog):
+    """Anybody may have stored a schedule of that name; the worker tries again, and says so once."""
+    database.store.schedules.put(new(rule="30 2 * * *"))
+    outbox = outbox_of(database, seen := [])
+    outbox.periodic(every=1, name="seconds")(outbox.tasks.get("tests.tick"))
+    worker = outbox.worker(poll=0.05)
+    worker.start()
+    try:
+        database.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
+        until(lambda: seen)
+        refused = [one.getMessage() for one in caplog.records if "are not stored" in one.getMessage()]
+        assert len(refused) == 1
+        assert "stored at run time" in refused[0]
+        database.store.schedules.remove("seconds")
+        until(lambda: [one.declared_by for one in database.store.schedules.list()] == [""])
+    finally:
+        worker.stop()
 
 
 def test_where_nothing_is_to_be_planted_nothing_is_locked(database):
@@ -120,7 +132,8 @@ def test_on_the_older_schema_a_worker_works_and_plants_once_it_is_upgraded(tmp_p
             seen.append(None)
 
         caplog.clear()
-        worker = Worker(outbox.store, outbox.tasks, declare=lambda store: store.schedules.declare([new()]), poll=0.05)
+        outbox.periodic(every=1, name="seconds")(tick)
+        worker = outbox.worker(poll=0.05)
         caplog.set_level(logging.WARNING)
         worker.start()
         try:
@@ -204,8 +217,8 @@ def test_a_role_from_before_the_upgrade_works_without_schedules(stage_of_a_worke
     def tick() -> None:
         seen.append(None)
 
-    declare = lambda store: store.schedules.declare([new()])  # noqa: E731
-    worker = Worker(outbox.store, outbox.tasks, declare=declare)
+    outbox.periodic(every=1, name="seconds")(tick)
+    worker = outbox.worker()
     worker.start()
     try:
         owner.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))

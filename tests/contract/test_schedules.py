@@ -52,6 +52,7 @@ def test_what_is_put_is_planted_at_once_within_the_horizon(database):
     assert json.loads(first.headers) == {
         "outboxq-schedule": "nightly",
         "outboxq-tick": "2030-01-01T12:00:20.000000+00:00",
+        "outboxq-rule": "every 20",
     }
     assert database.claim() == []
     database.clock.advance(20)

@@ -23,6 +23,8 @@ EXTRAS = {
     "flask": "[Flask](flask.md)",
     "prometheus": "`outboxq worker --metrics-port`: [Monitoring](monitoring.md)",
     "reload": "`outboxq worker --reload`, which restarts when your code changes",
+    "opentelemetry": "[traces and metrics in OpenTelemetry](tracing.md#opentelemetry)",
+    "sentry": "[traces, errors and monitors in Sentry](tracing.md#sentry)",
 }
 NAMES = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "django": "Django", "flask": "Flask", "rich": "Rich"}
 REQUIREMENT = re.compile(r"(?P<name>[\w-]+)(\[[\w,]+\])?(?P<bounds>[^;]*?)\s*(;\s*(?P<marker>.+))?")

@@ -22,11 +22,12 @@ from outboxq.database.statements import channel
 from outboxq.database.statements.sleeping_workers import forget_ended
 from outboxq.errors import DuplicateTask
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome
+from outboxq.model.histograms import BUCKETS
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
-from outboxq.store import Store
+from outboxq.store import Store, TaskMetric
 from outboxq.store.ends import _has_ended
 from outboxq.store.fanout import _emitted
 from outboxq.store.idempotency import enqueued
@@ -58,7 +59,7 @@ class Stage:
             connection.exec_driver_sql(
                 "TRUNCATE task_executions, task_outbox, task_leases, execution_events, dead_letters, idempotency_keys, "
                 "partition_claims, task_subscriptions, queue_settings, workers, sleeping_workers, task_schedules, "
-                "schedule_ticks"
+                "schedule_ticks, task_metrics, queue_samples, maintenance_jobs"
             )
 
     @contextmanager
@@ -96,6 +97,11 @@ def event(**fields: Any) -> NewEvent:
 
 def subscription(name: str = "tests.work") -> Subscription:
     return Subscription(topic="order.*", task_name=name, parameter="payload")
+
+
+def metric() -> TaskMetric:
+    nothing = [0] * BUCKETS
+    return TaskMetric(id=uuid7(), queue="default", task_name="tests.work", completed=1, wait=nothing, run=nothing)
 
 
 Act = Callable[[Stage], object]
@@ -384,6 +390,18 @@ def starts(stage: Stage) -> None:
     stage.store.time_partitions.make()
 
 
+def writes_statistics(stage: Stage) -> None:
+    stage.failed()
+    stage.store.metrics.record([metric()], worker_id=uuid4())
+    later = Store(stage.engine, clock=lambda: stage.owner.now() + HOUR)
+    later.metrics.sum_up()
+    stage.store.samples.record(stage.store.samples.look())
+    stage.store.samples.record(stage.store.samples.count())
+    stage.store.samples.thin_out()
+    stage.store.maintenance_jobs.take("sample", for_at_most=HOUR)
+    stage.store.maintenance_jobs.done("sample", again_in=HOUR)
+
+
 # A viewer
 
 
@@ -399,7 +417,10 @@ def looks(stage: Stage) -> None:
     store.dead_letters.list()
     store.queues.settings()
     store.subscriptions.list()
-    store.stats()
+    store.stats(exact=True)
+    stage.owner.metrics.record([metric()], worker_id=uuid4())
+    assert store.stats()[0].by_workers, "what workers have counted is seen"
+    store.samples.latest()
     store.workers.list()
     store.log.tail()
     store.log.tail_from_now()
@@ -500,6 +521,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         subscribes,
         plants,
         works,
+        writes_statistics,
     ),
     (Role.VIEWER, frozenset()): (looks, verifies),
     (Role.OPERATOR, frozenset()): (

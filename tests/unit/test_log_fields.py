@@ -43,7 +43,7 @@ def without_fields(source: str) -> list[str]:
         arguments = " ".join(ast.unparse(one) for one in node.args)
         names = {one.id for given in node.args for one in ast.walk(given) if isinstance(one, ast.Name)}
         names |= {one.attr for given in node.args for one in ast.walk(given) if isinstance(one, ast.Attribute)}
-        of_a_task = names & {"claim", "task_id", "task_name", "name", "lost"} or "task %" in arguments
+        of_a_task = names & {"claim", "task_id", "task_name", "lost"} or "task %" in arguments
         if of_a_task and not {one.arg for one in node.keywords} & {"extra", "fields"}:
             missing.append(f"{node.lineno}: {ast.unparse(node)}")
     return missing

@@ -14,8 +14,9 @@ from .admin_actions import ActingAdmin
 from .admin_detail import payload, story_of
 from .admin_list import CreatedFilter, QueueFilter, StatusFilter, TaskFilter, TaskList, as_uuid
 from .admin_queues import QueueSettingsAdmin
+from .admin_schedules import TaskScheduleAdmin
 from .admin_texts import local_time, plain
-from .models import QueueSettings, TaskExecution
+from .models import QueueSettings, TaskExecution, TaskSchedule
 
 _LINE = 60
 """Number of characters of an error in the list. The tooltip shows more."""
@@ -183,3 +184,4 @@ class TaskExecutionAdmin(ActingAdmin):
 
 admin.site.register(TaskExecution, TaskExecutionAdmin)
 admin.site.register(QueueSettings, QueueSettingsAdmin)
+admin.site.register(TaskSchedule, TaskScheduleAdmin)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from django.conf import settings
+from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.utils.module_loading import import_string
 from sqlalchemy import Engine
@@ -23,15 +24,17 @@ from ...errors import ConfigurationError, InvalidTarget
 from ...integration.hook_calls import HookCalls
 from ...integration.hooks import Hook
 from ...outbox import Outbox
+from ...task import Task
 from ..framework_store import FrameworkStore
 from .engine import engine_of
 from .integration import DjangoIntegration
 from .registry import DjangoRegistry
 
-SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": ()}
+SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None}
 """Keys of OUTBOXQ in the settings, with their defaults.
 
-SCHEMA: the PostgreSQL schema of outboxq's tables. HOOKS: the import paths of hooks, each of a Hook or of its class.
+SCHEMA: the PostgreSQL schema of outboxq's tables. HOOKS: the import paths of hooks, each of a Hook or of its class. VERSION and
+RETENTION: the `version` and the `retention` of each `Outbox`.
 """
 
 
@@ -41,13 +44,19 @@ class DjangoOutbox(Outbox):
     Outside `transaction.atomic()` it writes in a transaction of its own, as a model's `save()` does.
     """
 
+    tasks: DjangoRegistry
+
     def __init__(self, alias: str = "default") -> None:
         """Make the outbox. Raises ConfigurationError for unknown keys of OUTBOXQ in the settings."""
         self.alias = alias
         self._chosen: tuple[str, DjangoStore] | None = None
         self._choosing = threading.Lock()
-        super().__init__(schema=setting("SCHEMA"), integration=DjangoIntegration(alias))
-        self.tasks: DjangoRegistry = DjangoRegistry(alias)
+        super().__init__(
+            schema=setting("SCHEMA"),
+            integration=DjangoIntegration(alias),
+            version=setting("VERSION"),
+            retention=setting("RETENTION"),
+        )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
         """Raise ConfigurationError: DATABASES in the settings names the database."""
@@ -81,6 +90,27 @@ class DjangoOutbox(Outbox):
             if self._chosen is None or self._chosen[0] != database:
                 self._chosen = database, DjangoStore(alias=self.alias, schema=self.schema)
             return self._chosen[1]
+
+    def task_of(self, task: object) -> Task[..., Any]:
+        """Return the task of this outbox that a schedule names: also one of `django.tasks`.
+
+        Raises ConfigurationError for a Django task of another backend or database.
+        """
+        path = getattr(task, "module_path", None)
+        if not isinstance(path, str) or isinstance(task, Task):
+            return super().task_of(task)
+        from .task_adapter import adapter_of
+
+        adapter = adapter_of(task, self.alias)
+        if adapter is None:
+            raise ConfigurationError(
+                f"the task {path} does not go through this outbox: its backend in TASKS is none of outboxq's in the database "
+                f"{self.alias!r}"
+            )
+        return adapter
+
+    def _registry(self) -> DjangoRegistry:
+        return DjangoRegistry(self.alias)
 
     def _database_of_the_environment(self) -> None:
         return None  # OUTBOXQ_DATABASE_URL is for programs without settings
@@ -165,6 +195,11 @@ class Outboxes:
                 self._made[alias] = DjangoOutbox(alias)
             return self._made[alias]
 
+    def forget_hooks(self) -> None:
+        """Make each outbox read the settings for its hooks again."""
+        for outbox in self._made.values():
+            vars(outbox).pop("hooks", None)
+
     def made(self) -> list[str]:
         """Return the aliases whose outboxes have tasks."""
         return [alias for alias, outbox in self._made.items() if any(outbox.tasks)]
@@ -212,6 +247,13 @@ def _imported_hook(path: str) -> Hook:
     return hook
 
 
+def _forget(*, setting: str, **_: Any) -> None:
+    """Read the hooks again when a test has changed the settings."""
+    if setting == "OUTBOXQ":
+        outboxes.forget_hooks()
+
+
+setting_changed.connect(_forget, dispatch_uid="outboxq.contrib.django.django_outbox")
 _importing = threading.RLock()
 _imported: dict[str, Hook] = {}
 """The hooks by their paths: all outboxes of the project have the same ones."""

@@ -204,7 +204,12 @@ def _derived(name: str, source: Table, *permissions: str) -> Any:
         fields[column.name] = _FIELDS[type(column.type)](
             primary_key=key == [column.name], unique=[column.name] in unique, null=column.nullable
         )
-    return type(name, (ReadOnlyModel,), {"__module__": __name__, "Meta": _meta(source.name, *permissions), **fields})
+    words = {"__module__": __name__, "__str__": _key_of, "Meta": _meta(source.name, *permissions)}
+    return type(name, (ReadOnlyModel,), {**words, **fields})
+
+
+def _key_of(row: models.Model) -> str:
+    return str(row.pk)
 
 
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)

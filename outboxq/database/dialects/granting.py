@@ -27,7 +27,7 @@ from sqlalchemy import (
 from ..column_types import Packed
 from ..privileges import Kind, Right
 from ..statements.grammar import Grammar
-from ..tables import VERSION_TABLE, metadata
+from ..tables import VERSION_TABLE
 
 _class = table("pg_class", column("oid"), column("relname", Text), column("relnamespace"), schema="pg_catalog")
 _namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
@@ -72,12 +72,9 @@ def role(_: Grammar) -> Select[Any]:
     return select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
 
 
-def tables(g: Grammar) -> Select[Any]:
-    """Select the names of our tables that are there: an older schema lacks those of later revisions."""
-    names = [_word(one) for one in (*metadata.tables, VERSION_TABLE)]
-    return select(_class.c.relname.label("name")).where(
-        _class.c.relnamespace == _schema_of(g), _class.c.relname.in_(names)
-    )
+def present(g: Grammar) -> Select[Any]:
+    """Select the names of the tables and sequences in our schema."""
+    return select(_class.c.relname.label("name")).where(_class.c.relnamespace == _schema_of(g))
 
 
 def missing(g: Grammar) -> Select[Any]:

@@ -68,6 +68,9 @@ class PostgresGrammar(Grammar):
         micros = cast(extract("epoch", later - earlier) * 1_000_000, BigInteger)
         return case((and_(func.isfinite(earlier), func.isfinite(later)), micros))
 
+    def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
+        return func.date_trunc(literal_column("'hour'"), moment, literal_column("'UTC'"), type_=Instant)
+
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         if text is None and len(pairs) == 1:
             [(name, value)] = pairs.items()

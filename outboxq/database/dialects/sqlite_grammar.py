@@ -75,6 +75,10 @@ class SqliteGrammar(Grammar):
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         return _micros(later) - _micros(earlier)
 
+    def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
+        head = func.substr(type_coerce(moment, Text), literal_column("1"), literal_column("14"), type_=Text)
+        return type_coerce(head + literal_column("'00:00.000000+00:00'", Text), Instant)
+
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         members = [part for name, value in pairs.items() for part in (literal_column(f"'{name}'"), value)]
         base = literal_column("'{}'") if text is None else func.coalesce(text, literal_column("'{}'"))

@@ -103,6 +103,10 @@ class Grammar(ABC):
         """Return the exact number of microseconds between two times."""
 
     @abstractmethod
+    def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
+        """Return the begin of the hour of a time, in UTC."""
+
+    @abstractmethod
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return a condition: the column is one of these ids. It is looked up by index, whatever the planner estimates."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, Text, Uuid
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Text, Uuid
 
 from ...model.histograms import BUCKETS
 from .. import bounds
-from ..column_types import BigId, BoundedInstant
+from ..column_types import BoundedInstant
 from ..typed_table import TypedColumns, typed_table
 from .metadata import metadata
 
@@ -18,9 +18,9 @@ class TaskMetricsColumns(TypedColumns):
     histograms: `wait_0` and so on for the seconds from due to start, `run_0` and so on for the seconds of the handler.
     """
 
-    id = Column(BigId, Identity(), primary_key=True)
+    id = Column(Uuid, primary_key=True)  # the worker makes it, so that a row that is sent again is not written twice
     at = Column(BoundedInstant, nullable=False)  # the begin of the span
-    seconds = Column(Integer, nullable=False)  # the length of the span
+    seconds = Column(Integer, nullable=False)  # the length of the span: 10, a minute's or an hour's
     queue = Column(Text, nullable=False)
     task_name = Column(Text, nullable=False)
     worker_id = Column(Uuid)  # NULL: summed up over workers
@@ -32,6 +32,7 @@ class TaskMetricsColumns(TypedColumns):
     released = Column(Integer, nullable=False)
     lost = Column(Integer, nullable=False)
     timed_out = Column(Integer, nullable=False)
+    timed_out_last = Column(Integer, nullable=False)  # those of `timed_out` that no other attempt followed
     wait_seconds = Column(Double, nullable=False)  # the sum over the attempts of the histogram
     run_seconds = Column(Double, nullable=False)
 
@@ -43,7 +44,6 @@ task_metrics = typed_table(
     *(Column(f"{name}_{bucket}", Integer, nullable=False) for name in ("wait", "run") for bucket in range(BUCKETS)),
     Index("ix_task_metrics_at", "at"),
     *bounds.of("task_metrics"),
-    sqlite_autoincrement=True,
 )
 
 

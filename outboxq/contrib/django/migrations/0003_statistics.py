@@ -11,7 +11,7 @@ MODELS = [
     migrations.CreateModel(
         name="TaskMetric",
         fields=[
-            ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+            ("id", models.UUIDField(primary_key=True, serialize=False)),
             ("at", InstantField()),
             ("seconds", models.IntegerField()),
             ("queue", models.TextField()),
@@ -25,6 +25,7 @@ MODELS = [
             ("released", models.IntegerField()),
             ("lost", models.IntegerField()),
             ("timed_out", models.IntegerField()),
+            ("timed_out_last", models.IntegerField()),
             ("wait_seconds", models.FloatField()),
             ("run_seconds", models.FloatField()),
             *((f"{name}_{bucket}", models.IntegerField()) for name in ("wait", "run") for bucket in range(23)),

@@ -25,12 +25,15 @@ from outboxq.contrib.django.admin_list import LOOK, TaskList, first_id
 from outboxq.contrib.django.admin_queues import in_words
 from outboxq.contrib.django.admin_texts import local_time, localized
 from outboxq.contrib.django.models import TaskExecution
+from outboxq.errors import ScheduleNotFound
 from outboxq.model import UNKNOWN_TASK, EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
+from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.uuid7 import uuid7
 from outboxq.worker.executor import released
 
 LIST = "/admin/outboxq/taskexecution/"
 QUEUES = "/admin/outboxq/queuesettings/"
+SCHEDULES = "/admin/outboxq/taskschedule/"
 HOSTILE = "<script>alert('x')</script>"
 
 
@@ -715,6 +718,119 @@ class Queues(Case):
         assert self.settings()["mail"].paused_at is not None
 
 
+class Schedules(Case):
+    def setUp(self):
+        super().setUp()
+        self.log_in("view_taskschedule", "change_taskschedule", "view_taskexecution")
+
+    def put(self, name="nightly", **fields):
+        given = {"task_name": "shop.report", "rule": "30 2 * * *", "tz": "Europe/Berlin", **fields}
+        return self.store.schedules.put(NewSchedule(name=name, **given), using="default")
+
+    def get(self, name="nightly"):
+        return self.store.schedules.get(name, using="default")
+
+    def take(self, action, *names):
+        return self.told(self.client.post(SCHEDULES, {"action": action, "index": 0, "_selected_action": list(names)}))
+
+    def page(self, name="nightly"):
+        response = self.client.get(f"{SCHEDULES}{name}/change/")
+        assert response.status_code == 200, response.status_code
+        return response.content.decode()
+
+    def test_the_list_shows_when_each_schedule_has_its_ticks(self):
+        self.put()
+        self.put("odd", args='{"a": 1}')
+        self.store.schedules.pause("odd", using="default")
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'odd'")
+        with override_settings(TIME_ZONE="America/New_York"):
+            body = self.client.get(SCHEDULES).content.decode()
+        assert body.count("At 02:30 every day (Europe/Berlin)") == 1
+        assert re.search(r"20:30:00 E[SD]T|21:30:00 E[SD]T", body), "the next tick, in Django's time zone"
+        assert "cannot be read here" in body
+        assert "paused since" in body
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'odd'")
+
+    def test_the_page_shows_the_ticks_to_come_and_what_became_of_the_last(self):
+        self.put(
+            starts_at=datetime(2080, 1, 1, tzinfo=UTC),
+            overlap=Overlap.QUEUE,
+            catch_up=CatchUp.ALL,
+            catch_up_limit=7,
+            grace=timedelta(minutes=90),
+            args='{"iban": "DE02"}',
+        )
+        first, last = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 22, tzinfo=UTC)
+        self.store.schedules.backfill("nightly", first, last, using="default")
+        body = self.page()
+        for words in ("Mon 2080-01-01 02:30:00 CET", "all, at most 7", "1 h 30 min", "a program, at run time", "queue"):
+            assert words in body, words
+        ticks = self.store.schedules.ticks("nightly", using="default")
+        assert len(ticks) == 2
+        for tick in ticks:
+            assert f'<a href="{page_of(tick.task_id)}">Ready</a>' in body
+        assert "iban" not in body
+        assert 'name="_save"' not in body, "nothing can be edited"
+
+    def test_a_paused_schedule_says_why(self):
+        self.put()
+        assert self.take("pause", "nightly") == ["Schedule nightly: paused."]
+        assert self.get().pause_reason == f"by {self.user.get_username()} in the admin"
+        assert f"by {self.user.get_username()} in the admin" in self.page()
+        assert self.take("resume", "nightly") == ["Schedule nightly: resumed."]
+        assert self.get().paused_at is None
+        assert [(entry.object_repr, entry.change_message) for entry in LogEntry.objects.order_by("pk")] == [
+            ("nightly", "paused"),
+            ("nightly", "resumed"),
+        ]
+
+    def test_a_triggered_schedule_enqueues_a_task_each_time(self):
+        self.put()
+        self.put("weekly")
+        said = self.take("trigger", "nightly", "weekly")
+        tasks = self.store.tasks(using="default")
+        assert {f"task {task.id} was enqueued" for task in tasks} == {one.partition(": ")[2][:-1] for one in said}
+        assert len(tasks) == 2
+
+    def test_a_schedule_that_is_gone_meanwhile_stops_no_other(self):
+        self.put()
+        self.put("weekly")
+        real = type(self.store.schedules).pause
+
+        def pause(schedules, name, **options):
+            if name == "nightly":
+                raise ScheduleNotFound("there is no schedule 'nightly'")
+            return real(schedules, name, **options)
+
+        with mock.patch.object(type(self.store.schedules), "pause", pause):
+            said = self.take("pause", "nightly", "weekly")
+        assert said == ["there is no schedule 'nightly'.", "Schedule weekly: paused."]
+
+    def test_who_may_view_schedules_changes_none(self):
+        self.put()
+        self.log_in("view_taskschedule")
+        assert "nightly" in self.client.get(SCHEDULES).content.decode()
+        assert "At 02:30 every day" in self.page()
+        for action in ("pause", "trigger"):
+            self.client.post(SCHEDULES, {"action": action, "index": 0, "_selected_action": ["nightly"]})
+        assert (self.get().paused_at, self.store.tasks(using="default")) == (None, [])
+        self.log_in("view_taskexecution")
+        assert self.client.get(SCHEDULES).status_code == 403
+
+    def test_no_schedule_is_added_changed_or_deleted_by_a_form(self):
+        self.put()
+        for address in ("add/", "nightly/change/", "nightly/delete/"):
+            assert self.client.post(f"{SCHEDULES}{address}", {"rule": "0 0 * * *"}).status_code == 403, address
+        assert self.get().rule == "30 2 * * *"
+
+    def test_hostile_names_are_shown_as_text(self):
+        self.put(HOSTILE, task_name=HOSTILE)
+        body = self.client.get(SCHEDULES).content.decode()
+        assert HOSTILE not in body
+
+
 class OtherDatabase(Case):
     databases = frozenset({"default", "other"})
     alias = "other"
@@ -780,7 +896,7 @@ class Pieces(TestCase):
 
     def test_the_admin_is_there(self):
         assert reverse("admin:outboxq_taskexecution_changelist") == LIST
-        assert {model.__name__ for model in admin.site._registry} >= {"TaskExecution", "QueueSettings"}
+        assert {model.__name__ for model in admin.site._registry} >= {"TaskExecution", "QueueSettings", "TaskSchedule"}
 
     def test_the_first_id_of_a_moment(self):
         before, moment = datetime.now(UTC), first_id(datetime.now(UTC) + timedelta(milliseconds=1))

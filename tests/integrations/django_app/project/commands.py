@@ -97,6 +97,19 @@ assert (code, "run: manage.py migrate" in said) == (2, True), said
 code, _, said = typed("verify", "--database=nowhere")
 assert (code, said) == (1, "outboxq: Django knows no database 'nowhere'; give one of DATABASES in the settings\n")
 
+# schedules: of the project's tasks, with their options and arguments
+assert typed("schedule", "next", "@daily", "--tz", "Asia/Tokyo", "-n", "2")[1].count(" 00:00:00 JST\n") == 2
+schedule = ("schedule", "add", "nightly", "shop.tasks.send", "30 2 * * *", "--args")
+assert typed(*schedule, '{"order": "seven"}')[0] == 1
+code, said, _ = typed(*schedule, '{"order": 7}')
+assert (code, "At 02:30 every day (UTC)" in said) == (0, True), said
+assert outbox.store.schedules.get("nightly").queue == "mail"
+code, said, _ = typed("schedule", "trigger", "nightly")
+assert (code, outbox.store.get(outbox.store.find(said.strip())).args) == (0, '{"order":7}')
+assert typed("schedule", "show", "weekly")[0] == 3
+assert typed("schedule", "remove", "nightly") == (0, "removed\n", "")
+assert typed("task", "cancel", said.strip())[1] == "Cancelled\n"
+
 # by call_command
 assert called("queue", "list") == "queue\tpaused since\tconcurrency\trate\torder\n"
 assert refused("status", database="nowhere").startswith("outboxq: Django knows no database 'nowhere'")

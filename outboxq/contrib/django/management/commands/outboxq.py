@@ -68,6 +68,7 @@ class Command(BaseCommand):
         frame = Frame(
             program=lambda: PROGRAM,
             store=_store,
+            outbox=lambda database: outboxes[database],
             options=options,
             again=_again,
             own=lambda: {"worker": self._worker(options)},

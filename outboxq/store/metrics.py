@@ -1,0 +1,179 @@
+"""The counts of workers: written every ten seconds, summed up to minutes and hours, deleted after 90 days."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from ..database.dialects import Begin, Row
+from ..database.privileges import Role
+from ..database.statements import metrics as statements
+from ..database.target import Target
+from ..model import EARLIEST
+from ..model.histograms import BOUNDS
+from ..model.uuid7 import family
+from .arguments import identifier
+from .maintenance_jobs import MaintenanceJobs, locked
+from .tasks import now
+from .transactions import Transactions
+
+REVISION = "0003"
+"""The revision that brought the tables of statistics."""
+SUM_UP = "sum up metrics"
+"""The job of summing up."""
+LEVELS = ((timedelta(minutes=10), timedelta(minutes=1)), (timedelta(hours=48), timedelta(hours=1)))
+"""The age from which on shorter spans are summed up, and the length of the sums."""
+KEPT = timedelta(days=90)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskMetric:
+    """The attempts at one task of one queue that one worker saw end in ten seconds. Each is in one of the first eight numbers."""
+
+    id: UUID
+    """An id of its own, by which a row that is sent twice is written once."""
+    queue: str
+    task_name: str
+    completed: int = 0
+    retried: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    snoozed: int = 0
+    released: int = 0
+    lost: int = 0
+    timed_out: int = 0
+    timed_out_last: int = 0
+    """Those of `timed_out` that no other attempt followed."""
+    wait_seconds: float = 0.0
+    run_seconds: float = 0.0
+    wait: Sequence[int]
+    """For each bucket of `model.histograms`, the attempts by their seconds from due to start."""
+    run: Sequence[int]
+    """For each bucket, the attempts by the seconds of their handlers."""
+
+    def row(self) -> tuple[object, ...]:
+        """Return the values in the order of `statements.METRIC`."""
+        named = ("id", "queue", "task_name", *statements.COUNTS, *statements.SECONDS)
+        return (*(getattr(self, name) for name in named), *self.wait, *self.run)
+
+
+class Metrics:
+    """The counts of all workers."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def record(self, metrics: Sequence[TaskMetric], *, worker_id: UUID, using: object = None) -> None:
+        """Write what a worker has counted in the last ten seconds. A metric that was written before is not written again."""
+        if not metrics:
+            return
+        rows = [one.row() for one in metrics]
+        worker = identifier(worker_id)
+
+        def work(target: Target) -> None:
+            with target.atomic():
+                target.run(statements.record, self._store.values(target, worker_id=worker), rows)
+
+        self._store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
+
+    def sum_up(self, *, spans: int = 100) -> int:
+        """Sum up old metrics, up to so many spans of each length, and delete very old ones. Returns the number of spans.
+
+        Each span is a transaction of its own, and is summed up once, however many workers do it.
+        """
+        present, done = now(self._store), 0
+        MaintenanceJobs(self._store).make(SUM_UP)
+        for age, length in LEVELS:
+            before = _begin(present - age, length)
+            values = {"before": before, "seconds": int(length.total_seconds())}
+            for _ in range(spans):
+                found = self._store.read(statements.newest_to_sum_up, **values)
+                if not found or not self._sum_up_one(_begin(found[0]["at"], length), length):
+                    break
+                done += 1
+        self._store.run(
+            lambda target: target.run(statements.forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS
+        )
+        return done
+
+    def _sum_up_one(self, begin: datetime, length: timedelta, *, using: object = None) -> bool:
+        """Sum up one span. Returns False if another session does so."""
+        span = {"begin": begin, "end": begin + length, "seconds": int(length.total_seconds()), "family": family()}
+
+        def work(target: Target) -> bool:
+            if not locked(self._store, target, SUM_UP):
+                return False
+            with target.atomic():
+                target.run(statements.sum_up, self._store.values(target, **span))
+            return True
+
+        return self._store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
+
+
+def why_unusable(store: Transactions, role: Role, *, using: object = None) -> str | None:
+    """Return a sentence that names the reason why such a role cannot use the tables of statistics, and what to do. None: it can."""
+    if (REVISION, role) in store.rights.usable:
+        return None
+
+    def work(target: Target) -> str | None:
+        if not target.run(statements.is_there):
+            return "the schema is older than the statistics; run: outboxq upgrade"
+        lacking = store.rights.lacking_for(REVISION, role, target)
+        return None if lacking is None else str(lacking)
+
+    why = store.run(work, using=using, begin=Begin.READ)
+    if why is None:
+        store.rights.usable.add((REVISION, role))
+    return why
+
+
+def happened(
+    target: Target, since: datetime, *, by_task: bool
+) -> tuple[dict[tuple[str, str | None], Row], datetime] | None:
+    """Add up what workers have counted since a moment, by queue or task, with the begin of the first span that is kept.
+
+    None: no worker has written anything. A worker writes a span of ten seconds when it is over. So the window ends, as it begins,
+    up to ten seconds earlier.
+    """
+    first: datetime | None = target.run(statements.first)[0]["at"]
+    if first is None:
+        return None
+    span = timedelta(seconds=statements.SPAN)
+    rows = target.run(statements.SINCE["by_task" if by_task else "by_queue"], {"since": since - span})
+    return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}, first
+
+
+def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
+    """Return the duration that so many of 100 did not exceed, by nearest rank, interpolated within its bucket.
+
+    The buckets' bounds double, so it is off by less than a factor of two. None for an empty histogram. What took longer than an
+    hour counts as an hour.
+    """
+    total = sum(histogram)
+    rank, before = (total * percent + 99) // 100, 0
+    for bucket, number in enumerate(histogram):
+        if number and before + number >= rank:
+            low, high = (BOUNDS[bucket - 1] if bucket else 0.0), BOUNDS[min(bucket, len(BOUNDS) - 1)]
+            return timedelta(seconds=low + (high - low) * (rank - before) / number)
+        before += number
+    return None
+
+
+def _numbers(row: Row) -> Row:
+    """Return what `stats` shows of a row of sums."""
+    last = row["timed_out_last"]
+    return {
+        "completed": row["completed"],
+        "failures": row["failed"] + last,
+        "retries": row["retried"] + row["timed_out"] - last,
+        **{name: row[name] for name in ("cancelled", "timed_out", "snoozed", "released", "lost")},
+        "wait": [row[name] for name in statements.WAIT],
+        "run": [row[name] for name in statements.RUN],
+    }
+
+
+def _begin(moment: datetime, length: timedelta) -> datetime:
+    """Return the begin of the span of this length in which a moment lies."""
+    return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length

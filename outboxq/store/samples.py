@@ -1,0 +1,132 @@
+"""Samples: how many tasks each queue had in each state at a moment. One worker takes them for all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..database.dialects import Begin, Row
+from ..database.statements import depths, samples, statistics
+from ..database.target import Target
+from ..model import EARLIEST
+from .tasks import now
+from .transactions import Transactions
+
+BOUND = 10_000
+"""The number of entries up to which the tasks of a queue are counted each time. Above it, samples have the counts."""
+LOOKED_UP = 1_000
+"""The number of delayed tasks of which it is looked up whether they wait for a retry."""
+KEPT, IN_FULL = timedelta(days=90), timedelta(hours=48)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueSample:
+    """The number of tasks of one queue in each state, at the moment of a sample."""
+
+    queue: str
+    ready: int = 0
+    delayed: int = 0
+    """Number of tasks that are due later, for a retry or not."""
+    running: int = 0
+    failed: int = 0
+    oldest_ready_at: datetime | None = None
+    exact: bool = True
+    """False: `ready`, `delayed` and `failed` are lower bounds."""
+    at: datetime = EARLIEST
+    """The moment of the sample."""
+
+
+class Samples:
+    """The samples of all queues."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def latest(self, *, using: object = None) -> dict[str, QueueSample]:
+        """Return the last sample of each queue that had tasks then."""
+        return {row["queue"]: QueueSample(**row) for row in self._store.read(samples.latest, using=using)}
+
+    def look(self) -> list[QueueSample]:
+        """Count the tasks of each queue, up to 10,000 in each state. `exact` says whether that was enough."""
+
+        def work(target: Target) -> list[QueueSample]:
+            values = self._store.values(target, most=BOUND + 1, most_looked_up=0)
+            found = counted(target.run(depths.waiting, values))
+            for row in target.run(depths.failed, values):
+                found[row["queue"]]["failed"] = row["failed"]
+            for row in target.run(statistics.BY_QUEUE["running"], values | _every_queue(self._store, target)):
+                found[row["queue"]]["running"] = row["running"]
+            many = sum(row["failed"] for row in found.values()) > BOUND
+            return [_sample(queue, row, many=many) for queue, row in found.items()]
+
+        return self._store.run(work, begin=Begin.READ)
+
+    def count(self) -> list[QueueSample]:
+        """Count all tasks of each queue. It reads every entry of the outbox."""
+
+        def work(target: Target) -> list[QueueSample]:
+            values = self._store.values(target) | _every_queue(self._store, target)
+            found: dict[str, Row] = defaultdict(dict)
+            for part in ("waiting", "running", "failed"):
+                for row in target.run(statistics.BY_QUEUE[part], values):
+                    found[row["queue"]].update(row)
+            return [QueueSample(**row) for row in found.values()]
+
+        return self._store.run(work, begin=Begin.SNAPSHOT)
+
+    def record(self, found: Iterable[QueueSample]) -> None:
+        """Write a sample of now. A queue that had tasks in the last sample, and has none now, gets a row of zeros once."""
+        rows = {one.queue: one for one in found}
+
+        def work(target: Target) -> None:
+            values = self._store.values(target)
+            for row in target.run(samples.latest, values):
+                if row["queue"] not in rows and any(row[name] for name in ("ready", "delayed", "running", "failed")):
+                    rows[row["queue"]] = QueueSample(queue=row["queue"])
+            if rows:
+                with target.atomic():
+                    target.run(samples.record, values, [astuple(one)[:-1] for one in rows.values()])
+
+        self._store.run(work, begin=Begin.ASYNCHRONOUS)
+
+    def thin_out(self) -> None:
+        """Keep one sample an hour of those older than 48 hours, and none that is older than 90 days."""
+        present = now(self._store)
+        before = present - IN_FULL
+        # The days before were thinned out when they were the last one.
+        span = {"since": before - timedelta(days=1), "before": before}
+        self._store.run(lambda target: target.run(samples.thin_out, span), begin=Begin.ASYNCHRONOUS)
+        self._store.run(lambda target: target.run(samples.forget, {"before": present - KEPT}), begin=Begin.ASYNCHRONOUS)
+
+
+def counted(rows: Sequence[Row]) -> dict[str, Row]:
+    """Return the counts of `depths.waiting` by queue: `ready`, `later`, `retrying`, `oldest_ready_at`, and for each of the first
+    two whether it is a lower bound.
+    """
+    found: dict[str, Row] = defaultdict(lambda: dict.fromkeys(("ready", "later", "retrying", "failed", "running"), 0))
+    for row in rows:
+        mine = found[row["queue"]]
+        for name in ("ready", "later", "retrying"):
+            mine[name] += row[name]
+        moments = [one for one in (mine.get("oldest_ready_at"), row["oldest_ready_at"]) if one is not None]
+        mine["oldest_ready_at"] = min(moments, default=None)
+    return found
+
+
+def _sample(queue: str, row: Row, *, many: bool) -> QueueSample:
+    return QueueSample(
+        queue=queue,
+        ready=row["ready"],
+        delayed=row["later"],
+        running=row["running"],
+        failed=row["failed"],
+        oldest_ready_at=row.get("oldest_ready_at"),
+        exact=not many and row["ready"] <= BOUND and row["later"] <= BOUND,
+    )
+
+
+def _every_queue(store: Transactions, target: Target) -> dict[str, Any]:
+    return {"every_queue": True, **store.queue_values(target, [])}

@@ -1,0 +1,269 @@
+"""`outboxq schedule`: what it prints, what it stores, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq import migrations
+from outboxq.cli import main
+from outboxq.model.schedules import CatchUp, Overlap
+
+HEAD = ["schedule", "task", "when", "next tick", "paused since", "rule", "time zone"]
+APPLICATION = """
+from outboxq import Outbox
+
+outbox = Outbox()
+
+
+@outbox.task(name="shop.report", queue="reports", priority=3, timeout=60)
+def report(days: int) -> None: ...
+"""
+
+
+@pytest.fixture
+def application(tmp_path, monkeypatch):
+    """A module `shop_app` that the command finds in this process."""
+    (tmp_path / "shop_app.py").write_text(APPLICATION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "shop_app"
+    sys.modules.pop("shop_app", None)
+
+
+def outboxq(database, *arguments: object, exit_code: int = 0) -> Result:
+    words = ["schedule", *map(str, arguments)]
+    environment = {} if database is None else {"OUTBOXQ_DATABASE_URL": database.url}
+    result = CliRunner().invoke(main, words, env=environment, catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def cells(result: Result) -> list[list[str]]:
+    return [line.split("\t") for line in result.stdout.splitlines()]
+
+
+def add(database, *options: object, name="nightly", task="shop.report", rule="30 2 * * *", **more) -> Result:
+    return outboxq(database, "add", name, task, rule, *options, **more)
+
+
+# -- next --------------------------------------------------------------------------------------------------------------
+
+
+def test_next_needs_no_database_and_shows_the_ticks_in_both_zones():
+    result = outboxq(None, "next", "30 2 * * *", "--tz", "Europe/Berlin", "-n", 3, "--from", "2026-03-27T12:00")
+    assert cells(result) == [
+        ["tick", "in Europe/Berlin"],
+        ["2026-03-28 01:30:00+00:00", "Sat 2026-03-28 02:30:00 CET"],
+        ["2026-03-29 01:00:00+00:00", "Sun 2026-03-29 03:00:00 CEST"],
+        ["2026-03-30 00:30:00+00:00", "Mon 2026-03-30 02:30:00 CEST"],
+    ]
+    assert result.stderr == "At 02:30 every day (Europe/Berlin)\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "first"), [("every 15m", "12:15:00"), ("every 900", "12:15:00"), ("@hourly", "13:00:00")]
+)
+def test_next_takes_a_span_and_a_name_as_well(rule, first):
+    (_, (tick, _)) = cells(outboxq(None, "next", rule, "-n", 1, "--from", "2026-11-23T12:00+00:00"))
+    assert tick == f"2026-11-23 {first}+00:00"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["* * * *"], "it has 4 fields, not five"),
+        (["0 0 31 2 *"], "has no moment"),
+        (["every 1x"], "write it as 90d"),
+        (["every 0"], "at least 1"),
+        (["0 0 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
+        (["0 0 * * *", "--from", "tomorrow"], "'tomorrow' is no moment"),
+    ],
+)
+def test_a_wrong_rule_zone_or_moment_is_a_wrong_usage(options, sentence):
+    assert sentence in outboxq(None, "next", *options, exit_code=2).stderr
+
+
+# -- add and list ------------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_is_added_listed_and_changed(database):
+    head, row = cells(add(database, "--tz", "Europe/Berlin", "--args", '{"days": 7}', "--grace", "1h"))
+    assert head == HEAD
+    assert row[:3] == ["nightly", "shop.report", "At 02:30 every day (Europe/Berlin)"]
+    assert row[4:] == ["", "30 2 * * *", "Europe/Berlin"]
+    tick = datetime.fromisoformat(row[3])
+    assert timedelta(0) < tick - datetime.now(UTC) <= timedelta(days=1, hours=1)
+    assert cells(outboxq(database, "list")) == [head, row]
+    stored = database.store.schedules.get("nightly")
+    assert (json.loads(stored.args), stored.grace, stored.declared_by) == ({"days": 7}, timedelta(hours=1), None)
+    (_, changed) = cells(add(database, rule="every 15m"))
+    assert changed[2] == "Every 15 minutes, counted from its start"
+    assert [one.rule for one in database.store.schedules.list()] == ["every 900"]
+
+
+def test_every_option_of_add_is_stored(database):
+    add(
+        database,
+        *("--tz", "America/New_York", "-q", "reports", "--priority", -5, "--max-attempts", 2, "--timeout", "5m"),
+        *("--overlap", "skip", "--catch-up", "all", "--catch-up-limit", 7, "--grace", "10m", "--jitter", "30s"),
+        *("--starts-at", "2030-01-01", "--ends-at", "2031-01-01T00:00+00:00"),
+    )
+    found = database.store.schedules.get("nightly")
+    assert (found.queue, found.priority, found.max_attempts, found.timeout) == ("reports", -5, 2, timedelta(minutes=5))
+    assert (found.overlap, found.catch_up, found.catch_up_limit) == (Overlap.SKIP, CatchUp.ALL, 7)
+    assert (found.grace, found.jitter) == (timedelta(minutes=10), timedelta(seconds=30))
+    assert found.starts_at == datetime(2030, 1, 1, 5, tzinfo=UTC), "midnight in the zone of the rule"
+    assert found.ends_at == datetime(2031, 1, 1, tzinfo=UTC)
+
+
+def test_the_application_gives_the_options_of_the_task_and_checks_its_arguments(database, application):
+    add(database, "--args", '{"days": 7}', "--priority", 5, application)
+    found = database.store.schedules.get("nightly")
+    assert (found.queue, found.priority, found.timeout, found.args) == (
+        "reports",
+        5,
+        timedelta(seconds=60),
+        '{"days":7}',
+    )
+    wrong = [
+        (["--args", '{"weeks": 7}'], "weeks"),
+        (["--args", '{"days": "seven"}'], "days"),
+        ([], "days"),
+    ]
+    for options, word in wrong:
+        result = add(database, *options, application, name="other", exit_code=1)
+        assert word in result.stderr
+    assert "'shop.raport' is not registered" in add(database, application, task="shop.raport", exit_code=1).stderr
+    assert [one.name for one in database.store.schedules.list()] == ["nightly"]
+
+
+def test_retention_is_a_schedule_like_any_other(database):
+    (_, row) = cells(outboxq(database, "add-retention", "90d"))
+    assert row[:3] == ["outboxq.retention", "outboxq.prune", "Every hour, counted from its start"]
+    assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 90 * 86_400}
+    outboxq(database, "add-retention", "30d")
+    assert json.loads(database.store.schedules.get("outboxq.retention").args) == {"seconds": 30 * 86_400}
+    assert "at least a second" in outboxq(database, "add-retention", "1ms", exit_code=1).stderr
+    assert outboxq(database, "remove", "outboxq.retention").stdout == "removed\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (["--args", "[7]"], 2, "takes a JSON object"),
+        (["--args", "{"], 2, "takes a JSON object"),
+        (["--grace", "-1s"], 2, "write it as 90d"),
+        (["--overlap", "never"], 2, "'never' is not one of"),
+        (["--ends-at", "2000-01-01", "--starts-at", "2001-01-01"], 1, "must come after"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_a_row_is_written(database, options, code, sentence):
+    assert sentence in add(database, *options, exit_code=code).stderr
+    assert database.store.schedules.list() == []
+
+
+def test_a_name_of_another_task_is_refused(database):
+    add(database)
+    assert "belongs to a schedule of the task shop.report" in add(database, task="shop.other", exit_code=1).stderr
+
+
+def test_a_schedule_that_cannot_be_read_here_hides_no_other(database):
+    add(database)
+    add(database, name="odd")
+    database.run("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'odd'")
+    _, nightly, odd = cells(outboxq(database, "list"))
+    assert nightly[3] != ""
+    assert (odd[2].partition(":")[0], odd[3]) == ("cannot be read here", "")
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+def test_show_prints_the_next_ticks_and_what_became_of_the_last(database):
+    add(database, "--args", '{"days": 7}', "--starts-at", "2080-01-01")
+    outboxq(database, "backfill", "nightly", "--from", "2026-11-20", "--to", "2026-11-22")
+    result = outboxq(database, "show", "nightly", "-n", 2)
+    lines, following, last = (block.splitlines() for block in result.stdout.split("\n\n"))
+    assert lines[:3] == ["schedule\tnightly", "task\tshop.report", "when\tAt 02:30 every day (UTC)"]
+    assert [line.split("\t")[0] for line in following] == [
+        "tick",
+        "2080-01-01 02:30:00+00:00",
+        "2080-01-02 02:30:00+00:00",
+    ]
+    ticks = [line.split("\t") for line in last]
+    assert [(tick, status) for tick, _, status in ticks] == [
+        ("last tick", "status"),
+        ("2026-11-21 02:30:00+00:00", "Ready"),
+        ("2026-11-20 02:30:00+00:00", "Ready"),
+    ]
+    task = database.store.get(database.store.find(ticks[1][1]))
+    assert task.task_name == "shop.report"
+    assert "days" not in result.output, "arguments are printed only if asked for"
+    assert '{"days": 7}' in outboxq(database, "show", "nightly", "--show-args").stdout
+
+
+def test_show_says_why_it_is_paused_and_no_next_tick(database):
+    add(database)
+    (_, row) = cells(outboxq(database, "pause", "nightly", "--reason", "stock-taking"))
+    assert (row[3], row[4] > "2026") == ("", True)
+    text = outboxq(database, "show", "nightly").stdout
+    assert "paused because\tstock-taking\n" in text
+    assert "in UTC" not in text
+    (_, row) = cells(outboxq(database, "resume", "nightly"))
+    assert (row[3] > "2026", row[4]) == (True, "")
+    assert "paused" not in outboxq(database, "show", "nightly").stdout
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_triggered_task_is_printed_by_its_id(database):
+    add(database)
+    outboxq(database, "pause", "nightly")
+    task_id = outboxq(database, "trigger", "nightly").stdout.strip()
+    assert database.store.get(database.store.find(task_id)).task_name == "shop.report"
+
+
+def test_a_removed_schedule_is_gone(database):
+    add(database)
+    assert outboxq(database, "remove", "nightly").stdout == "removed\n"
+    assert cells(outboxq(database, "list")) == [HEAD]
+
+
+@pytest.mark.parametrize("command", ["show", "remove", "pause", "resume", "trigger", "backfill"])
+def test_a_schedule_that_is_not_there(database, command):
+    span = ("--from", "2026-01-01", "--to", "2026-01-02") if command == "backfill" else ()
+    result = outboxq(database, command, "weekly", *span, exit_code=3)
+    assert result.stderr.startswith("outboxq: there is no schedule 'weekly'")
+
+
+def test_a_backfill_can_be_tried_first_and_is_in_the_zone_of_the_schedule(database):
+    add(database, "--tz", "Europe/Berlin")
+    span = ("--from", "2026-11-20T02:30", "--to", "2026-11-22T02:30")
+    tried = outboxq(database, "backfill", "nightly", *span, "--dry-run")
+    assert [tick for tick, _ in cells(tried)[1:]] == ["2026-11-20 01:30:00+00:00", "2026-11-21 01:30:00+00:00"]
+    assert tried.stderr == "2 ticks would be enqueued\n"
+    assert database.store.schedules.ticks("nightly") == []
+    done = outboxq(database, "backfill", "nightly", *span)
+    assert (done.stdout, done.stderr) == (tried.stdout, "2 ticks were enqueued\n")
+    assert len(database.store.schedules.ticks("nightly")) == 2
+    assert outboxq(database, "backfill", "nightly", *span).stderr == "0 ticks were enqueued\n"
+
+
+def test_plant_does_what_a_worker_would(database):
+    add(database, rule="every 1h")
+    assert outboxq(database, "plant").stdout == "0 ticks were planted\n"
+    assert outboxq(database, "plant", "--ahead", "3h").stdout == "3 ticks were planted\n"
+    assert outboxq(database, "plant", "--ahead", "3h").stdout == "0 ticks were planted\n"
+
+
+def test_tables_of_an_older_revision_are_named_with_the_command_that_upgrades_them(database):
+    migrations.downgrade(database.engine, "0001")
+    result = outboxq(database, "list", exit_code=4)
+    assert "has no tables for schedules" in result.stderr
+    assert "outboxq upgrade" in result.stderr
+    migrations.upgrade(database.engine)

@@ -1,0 +1,329 @@
+"""What workers have counted is written once, and sums stay what they were while spans are summed up."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy.exc import OperationalError
+
+from outboxq import Outbox, RetryPolicy, migrations
+from outboxq.database.statements.metrics import COUNTS, RUN, SECONDS, WAIT
+from outboxq.model import EventType, Outcome
+from outboxq.model.histograms import BUCKETS, bucket_of
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import Percentiles, Store, TaskMetric
+from outboxq.store.metrics import SUM_UP, percentile
+from outboxq.worker.meter import Meter, Timing
+from outboxq.worker.statistics import MetricsWriter, StatisticsTables
+from tests.contract import helpers
+from tests.waiting import until
+
+NUMBERS = (*COUNTS, *SECONDS, *WAIT, *RUN)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+def metric(queue="mail", task_name="send", *, wait=(), run=(), **numbers):
+    """A metric; `wait` and `run` are buckets of one attempt each."""
+    histograms = {
+        name: [buckets.count(one) for one in range(BUCKETS)] for name, buckets in (("wait", wait), ("run", run))
+    }
+    return TaskMetric(id=uuid7(), queue=queue, task_name=task_name, **histograms, **numbers)
+
+
+def sums(database):
+    """All that was ever counted, by queue and task."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for queue, task, *numbers in database.rows(f"SELECT queue, task_name, {', '.join(NUMBERS)} FROM task_metrics"):
+        found.setdefault((queue, task), Counter()).update(dict(zip(NUMBERS, numbers, strict=True)))
+    return {key: {name: pytest.approx(number) for name, number in one.items() if number} for key, one in found.items()}
+
+
+def spans(database):
+    return Counter(seconds for (seconds,) in database.rows("SELECT seconds FROM task_metrics"))
+
+
+def ended(meter, *, queue="mail", times=1, kind=EventType.COMPLETED, database):
+    """Count ends of a task that is not in the database."""
+    claim = helpers.claimed(database, queue=queue, task_name="send")
+    outcomes = [Outcome(claim=claim, event_type=kind)] * times
+    meter.ended(outcomes, {claim.id: Timing(0.5, 0.25)})
+
+
+@pytest.fixture
+def meter():
+    return Meter()
+
+
+@pytest.fixture
+def writer(database, meter):
+    return MetricsWriter(database.frozen, meter, uuid4(), StatisticsTables(database.frozen))
+
+
+# Writing
+
+
+def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="fine")
+    def fine() -> None: ...
+
+    @outbox.task(name="bad", queue="other", retry=RetryPolicy(max_attempts=2, wait=0))
+    def bad() -> None:
+        raise ValueError
+
+    fine.using(outbox).enqueue_many([()] * 5)
+    bad.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01)
+    worker.start(burst=True)
+    until(lambda: not worker._claim_loop.is_alive())
+    assert database.rows("SELECT id FROM task_metrics") == []
+    worker.stop()
+    written = until(lambda: sums(database))
+    assert written["default", "fine"]["completed"] == 5
+    assert {name: written["other", "bad"][name] for name in ("retried", "failed")} == {"retried": 1, "failed": 1}
+    default, other = outbox.store.stats()
+    assert default.by_workers
+    assert (default.completed, default.failures, default.throughput) == (5, 0, 5 / 3600)
+    assert (other.completed, other.failures, other.retries, other.failure_rate, other.failed) == (0, 1, 1, 1.0, 1)
+    assert default.wait.p50 <= default.wait.p95 < MINUTE
+    assert timedelta(0) < default.run.p99 < MINUTE
+    assert default.emit_to_start is None
+    named = {(one.queue, one.task_name): one.completed for one in outbox.store.stats(by="task")}
+    assert named == {("default", "fine"): 5, ("other", "bad"): 0}
+
+
+def test_each_write_has_what_was_counted_since_the_last(database, writer, meter):
+    ended(meter, times=3, database=database)
+    writer.run_once()
+    writer.run_once()
+    assert spans(database) == {10: 1}
+    ended(meter, times=2, database=database)
+    ended(meter, queue="web", database=database, kind=EventType.FAILED)
+    writer.run_once()
+    assert spans(database) == {10: 3}
+    bucket = {f"wait_{bucket_of(0.5)}", f"run_{bucket_of(0.25)}"}
+    assert sums(database) == {
+        ("mail", "send"): {"completed": 5, "wait_seconds": 2.5, "run_seconds": 1.25, **dict.fromkeys(bucket, 5)},
+        ("web", "send"): {"failed": 1, "wait_seconds": 0.5, "run_seconds": 0.25, **dict.fromkeys(bucket, 1)},
+    }
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["the answer was lost", "nothing was written"])
+def test_what_a_failed_write_had_is_written_once(database, writer, meter, monkeypatch, written):
+    """An error leaves open whether the rows are there."""
+    record, calls = database.frozen.metrics.record, []
+
+    def unsure(metrics, **options):
+        calls.extend([metrics] if metrics else [])
+        if written or len(calls) > 2:
+            record(metrics, **options)
+        if metrics and len(calls) <= 2:
+            raise OperationalError("INSERT", {}, Exception("the connection was lost"))
+
+    monkeypatch.setattr(database.frozen.metrics, "record", unsure)
+    for _ in range(2):
+        ended(meter, times=2, database=database)
+        with pytest.raises(OperationalError):
+            writer.run_once()
+    ended(meter, database=database)
+    for _ in range(2):
+        writer.run_once()
+    assert sums(database)["mail", "send"]["completed"] == meter.read()["mail", "send"].completed == 5
+
+
+def test_a_row_that_is_sent_twice_is_written_once(database):
+    one, worker = metric(completed=1), uuid4()
+    for batch in ([one], [one, metric(completed=2)], [one]):
+        database.frozen.metrics.record(batch, worker_id=worker)
+    assert sums(database)["mail", "send"] == {"completed": 3}
+
+
+def test_without_the_tables_nothing_is_written_and_one_line_says_so(database, meter, caplog):
+    migrations.downgrade(database.url, "0001")
+    store = Store(database.engine, clock=database.clock)
+    writer = MetricsWriter(store, meter, uuid4(), StatisticsTables(store))
+    ended(meter, times=4, database=database)
+    with caplog.at_level(logging.INFO, "outboxq.worker"):
+        for _ in range(3):
+            writer.run_once()
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert "run: outboxq upgrade" in caplog.text
+    [found] = store.stats()
+    assert not found.by_workers
+    migrations.upgrade(database.url)
+    ended(meter, times=2, database=database)
+    with caplog.at_level(logging.INFO, "outboxq.worker"):
+        writer.run_once()
+        ended(meter, times=3, database=database)
+        writer.run_once()
+    assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
+    assert sums(database)["mail", "send"]["completed"] == 5, "what nobody could write is no news of today"
+
+
+# Summing up
+
+
+def put(database, seconds_ago, **numbers):
+    """Write a metric of so long ago."""
+    then = Store(database.engine, clock=lambda: database.clock.now - timedelta(seconds=seconds_ago - 10))
+    then.metrics.record([metric(**numbers)], worker_id=uuid4())
+
+
+def test_spans_become_minutes_after_ten_minutes_and_hours_after_two_days(database):
+    for ago in (10, 599, 661, 665, 2 * 86400 + 3700, 2 * 86400 + 3705):
+        put(database, ago, completed=1, wait_seconds=0.5, wait=[3], run=[0, 1])
+    before = sums(database)
+    database.frozen.metrics.sum_up()
+    assert spans(database) == {10: 2, 60: 1, 3600: 1}
+    assert sums(database) == before
+    assert database.frozen.metrics.sum_up() == 0
+    moments = [
+        datetime.fromisoformat(str(at)).astimezone(UTC) for (at,) in database.rows("SELECT at FROM task_metrics")
+    ]
+    assert sum(at.second == 0 and at.microsecond == 0 for at in moments) >= 2
+    workers = [worker for (worker,) in database.rows("SELECT worker_id FROM task_metrics WHERE seconds > 10")]
+    assert workers == [None, None]
+    database.clock.advance(timedelta(days=89))
+    database.frozen.metrics.sum_up()
+    assert spans(database) == {3600: 1}
+    assert sums(database)["mail", "send"]["completed"] == 4, "what is older than 90 days is deleted"
+    database.clock.advance(timedelta(days=2))
+    database.frozen.metrics.sum_up()
+    assert spans(database) == {}
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b"]),
+        st.sampled_from(["send", "print"]),
+        st.integers(0, 3 * 86400),
+        st.integers(0, 5),
+        st.integers(0, BUCKETS - 1),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=ROWS, steps=st.lists(st.integers(1, 2 * 86400), max_size=3))
+def test_sums_stay_what_they_are(database, rows, steps):
+    database.run("DELETE FROM task_metrics")
+    database.run("DELETE FROM maintenance_jobs")
+    for queue, task, ago, number, bucket in rows:
+        put(database, ago, queue=queue, task_name=task, completed=number, lost=1, run_seconds=0.25, run=[bucket])
+    before, most = sums(database), len(rows)
+    for step in [0, *steps]:
+        database.clock.advance(step)
+        database.frozen.metrics.sum_up()
+        assert sums(database) == before
+        assert sum(spans(database).values()) <= most
+        most = sum(spans(database).values())
+
+
+def test_two_that_sum_up_at_once_count_nothing_twice(database):
+    for number in range(40):
+        put(database, 700 + 7 * number, completed=1)
+    before = sums(database)
+    stores = [database.own_store() for _ in range(2)]
+    for store in stores:
+        store.clock = database.clock
+    helpers.at_once(*(store.metrics.sum_up for store in stores), *(store.metrics.sum_up for store in stores))
+    database.frozen.metrics.sum_up()
+    assert sums(database) == before
+    assert set(spans(database)) == {60}
+
+
+def test_what_was_summed_up_by_one_who_died_is_summed_up_again(database):
+    for number in range(4):
+        put(database, 700 + number, completed=1)
+    before, metrics = sums(database), database.frozen.metrics
+    database.frozen.maintenance_jobs.make(SUM_UP)
+    begin = (database.clock.now - timedelta(seconds=703)).replace(second=0, microsecond=0)
+    with helpers.transaction(database) as connection:
+        assert metrics._sum_up_one(begin, MINUTE, using=connection)
+        if database.name == "postgresql":  # SQLite has one writer
+            assert metrics.sum_up() == 0, "another session has the job"
+        connection.invalidate()
+    assert sums(database) == before
+    assert set(spans(database)) == {10}
+    until(metrics.sum_up)  # a server takes a moment to notice
+    assert sums(database) == before
+    assert set(spans(database)) == {60}
+
+
+# Reading
+
+
+def test_only_the_window_counts(database):
+    for ago in (5, 59, 3600, 3615, 7000):
+        put(database, ago, completed=1)
+    seen = {minutes: database.frozen.stats(window=timedelta(minutes=minutes))[0].completed for minutes in (1, 60, 120)}
+    assert seen == {1: 2, 60: 3, 120: 5}
+
+
+def test_it_says_since_when_workers_have_counted(database):
+    put(database, 600, completed=1)
+    [hour] = database.frozen.stats()
+    assert hour.counted_since == database.clock.now - timedelta(minutes=10)
+    [short] = database.frozen.stats(window=300, queues=["mail"])
+    assert (short.counted_since, short.completed, short.by_workers) == (None, 0, True)
+
+
+def test_while_no_worker_has_counted_the_events_are(database):
+    database.frozen.complete(helpers.claimed(database))
+    helpers.claimed(database)
+    [found] = database.frozen.stats()
+    assert (found.by_workers, found.running, found.completed, found.timed_out) == (False, 1, 1, None)
+    assert found.emit_to_start is not None
+
+
+def test_exact_statistics_come_from_the_events(database):
+    claim = helpers.claimed(database, queue="mail")
+    database.frozen.complete(claim)
+    put(database, 20, completed=7)
+    assert [one.completed for one in database.frozen.stats()] == [7]
+    [exact] = database.frozen.stats(exact=True)
+    assert (exact.completed, exact.by_workers, exact.wait) == (1, False, None)
+    assert exact.emit_to_start is not None
+
+
+def test_a_timeout_counts_as_what_followed_it(database):
+    put(database, 20, completed=1, failed=2, retried=4, timed_out=5, timed_out_last=3, lost=1, released=6, snoozed=7)
+    [found] = database.frozen.stats()
+    assert (found.failures, found.retries, found.timed_out) == (5, 6, 5)
+    assert (found.lost, found.released, found.snoozed) == (1, 6, 7)
+    assert found.failure_rate == 5 / 6
+
+
+@pytest.mark.parametrize(
+    ("buckets", "expected"),
+    [
+        ({0: 1}, [0.001, 0.001, 0.001]),
+        ({0: 100}, [0.0005, 0.00095, 0.00099]),
+        ({1: 98, 10: 2}, [0.001 + 0.001 * 50 / 98, 0.001 + 0.001 * 95 / 98, 0.512 + 0.512 / 2]),
+        ({BUCKETS - 1: 1}, [3600, 3600, 3600]),
+        ({BUCKETS - 2: 1}, [3600, 3600, 3600]),
+    ],
+)
+def test_percentiles_lie_in_the_bucket_of_their_rank(buckets, expected):
+    histogram = [buckets.get(bucket, 0) for bucket in range(BUCKETS)]
+    found = [percentile(histogram, percent).total_seconds() for percent in (50, 95, 99)]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_percentiles_are_those_of_all_workers_and_tasks_of_a_queue(database):
+    for bucket in (0, 0, 10):
+        put(database, 20, completed=1, task_name=f"t{bucket}", wait=[bucket], run=[bucket])
+    [found] = database.frozen.stats()
+    assert found.wait == found.run
+    assert isinstance(found.wait, Percentiles)
+    assert found.wait.p50 <= timedelta(milliseconds=1) < timedelta(milliseconds=512) <= found.wait.p95
+    assert database.frozen.stats(by="task")[1].run.p99 == timedelta(seconds=1.024)
+    assert percentile([0] * BUCKETS, 50) is None

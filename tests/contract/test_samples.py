@@ -1,0 +1,261 @@
+"""Counts up to a bound, and samples of what is above it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.model import EventType, Outcome
+from outboxq.model.histograms import BUCKETS
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import QueueSample, TaskMetric
+from outboxq.worker.statistics import StatisticsTables, StatisticsUpkeep
+from tests.contract import helpers
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def bounds(monkeypatch):
+    """Count up to 5 entries, up to 2 by task, and look 3 delayed ones up."""
+    for name, number in {
+        "depths.BOUND": 5,
+        "samples.BOUND": 5,
+        "depths.BOUND_BY_TASK": 2,
+        "depths.LOOKED_UP": 3,
+    }.items():
+        monkeypatch.setattr(f"outboxq.store.{name}", number)
+
+
+def counted(database):
+    """Let workers have counted something: the numbers of the window are theirs then."""
+    nothing = [0] * BUCKETS
+    one = TaskMetric(id=uuid7(), queue="mail", task_name="send", completed=1, wait=nothing, run=nothing)
+    database.frozen.metrics.record([one], worker_id=uuid4())
+
+
+def claim_of(database, **fields):
+    handle = database.add(**fields)
+    [claim] = database.claim(queues=[fields["queue"]])
+    assert claim.id == handle.id
+    return claim
+
+
+def wait_again(database, times, **fields):
+    """Tasks that wait for another attempt."""
+    for _ in range(times):
+        claim = claim_of(database, **fields)
+        outcome = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="x", delay=2 * HOUR)
+        database.frozen.finish([outcome])
+
+
+def fail(database, times, **fields):
+    for _ in range(times):
+        database.frozen.fail(claim_of(database, **fields), "x")
+
+
+def now(one):
+    return one.ready, one.ready_at_least, one.delayed, one.delayed_at_least, one.retrying, one.retrying_at_least
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_up_to_the_bound_counts_are_exact_and_above_they_say_so(database, bounds, key):
+    def add(times, **fields):
+        for number in range(times):
+            database.add(queue="mail", partition_key=key and f"{key}{number}", **fields)
+
+    add(5)
+    add(3, delay=HOUR)
+    [exact] = database.frozen.stats()
+    assert now(exact) == (5, False, 3, False, 0, False)
+    assert exact.sample is None
+    add(1)
+    add(2, delay=HOUR)
+    [more] = database.frozen.stats()
+    assert now(more) == (5, True, 5, False, 0, True)
+    assert now(database.frozen.stats(exact=True)[0]) == (6, False, 5, False, 0, False)
+    add(1, delay=HOUR)
+    assert now(database.frozen.stats(queues=["mail", "none"])[0]) == (5, True, 5, True, 0, True)
+
+
+def test_priorities_and_keys_of_a_queue_are_added_up(database, bounds):
+    for priority in (-1, 0, 7):
+        database.add(queue="mail", priority=priority, available_at=helpers.stale_by(database, 10 + priority))
+    database.add(queue="mail", partition_key="k")
+    database.add(queue="sms", partition_key="k", available_at=helpers.stale_by(database, 3))
+    mail, sms = database.frozen.stats()
+    assert (mail.ready, mail.oldest_ready_age, sms.ready) == (4, timedelta(seconds=17), 1)
+    assert sms.oldest_ready_at == helpers.stale_by(database, 3)
+
+
+def test_retries_are_looked_up_among_those_that_are_due_next(database, bounds):
+    wait_again(database, 2, queue="mail")
+    [found] = database.frozen.stats()
+    assert now(found) == (0, False, 0, False, 2, False)
+    for _ in range(2):
+        database.add(queue="mail", delay=HOUR)
+    [found] = database.frozen.stats()
+    assert now(found) == (0, False, 3, False, 1, True)
+
+
+def test_by_task_as_many_names_are_looked_up(database, bounds):
+    for name in ("send", "print"):
+        database.add(queue="mail", task_name=name)
+    wait_again(database, 1, queue="sms", task_name="text")
+    found = {(one.queue, one.task_name): now(one)[:3] for one in database.frozen.stats(by="task")}
+    assert found == {("mail", "print"): (1, False, 0), ("mail", "send"): (1, False, 0), ("sms", "text"): (0, False, 0)}
+    assert database.frozen.stats(by="task", queues=["sms"])[0].retrying == 1
+    database.add(queue="mail", task_name="send")
+    assert all(one.ready_at_least for one in database.frozen.stats(by="task", queues=["mail"]))
+
+
+def test_dead_letters_are_counted_up_to_the_bound(database, bounds):
+    fail(database, 5, queue="mail")
+    assert [(one.failed, one.failed_at_least) for one in database.frozen.stats()] == [(5, False)]
+    fail(database, 1, queue="sms")
+    assert all(one.failed_at_least for one in database.frozen.stats())
+    assert sum(one.failed for one in database.frozen.stats()) == 6
+
+
+def test_above_the_bound_the_last_sample_is_told_with_its_age(database, bounds):
+    counted(database)
+    for _ in range(8):
+        database.add(queue="mail")
+    [none] = database.frozen.stats()
+    assert (none.sample, none.sample_age) == (None, None)
+    database.frozen.samples.record(database.frozen.samples.count())
+    database.clock.advance(40)
+    [found] = database.frozen.stats()
+    assert (found.ready, found.ready_at_least, found.sample.ready) == (5, True, 8)
+    assert found.sample_age == timedelta(seconds=40)
+    while claims := database.claim(10):
+        database.frozen.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
+    assert database.frozen.stats()[0].sample is None, "the count is exact again"
+
+
+# Samples
+
+
+def test_a_sample_has_every_state_of_each_queue(database):
+    oldest = helpers.stale_by(database, 5)
+    database.add(queue="mail", available_at=oldest)
+    database.add(queue="mail", delay=HOUR)
+    wait_again(database, 1, queue="mail", priority=50)
+    fail(database, 2, queue="sms")
+    claim_of(database, queue="web")
+    for look in (database.frozen.samples.look, database.frozen.samples.count):
+        database.frozen.samples.record(look())
+        assert database.frozen.samples.latest() == {
+            "mail": QueueSample(
+                queue="mail",
+                ready=1,
+                delayed=2,
+                oldest_ready_at=oldest,
+                at=database.clock.now,
+            ),
+            "sms": QueueSample(queue="sms", failed=2, at=database.clock.now),
+            "web": QueueSample(queue="web", running=1, at=database.clock.now),
+        }
+        database.clock.advance(1)
+
+
+def test_a_queue_that_became_empty_is_told_once(database):
+    database.add(queue="mail")
+    samples = database.frozen.samples
+    samples.record(samples.look())
+    database.frozen.complete(database.claim(1)[0])
+    for expected in ({"mail": 0}, {"mail": 0}):
+        database.clock.advance(15)
+        samples.record(samples.look())
+        assert {queue: one.ready for queue, one in samples.latest().items()} == expected
+    assert len(database.rows("SELECT at FROM queue_samples")) == 2
+
+
+def test_a_sample_says_where_it_reached_the_bound(database, bounds):
+    for number in range(6):
+        assert all(one.exact for one in database.frozen.samples.look())
+        database.add(
+            queue="mail", partition_key=f"k{number % 2}" if number % 2 else None, delay=timedelta(seconds=number)
+        )
+    database.clock.advance(HOUR)
+    assert [(one.queue, one.exact) for one in database.frozen.samples.look()] == [("mail", False)]
+    assert [(one.ready, one.exact) for one in database.frozen.samples.count()] == [(6, True)]
+
+
+def test_after_two_days_one_sample_an_hour_is_kept_and_after_90_days_none(database):
+    database.add(queue="mail")
+    for _ in range(12):
+        database.frozen.samples.record(database.frozen.samples.look())
+        database.clock.advance(600)
+    database.frozen.samples.thin_out()
+    assert len(database.rows("SELECT at FROM queue_samples")) == 12
+    for _ in range(2):
+        database.clock.advance(timedelta(hours=24))
+        database.frozen.samples.thin_out()
+    hours = sorted(str(at)[:13] for (at,) in database.rows("SELECT at FROM queue_samples"))
+    assert len(hours) == len(set(hours)) == 2
+    database.clock.advance(timedelta(days=91))
+    database.frozen.samples.thin_out()
+    assert database.rows("SELECT at FROM queue_samples") == []
+
+
+# One worker of all
+
+
+def upkeep(store, clock=None):
+    made = StatisticsUpkeep(store, StatisticsTables(store), threading.Event())
+    made.clock = clock or made.clock
+    return made
+
+
+def test_one_worker_of_all_takes_a_sample_and_a_dead_one_is_replaced(database):
+    database.add(queue="mail")
+    mine, other = (database.own_store() for _ in range(2))
+    for store in (mine, other):
+        store.clock = database.clock
+    for store in (mine, other, mine):
+        upkeep(store).run_once()
+    assert len(database.rows("SELECT at FROM queue_samples")) == 1
+    database.clock.advance(16)
+    assert other.maintenance_jobs.take("sample", for_at_most=timedelta(minutes=5)).is_mine
+    upkeep(mine).run_once()  # the other one has it, and dies
+    assert len(database.rows("SELECT at FROM queue_samples")) == 1
+    database.clock.advance(301)
+    upkeep(mine).run_once()
+    assert len(database.rows("SELECT at FROM queue_samples")) == 2
+
+
+def test_only_one_of_those_that_ask_at_once_gets_a_job(database):
+    stores = [database.own_store() for _ in range(4)]
+    for store in stores:
+        store.clock = database.clock
+    for _ in range(3):
+        turns = helpers.at_once(*(lambda s=s: s.maintenance_jobs.take("sample", for_at_most=HOUR) for s in stores))
+        assert [turn.is_mine for turn in turns].count(True) == 1, turns
+        database.clock.advance(HOUR)
+
+
+def test_samples_take_one_percent_of_the_time_at_most(database, bounds, monkeypatch):
+    for _ in range(6):
+        database.add(queue="mail")
+    store = database.own_store()
+    store.clock = database.clock
+    seconds = iter([0.0, *(float(n) for n in range(0, 1000, 3))])
+    taken = upkeep(store, clock=lambda: next(seconds))
+    taken.run_once()
+    [(due,)] = database.rows("SELECT due_at FROM maintenance_jobs WHERE name = 'sample'")
+    moment = due if not isinstance(due, str) else type(database.clock.now).fromisoformat(due)
+    assert moment - database.clock.now == timedelta(seconds=300), "the look took 3 s"
+    assert [one.exact for one in store.samples.latest().values()] == [True], "all were counted"
+
+
+def test_a_clock_that_was_set_back_stops_no_job(database):
+    jobs = database.frozen.maintenance_jobs
+    assert jobs.take("sample", for_at_most=HOUR).is_mine
+    jobs.done("sample", again_in=timedelta(seconds=15))
+    assert not jobs.take("sample", for_at_most=HOUR).is_mine
+    database.clock.advance(timedelta(hours=-5))
+    assert jobs.take("sample", for_at_most=HOUR).is_mine

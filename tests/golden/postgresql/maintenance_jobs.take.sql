@@ -1,0 +1,12 @@
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+UPDATE maintenance_jobs
+SET due_at=((SELECT clock.now FROM clock) + %(pause_seconds)s * interval '1 second')
+WHERE
+    maintenance_jobs.name = %(name)s::VARCHAR
+    AND (
+        maintenance_jobs.due_at <= (SELECT clock.now FROM clock)
+            OR maintenance_jobs.done_at > (SELECT clock.now FROM clock)
+    )
+RETURNING maintenance_jobs.name

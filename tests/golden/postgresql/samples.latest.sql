@@ -1,0 +1,11 @@
+SELECT
+    queue_samples.at,
+    queue_samples.queue,
+    queue_samples.ready,
+    queue_samples.delayed,
+    queue_samples.running,
+    queue_samples.failed,
+    queue_samples.oldest_ready_at,
+    queue_samples.exact
+FROM queue_samples
+WHERE queue_samples.at = (SELECT max(queue_samples.at) AS max_1 FROM queue_samples)

@@ -1,0 +1,22 @@
+UPDATE maintenance_jobs
+SET
+    due_at=(
+        strftime(
+            :strftime_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(:pause_seconds * :param_2) AS INTEGER)
+            ) / 1000000,
+            :strftime_3
+        ) || printf(
+            :printf_1,
+            (
+                CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                    substr(:now, :substr_3, :substr_4) AS INTEGER
+                ) + CAST(round(:pause_seconds * :param_2) AS INTEGER)
+            ) % 1000000
+        )
+    ),
+    done_at=:now
+WHERE maintenance_jobs.name = :name

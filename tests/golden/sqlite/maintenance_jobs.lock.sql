@@ -1,0 +1,3 @@
+SELECT maintenance_jobs.name
+FROM maintenance_jobs
+WHERE maintenance_jobs.name = :name

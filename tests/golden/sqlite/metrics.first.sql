@@ -1,0 +1,1 @@
+SELECT min(task_metrics.at) AS at FROM task_metrics

@@ -1,0 +1,1 @@
+DELETE FROM task_metrics WHERE task_metrics.at < :before

@@ -1,0 +1,1 @@
+DELETE FROM queue_samples WHERE queue_samples.at < :before

@@ -1,0 +1,128 @@
+"""A Flask application and two worker processes with both hooks: one trace from the request to what its tasks enqueue."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integrations.tracing.endpoint import listening
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.in_turn]
+
+ROOT = Path(__file__).parents[3]
+TRACE, PARENT = "c0ffee" + "0" * 25 + "1", "00000000000000aa"
+"""The ids of the client's own span, under which all of it happens."""
+
+
+@pytest.fixture
+def orders(database):
+    number = "INTEGER" if database.name == "sqlite" else "SERIAL"
+    database.run(f"CREATE TABLE traced_orders (id {number} PRIMARY KEY, number INTEGER NOT NULL)")
+    yield
+    database.run("DROP TABLE traced_orders")
+
+
+@contextmanager
+def process(log, env, *command):
+    """`flask …` as a process, ended with all that it has started."""
+    with log.open("w") as output:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "flask", "--app", "tests.integrations.tracing.shop", *command],
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield started
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+def order(address, number):
+    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "sentry-trace": f"{TRACE}-{PARENT}-1"}
+    request = urllib.request.Request(f"{address}/orders/{number}", method="POST", headers=headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)["task"]
+
+
+def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(database, orders, tmp_path):
+    traces, web, work = (tmp_path / name for name in ("traces", "web", "work"))
+    traces.touch()
+
+    def spans():
+        return [json.loads(line) for line in traces.read_text().splitlines()]
+
+    with listening() as sentry:
+        env = {"SHOP_URL": database.url, "TRACES": str(traces), "SENTRY_DSN": sentry.dsn}
+        with (
+            process(web, env, "run", "--port", "0"),
+            process(work, env | {"AT_EXIT": "1"}, "outboxq", "worker", "--processes", "2", "--poll", "100ms") as worker,
+        ):
+            found = until(lambda: re.search(r"Running on (http://[\d.:]+)", web.read_text()))
+            until(lambda: database.rows("SELECT count(*) FROM task_subscriptions") == [(2,)])
+            task = order(found[1], 7)
+            until(lambda: len(sentry.of("transaction")) >= 6 and sentry.of("event"))
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(60) == 0, work.read_text()
+            until(lambda: any(span["kind"] == "SpanKind.SERVER" for span in spans()))
+
+    expect_opentelemetry(spans(), task)
+    expect_sentry(sentry, task)
+
+
+def expect_opentelemetry(spans, task):
+    assert {span["context"]["trace_id"] for span in spans} == {f"0x{TRACE}"}
+    names = {span["context"]["span_id"]: span["name"] for span in spans} | {f"0x{PARENT}": "the client"}
+    assert Counter((names[span["parent_id"]], span["name"]) for span in spans) == {
+        ("the client", "POST /orders"): 1,
+        ("POST /orders", "send payments"): 1,
+        ("send payments", "process payments"): 1,
+        ("process payments", "send warehouse"): 1,
+        ("process payments", "send order.paid"): 1,
+        ("send warehouse", "process warehouse"): 2,
+        ("send order.paid", "process ledger"): 1,
+        ("send order.paid", "process mail"): 1,
+    }
+    of = {span["name"]: span for span in spans}
+    assert of["process payments"]["attributes"]["messaging.message.id"] == task
+    assert of["send warehouse"]["attributes"]["messaging.batch.message_count"] == 2
+    assert of["send order.paid"]["attributes"]["messaging.batch.message_count"] == 2
+    assert of["process ledger"]["status"]["status_code"] == "ERROR"
+    assert of["process ledger"]["attributes"]["error.type"] == "ConnectionError"
+    request, *rest = (
+        {span["resource"]["attributes"]["service.instance.id"] for span in spans if span["kind"] == kind}
+        for kind in ("SpanKind.SERVER", "SpanKind.CONSUMER")
+    )
+    assert request.isdisjoint(*rest), "the task ran in the process of the request"
+
+
+def expect_sentry(sentry, task):
+    transactions = sentry.of("transaction")
+    traces = {one["contexts"]["trace"]["trace_id"] for one in transactions}
+    assert traces == {TRACE}
+    names = Counter(one["transaction"] for one in transactions if one["contexts"]["trace"]["op"] != "http.server")
+    assert names == {"shop.charge": 1, "shop.ship": 2, "shop.book": 1, "shop.thank": 1}
+    ops = Counter(span["op"] for one in transactions for span in one["spans"] if span["op"].startswith("queue."))
+    assert ops == {"queue.publish": 3, "queue.process": 5}
+    [charged] = [one for one in transactions if one["transaction"] == "shop.charge"]
+    assert charged["contexts"]["outboxq"]["task_id"] == task
+    [error] = sentry.of("event")
+    assert error["exception"]["values"][-1]["value"] == "the ledger is closed"
+    assert error["tags"] == {"task": "shop.book", "queue": "ledger", "attempt": 1}
+    assert error["contexts"]["trace"]["trace_id"] == TRACE
