@@ -1,4 +1,4 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `examples`, `mutants`, `plans`, `bench`,
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `examples`, `mutants`, `plans`, `bench`,
 `bench_keyed`, `bench_history`, `bench_growth`) are asked for by name."""
 
 from __future__ import annotations
@@ -115,6 +115,13 @@ def pgbouncer(session: nox.Session) -> None:
     files = ["tests/faults/test_pooled.py", "tests/dialects/test_own_settings.py", "tests/faults/test_listener.py"]
     command = ["python", "-m", "pytest", "-n", "0", "-s", *files, "-k", "pgbouncer", *session.posargs]
     session.run(*command, env={"OUTBOXQ_TEST_PGBOUNCER": "required"})
+
+
+@nox.session
+def monitoring(session: nox.Session) -> None:
+    """The metrics of real workers, the alert rules and their tests, by promtool (on Debian: apt install prometheus)."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "tests.monitoring", *session.posargs)
 
 
 @nox.session

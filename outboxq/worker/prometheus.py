@@ -221,8 +221,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     tasks: dict[tuple[str, ...], int] = {}
     ages: dict[tuple[str, ...], float] = {}
     for one in gauges.queues:
-        waiting = {"ready": one.ready, "delayed": one.delayed + one.retrying}
-        for state, number in {**waiting, "running": one.running, "failed": one.failed}.items():
+        for state, number in _depths(one).items():
             tasks[one.queue, state] = number
         age = one.oldest_ready_age
         ages[one.queue,] = 0.0 if age is None else max(0.0, age.total_seconds())
@@ -232,6 +231,20 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     yield _filled(metrics.SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
     yield _filled(metrics.TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
     yield _filled(metrics.TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
+
+
+def _depths(one: Statistics) -> dict[str, int]:
+    """Return the tasks of a queue by state. Where only so many were counted, it is the last full count, if that found more."""
+    counted = {"ready": one.ready, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
+    capped = {
+        "ready": one.ready_at_least,
+        "delayed": one.delayed_at_least or one.retrying_at_least,
+        "failed": one.failed_at_least,
+    }
+    return {
+        state: max(number, getattr(one.sample, state)) if one.sample is not None and capped.get(state) else number
+        for state, number in counted.items()
+    }
 
 
 def _family(metric: Metric) -> Any:

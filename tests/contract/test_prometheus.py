@@ -26,6 +26,7 @@ from outboxq.cli.metrics_ports import port_of
 from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.model.histograms import BOUNDS
 from outboxq.model.schedules import NewSchedule
+from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.metrics import METRICS, Kind, Source
 from tests.waiting import until
@@ -441,3 +442,20 @@ def test_the_lateness_of_a_tick_counts_from_its_time_and_once(outbox):
     with serving(outbox) as (_, port):
         until(lambda: ended(port, 1))
         assert scrape(port).get("outboxq_schedule_lateness_seconds_count", {}) == {}, "another attempt is no tick"
+
+
+def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(database):
+    sample = QueueSample(
+        at=database.clock(),
+        queue="mail",
+        ready=12_000,
+        delayed=3,
+        running=1,
+        failed=9,
+        oldest_ready_at=None,
+        exact=True,
+    )
+    found = Statistics(queue="mail", ready=10_000, ready_at_least=True, delayed=2, retrying=2, failed=1, sample=sample)
+    assert prometheus._depths(found) == {"ready": 12_000, "delayed": 4, "running": 0, "failed": 1}
+    found = Statistics(queue="mail", ready=10_000, ready_at_least=True)
+    assert prometheus._depths(found)["ready"] == 10_000

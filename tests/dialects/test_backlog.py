@@ -61,8 +61,15 @@ def fill_events(database, number: int, task_id: object, kind: str, ago: str) -> 
 
 def count_by_worker(database, began: int, ago: str, queue: str = "default") -> None:
     """Write what a worker counted in ten seconds: so many attempts."""
-    given = {"seconds": 10, "queue": f"'{queue}'", "task_name": "'tests.work'", "wait_3": began, "completed": began}
-    zero = [one.name for one in task_metrics.c if one.name not in {"id", "at", "worker_id", *given}]
+    given = {
+        "id": "gen_random_uuid()",
+        "seconds": 10,
+        "queue": f"'{queue}'",
+        "task_name": "'tests.work'",
+        "wait_3": began,
+        "completed": began,
+    }
+    zero = [one.name for one in task_metrics.c if one.name not in {"at", "worker_id", *given}]
     database.run(
         f"INSERT INTO task_metrics (at, {', '.join([*given, *zero])}) "
         f"SELECT clock_timestamp() - interval '{ago}', {', '.join(map(str, given.values()))}, {', '.join('0' for _ in zero)}"

@@ -21,6 +21,7 @@ EXTRAS = {
     "pydantic": "models as arguments and results",
     "django": "[Django](django.md), and [Django's own tasks](django-tasks.md)",
     "flask": "[Flask](flask.md)",
+    "prometheus": "`outboxq worker --metrics-port`: [Monitoring](monitoring.md)",
     "reload": "`outboxq worker --reload`, which restarts when your code changes",
     "opentelemetry": "[traces and metrics in OpenTelemetry](tracing.md#opentelemetry)",
     "sentry": "[traces, errors and monitors in Sentry](tracing.md#sentry)",
