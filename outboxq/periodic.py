@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from .errors import ConfigurationError
 from .integration.base import Integration
+from .integration.hook_calls import HookCalls
 from .model import duration
 from .model.rules import check_rule, rule_of
 from .model.schedules import CatchUp, Overlap
@@ -30,6 +31,11 @@ class PeriodicTasks:
         """The Store, the layer below."""
         raise NotImplementedError
 
+    @property
+    def hooks(self) -> HookCalls | None:
+        """The hooks; None if there are none."""
+        raise NotImplementedError
+
     @naming_options("@outbox.periodic()", OF_A_SCHEDULE)
     def periodic(
         self,
@@ -50,11 +56,12 @@ class PeriodicTasks:
     ) -> Callable[[T], T]:
         """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
-        `rule` is a cron expression: minute, hour, day of the month, month and day of the week; a sixth field before them is the
-        second. ``@daily`` and the like are rules too. `every` stands in its place. A task may have several schedules, each with a
-        name of its own. Workers write them to the database when they start, and `outboxq upgrade APP` does.
+        A task may have several schedules, each with a name of its own. Workers write them to the database when they start, and
+        `outboxq upgrade APP` does.
 
         Args:
+            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before them is the
+                second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``. None: `every` is given.
             every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that long after
                 the schedule was stored, or at `starts_at`.
             name: The name of the schedule. None: the task's name.
@@ -126,6 +133,7 @@ class PeriodicTasks:
             raise ConfigurationError(
                 f"{what} is no task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
             )
-        if task.outbox is not self:
+        owner: object = task.outbox
+        if owner is not self:
             raise ConfigurationError(f"the task {task.name} is declared on another Outbox; schedule it there")
         return task

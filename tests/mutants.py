@@ -41,7 +41,7 @@ MUTANTS = (
         "who may view schedules in the admin may trigger them",
         "outboxq/contrib/django/admin_schedules.py",
         (('description="Trigger (one task now)", permissions=["change"]', 'description="Trigger (one task now)"'),),
-        ("tests/integrations/django_admin",),
+        ("tests/integrations/django_admin/test_django_admin.py",),
     ),
     Mutant(
         "verify asks whether a key's holder asked for any key",

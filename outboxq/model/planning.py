@@ -1,4 +1,4 @@
-"""What a planter has to do for a schedule: which ticks become tasks, and which of those that were missed are skipped. No I/O."""
+"""Plans of schedules: which ticks become tasks now, and which of those that were missed are skipped. No I/O."""
 
 from __future__ import annotations
 
