@@ -26,6 +26,24 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a moment of a schedule without an offset is read in UTC",
+        "outboxq/cli/schedules.py",
+        (("moment.replace(tzinfo=zone_of(tz))", "moment.replace(tzinfo=UTC)"),),
+        ("tests/contract/test_cli_schedules.py",),
+    ),
+    Mutant(
+        "a schedule added with its application is not checked against the task",
+        "outboxq/cli/schedules.py",
+        (("    if (outbox := present_outbox()) is None:", "    if (outbox := present_outbox()) is None or outbox:"),),
+        ("tests/contract/test_cli_schedules.py",),
+    ),
+    Mutant(
+        "who may view schedules in the admin may trigger them",
+        "outboxq/contrib/django/admin_schedules.py",
+        (('description="Trigger (one task now)", permissions=["change"]', 'description="Trigger (one task now)"'),),
+        ("tests/integrations/django_admin/test_django_admin.py",),
+    ),
+    Mutant(
         "verify asks whether a key's holder asked for any key",
         "outboxq/database/statements/checks/unique.py",
         (("    rightful = rightful.correlate(idempotency_keys, birth.event)\n", ""),),
