@@ -1001,8 +1001,10 @@ MUTANTS = (
         (
             (
                 "        target.run(statements.advance, values, forward)\n",
-                "        target.execute('COMMIT', {})\n        target.execute('BEGIN', {})\n"
-                "        target.run(statements.advance, values, forward)\n",
+                (
+                    "        target.execute('COMMIT', {})\n        target.execute('BEGIN', {})\n"
+                    "        target.run(statements.advance, values, forward)\n"
+                ),
             ),
         ),
         ("tests/contract/test_schedules.py",),

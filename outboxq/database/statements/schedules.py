@@ -242,10 +242,7 @@ def planted(_: Grammar) -> Select[Any]:
 
 def ticks(_: Grammar) -> Select[Any]:
     """Select up to :limit ticks of a schedule that became tasks, the newest first."""
-    # Limited before the join, or all ticks of the schedule might be joined.
-    newest = select(*_tick).where(_tick.schedule == _name).order_by(_tick.tick.desc()).limit(limit).subquery("newest")
-    return (
-        select(*newest.c, _execution.status)
-        .outerjoin_from(newest, task_executions, _execution.id == newest.c.task_execution_id)
-        .order_by(newest.c.tick.desc())
-    )
+    # Not a join, which might read all tasks.
+    status = select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
+    newest = select(*_tick, status.label("status")).where(_tick.schedule == _name)
+    return newest.order_by(_tick.tick.desc()).limit(limit)
