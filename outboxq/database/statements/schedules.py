@@ -179,18 +179,22 @@ def record_skipped(g: Grammar) -> Transition:
     return Transition(given={"pipeline_execution_id": Uuid(), "data": Text()}, steps={"event": event})
 
 
-def undue(_: Grammar) -> Select[Any]:
+def undue(g: Grammar) -> Select[Any]:
     """Select the ticks of a schedule after :moment whose tasks have never started, and their outbox entries.
 
     Also those from :earliest on whose tasks are due after :moment.
     """
-    later = and_(_tick.tick > _earliest, or_(_tick.tick > _moment, _entry.available_at > _moment))
-    columns: tuple[Any, ...] = (_entry.id.label("entry_id"), _tick.tick)
+    late = select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
+    recent = late.cte("recent").prefix_with("MATERIALIZED")
+    ids = recent.c.task_execution_id
+    columns: tuple[Any, ...] = (_entry.id.label("entry_id"), recent.c.tick)
     return (
         select(*columns)
-        .join_from(schedule_ticks, task_executions, _execution.id == _tick.task_execution_id)
+        .join_from(recent, task_executions, _execution.id == ids)
         .join(task_outbox, _entry.task_execution_id == _execution.id)
-        .where(_tick.schedule == _name, later, _execution.first_started_at.is_(None))
+        # Looked up by id: a merge join would read all tasks.
+        .where(g.among(_execution.id, ids), g.among(_entry.task_execution_id, ids))
+        .where(or_(recent.c.tick > _moment, _entry.available_at > _moment), _execution.first_started_at.is_(None))
         .order_by(_entry.id)
     )
 
@@ -238,10 +242,7 @@ def planted(_: Grammar) -> Select[Any]:
 
 def ticks(_: Grammar) -> Select[Any]:
     """Select up to :limit ticks of a schedule that became tasks, the newest first."""
-    return (
-        select(*_tick, _execution.status)
-        .outerjoin_from(schedule_ticks, task_executions, _execution.id == _tick.task_execution_id)
-        .where(_tick.schedule == _name)
-        .order_by(_tick.tick.desc())
-        .limit(limit)
-    )
+    # Not a join, which might read all tasks.
+    status = select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
+    newest = select(*_tick, status.label("status")).where(_tick.schedule == _name)
+    return newest.order_by(_tick.tick.desc()).limit(limit)
