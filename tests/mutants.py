@@ -72,8 +72,8 @@ MUTANTS = (
         "outboxq/integration/hook_calls.py",
         (
             (
-                'could not be entered and is passed over", error)\n            return None',
-                '", error)\n            raise',
+                'could not be entered and is passed over", error, self._about)\n            return None',
+                '", error, self._about)\n            raise',
             ),
         ),
         ("tests/contract/test_hooks.py",),
@@ -159,8 +159,8 @@ MUTANTS = (
         "outboxq/context.py",
         (
             (
-                "            except ValueError as error:\n                log.warning(",
-                "            except KeyError as error:\n                log.warning(",
+                "            except ValueError as error:\n                text",
+                "            except KeyError as error:\n                text",
             ),
         ),
         ("tests/contract/test_sent_headers.py",),
