@@ -61,6 +61,7 @@ def newest(session: nox.Session) -> None:
     """Every test on the newest releases there are, those before a release among them: what will break, and is still admitted."""
     session.install("-e", ".[test]")
     newest = ["sqlalchemy", "psycopg[binary]", "alembic", "tenacity", "click", "rich", "pydantic", "flask", "django"]
+    newest += ["opentelemetry-sdk", "sentry-sdk"]
     session.install("--pre", "--upgrade", "--upgrade-strategy", "only-if-needed", "-e", ".[test]", *newest)
     session.run("python", "-m", "pytest", "--full", *session.posargs)
 

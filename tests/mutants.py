@@ -1150,7 +1150,7 @@ MUTANTS = (
     Mutant(
         "one tracing library takes the place of another one's baggage",
         "outboxq/contrib/baggage.py",
-        (("_members(earlier[HEADER]) | ", ""),),
+        ((" | {key: one for key, one in theirs.items() if key not in mine}", ""),),
         ("tests/integrations/tracing/test_opentelemetry_hook.py",),
     ),
     Mutant(

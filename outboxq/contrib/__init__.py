@@ -1,1 +1,1 @@
-"""Integrations with frameworks. outboxq itself imports none of these modules; a program imports that of its framework."""
+"""Integrations with frameworks, and hooks for tracing. outboxq itself imports none of these modules; a program imports its own."""

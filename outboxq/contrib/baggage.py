@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-HEADER = "baggage"
+HEADER: Final = "baggage"
+LONGEST: Final = 4096
+"""The bytes of the header's value that are kept: half of what all headers of a task may have."""
 
 
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return our headers, their baggage joined with that of earlier ones. A member that is in both is ours."""
-    joined = dict(ours)
-    if earlier.get(HEADER):
-        members = _members(earlier[HEADER]) | _members(ours.get(HEADER, ""))
-        joined[HEADER] = ",".join(members.values())
-    return joined
+    """Return our headers, their baggage joined with that of earlier ones. A member that is in both is ours.
+
+    Members that do not fit are left out, ours last: else all headers of the hook would be too long.
+    """
+    mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
+    kept: list[str] = []
+    room = LONGEST
+    for member in (mine | {key: one for key, one in theirs.items() if key not in mine}).values():
+        size = len(member.encode()) + 1
+        if size <= room:
+            kept.append(member)
+            room -= size
+    joined = {name: value for name, value in ours.items() if name != HEADER}
+    return {**joined, HEADER: ",".join(kept)} if kept else joined
 
 
 def _members(baggage: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import sentry_sdk
 from sqlalchemy.engine import make_url
 
 from outboxq.contrib import outcomes
+from outboxq.contrib.baggage import LONGEST
 from outboxq.contrib.opentelemetry import SAME_TRACE_FOR
 from tests.docs.test_guides import ROOT, blocks
 
@@ -52,7 +53,8 @@ def test_its_fields_in_sentry_are_those_of_the_code():
     assert named < set(re.findall(r'"(messaging\.[\w.]+)"', source))
 
 
-def test_its_outcomes_and_its_five_minutes_are_those_of_the_code():
+def test_its_outcomes_and_its_limits_are_those_of_the_code():
+    assert f"up to {LONGEST} bytes" in TEXT
     assert SAME_TRACE_FOR.total_seconds() == 5 * 60
     [line] = [line for line in TEXT.splitlines() if line.startswith("| `messaging.outboxq.outcome`")]
     assert re.findall(r"`(\w+)`", line)[1:] == list(outcomes.OUTCOMES.values())

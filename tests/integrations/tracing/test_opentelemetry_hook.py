@@ -343,6 +343,24 @@ def test_baggage_and_state_come_along_beside_the_callers_headers(outbox, telemet
     assert (seen["tenant"], seen["plan"]) == ("acme", "gold")
 
 
+def test_a_baggage_that_is_too_long_costs_not_the_trace(outbox, telemetry):
+    ours, seen = outbox(telemetry.hook()), {}
+
+    @ours.task(name="shop.charge")
+    def charge(ctx: TaskContext) -> None:
+        seen.update(ctx.headers)
+
+    long = baggage.set_baggage("long", "x" * 8000, baggage.set_baggage("tenant", "acme"))
+    token = context.attach(long)
+    try:
+        charge.using(ours, headers={"request-id": "r" * 3000}).enqueue()
+    finally:
+        context.detach(token)
+    ours.worker().run(burst=True)
+    assert set(seen) == {"request-id", "traceparent", "baggage"}
+    assert seen["baggage"] == "tenant=acme"
+
+
 def test_the_metrics_have_the_names_of_the_conventions(outbox, telemetry):
     ours = outbox(telemetry.hook())
 
