@@ -13,19 +13,25 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy, migrations
 from outboxq.cli import main
 from outboxq.cli.metrics_ports import port_of
 from outboxq.contrib.prometheus import WorkerCollector
+from outboxq.database.privileges import Role
+from outboxq.model import NewTask
 from outboxq.model.histograms import BOUNDS
 from outboxq.model.schedules import NewSchedule
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.metrics import METRICS, Kind, Source
@@ -459,3 +465,37 @@ def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(dat
     assert prometheus._depths(found) == {"ready": 12_000, "delayed": 4, "running": 0, "failed": 1}
     found = Statistics(queue="mail", ready=10_000, ready_at_least=True)
     assert prometheus._depths(found)["ready"] == 10_000
+
+
+@pytest.mark.in_turn
+def test_a_database_at_the_first_revision_has_its_gauges_too(database, tmp_path, cluster):
+    """A rollout may start the new code before the upgrade."""
+    url = f"sqlite:///{tmp_path / 'old.db'}" if database.name == "sqlite" else cluster.create_database()
+    migrations.upgrade(url, "0001")
+    outbox = Outbox(url)
+    outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.work", queue="mail", args="{}"))
+    with serving(outbox, queues=["idle"]) as (_, port):
+        found = scrape(port)
+    assert found["outboxq_tasks"][labels(queue="mail", state="ready")] == 1
+    assert "outboxq_schedule_next_timestamp_seconds" not in found
+    outbox.store.engine.dispose()
+
+
+def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):
+    role = f"worker_{uuid4().hex}"
+    postgresql.run(f"CREATE ROLE {role} LOGIN")
+    try:
+        postgresql.store.rights.grant(Role.WORKER, role)
+        engine = postgresql.own(create_engine(make_url(postgresql.url).set(username=role)))
+        with serving(Outbox(engine)) as (_, port):
+            postgresql.add(
+                postgresql.store, queue="mail", task_name="tests.other", available_at=postgresql.store.now() + LATER
+            )
+            found = scrape(port)
+        assert found["outboxq_tasks"][labels(queue="mail", state="delayed")] == 1
+        assert found["outboxq_table_bytes"][labels(table="task_executions")] > 0
+    finally:
+        for one in postgresql.engines:
+            one.dispose()
+        postgresql.run(f"DROP OWNED BY {role}")
+        postgresql.run(f"DROP ROLE {role}")
