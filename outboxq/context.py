@@ -132,7 +132,7 @@ class TaskContext:
     def tick(self) -> datetime | None:
         """The moment of the schedule that this task is for, in the schedule's time zone, however late it runs.
 
-        For a task that somebody triggered it is the moment of that; None: the task is of no schedule.
+        For a task that was triggered it is the moment of that; None: the task is of no schedule.
         """
         if self.schedule is None:
             return None

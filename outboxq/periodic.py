@@ -56,11 +56,12 @@ class PeriodicTasks:
     ) -> Callable[[T], T]:
         """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
-        `rule` is a cron expression: minute, hour, day of the month, month and day of the week; a sixth field before them is the
-        second. ``@daily`` and the like are rules too. `every` stands in its place. A task may have several schedules, each with a
-        name of its own. Workers write them to the database when they start, and `outboxq upgrade APP` does.
+        A task may have several schedules, each with a name of its own. Workers write them to the database when they start, and
+        `outboxq upgrade APP` does.
 
         Args:
+            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before them is the
+                second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``. None: `every` is given.
             every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that long after
                 the schedule was stored, or at `starts_at`.
             name: The name of the schedule. None: the task's name.

@@ -71,6 +71,22 @@ MUTANTS = (
         "alembic/versions/0003_statistics.py",
         (("newest.created_at >= since AND queue = (", "newest.created_at >= since AND '' <> ("),),
         ("tests/dialects/test_backlog.py",),
+        "a moment of a schedule without an offset is read in UTC",
+        "outboxq/cli/schedules.py",
+        (("moment.replace(tzinfo=zone_of(tz))", "moment.replace(tzinfo=UTC)"),),
+        ("tests/contract/test_cli_schedules.py",),
+    ),
+    Mutant(
+        "a schedule added with its application is not checked against the task",
+        "outboxq/cli/schedules.py",
+        (("    if (outbox := present_outbox()) is None:", "    if (outbox := present_outbox()) is None or outbox:"),),
+        ("tests/contract/test_cli_schedules.py",),
+    ),
+    Mutant(
+        "who may view schedules in the admin may trigger them",
+        "outboxq/contrib/django/admin_schedules.py",
+        (('description="Trigger (one task now)", permissions=["change"]', 'description="Trigger (one task now)"'),),
+        ("tests/integrations/django_admin/test_django_admin.py",),
     ),
     Mutant(
         "verify asks whether a key's holder asked for any key",
@@ -95,6 +111,116 @@ MUTANTS = (
         "outboxq/logging.py",
         (("record.__dict__.setdefault(name, value)", "record.__dict__[name] = value"),),
         ("tests/unit/test_log_fields.py",),
+    ),
+    Mutant(
+        "a hook that cannot be entered stops the enqueue",
+        "outboxq/integration/hook_calls.py",
+        (
+            (
+                'could not be entered and is passed over", error, self._about)\n            return None',
+                '", error, self._about)\n            raise',
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook swallows the error of an enqueue",
+        "outboxq/integration/hook_calls.py",
+        (
+            (" trace: TracebackType | None\n    ) -> None:", " trace: TracebackType | None\n    ) -> Any:"),
+            ("            self._entered.__exit__(", "            return self._entered.__exit__("),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook hears of an outcome before it is on its way",
+        "outboxq/worker/task_runner.py",
+        (
+            (
+                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+                "",
+            ),
+            (
+                "        # Last: what a log handler raises must not cost the outcome.\n",
+                "        if active.state is not ClaimState.COMMITTED:\n            self.completer.put(outcome, active)\n",
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a hook is told of an outcome that is discarded",
+        "outboxq/worker/task_runner.py",
+        (("self.hooks is not None and not context.was_lost", "self.hooks is not None"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "a completion that is committed is written again",
+        "outboxq/worker/task_runner.py",
+        (("        if active.state is not ClaimState.COMMITTED:\n", "        if True:\n"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "hooks hear of an end in the order in which they were entered",
+        "outboxq/integration/hook_calls.py",
+        (
+            (
+                'for hook in reversed(self._hooks):\n            hook.call("ended"',
+                'for hook in self._hooks:\n            hook.call("ended"',
+            ),
+        ),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "hooks are told twice that a worker has stopped",
+        "outboxq/integration/hook_calls.py",
+        (("self._to_stop.pop()", "self._to_stop[-1]"),),
+        ("tests/contract/test_hooks.py",),
+    ),
+    Mutant(
+        "an emit loses its headers",
+        "outboxq/database/statements/fanout.py",
+        (('        "headers": _headers,\n', ""),),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "an emit that takes a key over loses its headers",
+        "outboxq/store/fanout.py",
+        (
+            (
+                "        **_shared(event),\n    )\n\n\ndef _row",
+                "        **_shared(event) | {'headers': None},\n    )\n\n\ndef _row",
+            ),
+        ),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "headers may have a reserved name in capitals",
+        "outboxq/model/headers.py",
+        (("key.lower().startswith", "key.startswith"),),
+        ("tests/unit/test_headers.py",),
+    ),
+    Mutant(
+        "headers that foreign SQL has spoiled fail the task",
+        "outboxq/context.py",
+        (
+            (
+                "            except ValueError as error:\n                text",
+                "            except KeyError as error:\n                text",
+            ),
+        ),
+        ("tests/contract/test_sent_headers.py",),
+    ),
+    Mutant(
+        "an upgrade forgets who may call the SQL function",
+        "alembic/versions/0004_headers.py",
+        (("    IF new.acl <> old.acl THEN\n", "    IF false THEN\n"),),
+        ("tests/contract/test_sql_function.py",),
+    ),
+    Mutant(
+        "an upgrade forgets that the SQL function is SECURITY DEFINER",
+        "alembic/versions/0004_headers.py",
+        (("    IF old.prosecdef THEN\n", "    IF false THEN\n"),),
+        ("tests/contract/test_sql_function.py",),
     ),
     Mutant(
         "a command that is told of no database goes on",
@@ -1101,6 +1227,125 @@ MUTANTS = (
         "outboxq/contrib/sentry_monitors.py",
         (("id=context.task_id.hex", 'id=f"{context.task_id.hex}{context.attempt}"'),),
         ("tests/integrations/tracing/test_sentry_monitors.py",),
+    ),
+    Mutant(
+        "planters do not lock the schedule, so each plants what another just does",
+        "outboxq/database/statements/schedules.py",
+        (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit)"),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "a planter waits for the schedules of another",
+        "outboxq/database/statements/schedules.py",
+        (("_after).limit(limit).with_for_update(skip_locked=True)", "_after).limit(limit).with_for_update()"),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "a tick that has a task already gets another one",
+        "outboxq/store/planting.py",
+        (("for _, _, task in ticks if task.id in free]", "for _, _, task in ticks]"),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "ticks and their schedule are planted in two transactions",
+        "outboxq/store/planting.py",
+        (
+            (
+                "        target.run(statements.advance, values, forward)\n",
+                (
+                    "        target.execute('COMMIT', {})\n        target.execute('BEGIN', {})\n"
+                    "        target.run(statements.advance, values, forward)\n"
+                ),
+            ),
+        ),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "planting goes back to where another planter has been",
+        "outboxq/database/statements/schedules.py",
+        ((".where(_schedule.name == given.name, forward)", ".where(_schedule.name == given.name)"),),
+        ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
+    ),
+    Mutant(
+        "a pause forgets the ticks that it cancels",
+        "outboxq/store/schedules.py",
+        (
+            (
+                "until = min(schedule.planted_until, now, *([] if first is None else [before(first)]))",
+                "until = schedule.planted_until",
+            ),
+        ),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "a change cancels what a worker has begun",
+        "outboxq/database/statements/schedules.py",
+        ((", _execution.first_started_at.is_(None))", ")"),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "an older release overwrites what a newer one declares",
+        "outboxq/store/declarations.py",
+        (("    if is_older(declared_by, stored.declared_by):\n        return False\n", ""),),
+        ("tests/contract/test_schedules.py",),
+    ),
+    Mutant(
+        "a worker does not start on a schema without schedules",
+        "outboxq/worker/planting.py",
+        (("        except ConfigurationError as error:", "        except NotPermitted as error:"),),
+        ("tests/contract/test_planting.py",),
+    ),
+    Mutant(
+        "an attempt whose lease was lost counts as completed",
+        "outboxq/worker/meter.py",
+        (("                if claim.id in lost:\n", "                if False:\n"),),
+        ("tests/unit/test_meter.py", "tests/contract/test_meter.py"),
+    ),
+    Mutant(
+        "what a worker has counted is sent again under other ids after an error",
+        "outboxq/worker/statistics.py",
+        (
+            (
+                "record(self._unwritten, worker_id",
+                "record([__import__('dataclasses').replace(one, id=uuid7()) for one in self._unwritten], worker_id",
+            ),
+        ),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "what a failed write had is left out of the next one",
+        "outboxq/worker/statistics.py",
+        (
+            (
+                "        self._write_rows()\n        self._unwritten = self._counted()\n",
+                "        self._unwritten = self._counted()\n",
+            ),
+        ),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "of the rows that are summed up, one stands for all",
+        "outboxq/database/statements/metrics.py",
+        (("**{name: func.sum(row[name]) for name in SUMMED}", "**{name: func.max(row[name]) for name in SUMMED}"),),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "two workers sum up statistics at once",
+        "outboxq/store/metrics.py",
+        (("            if not locked(self._store, target, SUM_UP):\n", "            if False:\n"),),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
+        "each worker takes samples",
+        "outboxq/database/statements/maintenance_jobs.py",
+        (("_job.due_at <= g.now, _job.done_at", "_job.due_at.is_not(None), _job.done_at"),),
+        ("tests/contract/test_samples.py",),
+    ),
+    Mutant(
+        "what waits is counted beyond the bound",
+        "outboxq/database/statements/depths.py",
+        ((".where(of_queue, *where).limit(_most)", ".where(of_queue, *where).limit(_most * 1000)"),),
+        ("tests/dialects/test_plans.py",),
     ),
 )
 

@@ -17,7 +17,6 @@ from uuid import UUID
 from ..context import TaskContext
 from ..integration.hooks import Hook, Sending, WorkerInfo
 from ..model import Outcome, duration
-from ..model.schedules import SCHEDULE_HEADER
 from .baggage import with_baggage
 from .outcomes import OUTCOMES, error_of
 
@@ -166,7 +165,7 @@ class OpenTelemetryHook(Hook):
     def _begins_trace(self, context: TaskContext) -> bool:
         """Return whether the attempt is far from the enqueue: a backend may have closed that trace, or a person looks at another."""
         waited = context.claim.started_at - context.created_at
-        return context.attempt > 1 or _schedule(context) is not None or waited > self._same_trace_for
+        return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 
     def _of(self, context: TaskContext) -> dict[str, Any]:
         """Return the attributes of the span of an attempt that those of all operations do not have."""
@@ -177,7 +176,7 @@ class OpenTelemetryHook(Hook):
             "messaging.outboxq.task": context.task_name,
             "messaging.outboxq.attempt": context.attempt,
             "messaging.outboxq.max_attempts": context.max_attempts,
-            "messaging.outboxq.schedule": _schedule(context),
+            "messaging.outboxq.schedule": context.schedule,
             **_of_group(context.pipeline_execution_id if grouped else None),
         }
         return {name: value for name, value in found.items() if value is not None}
@@ -213,10 +212,6 @@ def _without_type(attributes: Mapping[str, str]) -> dict[str, str]:
 def _of_group(pipeline_execution_id: UUID | None) -> dict[str, str]:
     """Return what names the tasks that were written together."""
     return {} if pipeline_execution_id is None else {"messaging.message.conversation_id": str(pipeline_execution_id)}
-
-
-def _schedule(context: TaskContext) -> str | None:
-    return context.headers.get(SCHEDULE_HEADER)
 
 
 def _injected(headers: Mapping[str, str]) -> dict[str, str]:

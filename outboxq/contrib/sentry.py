@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 try:
@@ -102,7 +102,7 @@ class SentryHook(Hook):
             if check_in is not None:
                 check_in.begin()
             self._running[id(context)] = attempt = _Attempt(spans=(segment, process), check_in=check_in)
-            attempt.end_as("ok")
+            attempt.end_as("aborted")  # unless it ends: its outcome is discarded if its lease was lost
             try:
                 # `ended` has set the status: a Retry, for instance, is no failure.
                 with suppress(Exception):
@@ -137,7 +137,9 @@ class _Attempt:
 
 def _data(context: TaskContext) -> dict[str, object]:
     """Return the data fields of an attempt, under the names that Sentry's page about queues reads."""
-    waited: timedelta = context.claim.started_at - context.created_at
+    # Where the due time is not known, that of the enqueue: they differ for a task that was delayed or is tried again.
+    due: datetime = getattr(context.claim, "available_at", None) or context.created_at
+    waited = max(timedelta(0), context.claim.started_at - due)
     return {
         "messaging.system": "outboxq",
         "messaging.message.id": str(context.task_id),

@@ -14,12 +14,11 @@ from sentry_sdk.crons import capture_checkin
 
 from ..context import TaskContext
 from ..model import EventType, Outcome
-from ..model.schedules import RULE_HEADER, SCHEDULE_HEADER, TICK_HEADER
+from ..model.schedules import RULE_HEADER, SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER
 
 if TYPE_CHECKING:
     from sentry_sdk._types import MonitorConfig, MonitorConfigSchedule, MonitorConfigScheduleUnit
 
-_ZONE_HEADER = "outboxq-tz"
 _LONGEST_SLUG = 50
 _UNITS: Mapping[int, MonitorConfigScheduleUnit] = {86_400: "day", 3_600: "hour", 60: "minute"}
 """Sentry's units of an interval, by their seconds."""
@@ -52,7 +51,7 @@ class CheckIn:
             return None
         config: MonitorConfig = {
             "schedule": schedule,
-            "timezone": headers.get(_ZONE_HEADER, "UTC"),
+            "timezone": headers.get(ZONE_HEADER, "UTC"),
             "checkin_margin": _minutes(margin.total_seconds()),
         }
         if context.claim.timeout_seconds is not None:

@@ -12,6 +12,7 @@ ORIGIN: Final = "auto.queue.outboxq"
 OP_PUBLISH: Final = "queue.publish"
 OP_TASK: Final = "queue.task.outboxq"
 OP_PROCESS: Final = "queue.process"
+_NO_ERRORS = frozenset({"ok", "cancelled"})
 
 
 class AnySpan(Protocol):
@@ -21,7 +22,7 @@ class AnySpan(Protocol):
         """Set one of its data fields."""
 
     def end_as(self, status: str) -> None:
-        """Set its status: ok, cancelled or internal_error."""
+        """Set its status: ok, cancelled, aborted or internal_error."""
 
     def headers(self) -> dict[str, str]:
         """Return the headers that continue its trace: `sentry-trace` and `baggage`."""
@@ -103,7 +104,7 @@ class _Streamed:
         self._span.set_attribute(name, value)
 
     def end_as(self, status: str) -> None:
-        self._span.status = "error" if status == "internal_error" else "ok"
+        self._span.status = "ok" if status in _NO_ERRORS else "error"
 
     def headers(self) -> dict[str, str]:
         return _headers(self._span)

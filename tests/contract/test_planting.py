@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import timedelta
+import time
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
-from outboxq import Outbox, migrations
+from outboxq import Outbox, TaskContext, migrations
 from outboxq.errors import SchemaOutOfDate
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.schedules import NewSchedule, Overlap
@@ -137,8 +138,10 @@ def test_on_the_older_schema_a_worker_works_and_plants_once_it_is_upgraded(tmp_p
         caplog.set_level(logging.WARNING)
         worker.start()
         try:
-            outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}"))
-            until(lambda seen=seen: seen)
+            task = outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.tick", args="{}")).id
+            store = outbox.store
+            until(lambda store=store, task=task: store.get(task).status is TaskStatus.COMPLETED)
+            until(lambda: "plants no schedules" in caplog.text)
             assert outbox.store.verify() == []
             assert outbox.store.prune(timedelta(0)) == 1
             with pytest.raises(SchemaOutOfDate, match="older than 0002.*outboxq upgrade"):
@@ -263,3 +266,30 @@ def test_it_is_asked_at_random_moments_so_that_workers_spread():
     assert 0 <= service.pause() <= 1
     service._wait = planting._EVERY
     assert 5 <= min(service.pause() for _ in range(50)) < max(service.pause() for _ in range(50)) <= 15
+
+
+@pytest.mark.campaign
+def test_a_tick_starts_within_20_ms_of_its_time(database):
+    """An idle worker: 20 schedules that tick every second, each 50 ms after the one before, for 20 seconds."""
+    outbox, late = Outbox(database.url), []
+
+    @outbox.task(name="tests.tick")
+    def tick(ctx: TaskContext) -> None:
+        late.append(time.time() - datetime.fromisoformat(ctx.headers["outboxq-tick"]).timestamp())
+
+    begin = database.store.now().replace(microsecond=0)
+    for number in range(20):
+        database.store.schedules.put(new(f"s{number:02}", starts_at=begin + number * timedelta(milliseconds=50)))
+    worker = outbox.worker(concurrency=4)
+    worker.start()
+    try:
+        until(lambda: len(late) >= 400)
+    finally:
+        worker.stop()
+        outbox.store.bound_engine.dispose()
+    measured = sorted(late[20:])  # the first second is the worker's start
+    p50, p99 = (1000 * measured[int(len(measured) * share)] for share in (0.5, 0.99))
+    print(
+        f"{database.name}: {len(measured)} ticks, p50 {p50:.1f} ms, p99 {p99:.1f} ms, latest {1000 * measured[-1]:.1f} ms"
+    )
+    assert p99 <= 20

@@ -544,3 +544,57 @@ def test_the_naive_claim_takes_more_than_its_limit_under_a_nested_loop(fifty):
             taken[combination] = connection.exec_driver_sql(NAIVE).rowcount
     assert max(taken.values()) > 5, taken
     assert min(taken.values()) == 5, taken
+
+
+# Statistics
+
+
+BOUND = 100
+LOOKS = {
+    "by queue": lambda store, _, using: store.stats(using=using),
+    "of one queue": lambda store, _, using: store.stats(queues=["later"], using=using),
+    "by task": lambda store, _, using: store.stats(by="task", using=using),
+}
+
+
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BOUND", "BOUND_BY_TASK", "LOOKED_UP"):
+        monkeypatch.setattr(f"outboxq.store.depths.{name}", BOUND)
+
+
+def outbox_statements(big: Big, name: str) -> list[tuple[str, dict[str, Any]]]:
+    return [(sql, values) for sql, values in big.captured(LOOKS[name]) if "task_outbox" in sql]
+
+
+@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("begin", [Begin.READ, Begin.SNAPSHOT])
+def test_postgresql_counts_what_waits_up_to_the_bound(big_postgresql, bounds, name, begin):
+    [(sql, values)] = outbox_statements(big_postgresql, name)
+    found = explain(big_postgresql, begin, sql, values, ANALYZE)
+    assert not [node for node in found.on("task_outbox") if node["Node Type"] == "Seq Scan"]
+    counted = sum(node["Actual Rows"] * node["Actual Loops"] for node in found.on("task_outbox"))
+    pairs = 1 if name == "of one queue" else PAIRS
+    # Due and due later, and once more those that are looked up; the queues and priorities are hopped over.
+    assert BOUND < counted <= 3 * pairs * (BOUND + 1) + 6 * PAIRS
+    assert found.read("task_executions") <= 2 * pairs * (BOUND + 1) * 2
+    assert not [node for node in found.on("task_executions") if node["Node Type"] == "Seq Scan"]
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_sqlite_counts_what_waits_up_to_the_bound(big_sqlite, bounds, name):
+    [(sql, values)] = outbox_statements(big_sqlite, name)
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 100
+
+    with big_sqlite.begun(Begin.READ) as connection:
+        whole = [line for line in scans(connection, sql, values) if "USING" not in line]
+        assert whole == [], sql
+        raw = connection.connection.dbapi_connection
+        raw.set_progress_handler(count, 100)
+        connection.exec_driver_sql(sql, values).all()
+        raw.set_progress_handler(None, 100)
+    assert 0 < steps < 60 * 3 * (1 if name == "of one queue" else PAIRS) * BOUND

@@ -62,7 +62,7 @@ def test_it_has_every_logger_that_speaks():
     speaking = set()
     for path in (ROOT / "outboxq").rglob("*.py"):
         source = path.read_text()
-        if re.search(r"\blog\.(?!getLogger)\w+\(|\((?:self\._)?log, ", source):
+        if re.search(r"\blog\.(?!getLogger)\w+\(|\((?:self\._)?log[,)]", source):
             speaking |= set(re.findall(r'getLogger\("(outboxq\.\w+)"\)', source))
     assert set(re.findall(r"^\| `(outboxq\.\w+)` \|", TEXT, re.MULTILINE)) == speaking
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -12,7 +13,7 @@ import sentry_sdk
 
 from outboxq import Cancel, Retry, RetryPolicy, Snooze, TaskContext
 from outboxq.contrib.opentelemetry import OpenTelemetryHook
-from outboxq.contrib.sentry import SentryHook
+from outboxq.contrib.sentry import SentryHook, _data
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 
@@ -161,6 +162,34 @@ def test_what_a_handler_wishes_is_never_reported(outbox, sentry, status):
     assert [one["contexts"]["trace"]["status"] for one in sent.transactions] == [status] * len(WISHES[status])
 
 
+def test_a_retry_of_the_last_attempt_is_reported(outbox, sentry):
+    """The task has failed for good: a person has to know."""
+    sent, ours = sentry(), outbox(SentryHook())
+
+    @ours.task(name="shop.wishes", retry=RetryPolicy.never())
+    def wishes() -> None:
+        raise Retry(1)
+
+    wishes.using(ours).enqueue()
+    ours.worker().run(burst=True)
+    [error] = sent.errors
+    assert error["exception"]["values"][-1]["type"] == "Retry"
+    assert [one["contexts"]["trace"]["status"] for one in sent.transactions] == ["internal_error"]
+
+
+def test_a_transactional_task_that_lost_its_lease_is_aborted(outbox, sentry):
+    sent, ours = sentry(), outbox(SentryHook())
+
+    @ours.task(name="shop.book", transactional=True)
+    def book(ctx: TaskContext) -> None:
+        ctx.connection.exec_driver_sql("UPDATE task_leases SET lease_token = 99")
+
+    handle = book.using(ours).enqueue()
+    ours.worker().run(burst=True)
+    assert {one["contexts"]["trace"]["status"] for one in sent.transactions} == {"aborted"}
+    ours.store.cancel(handle.id)
+
+
 SETTINGS = [
     pytest.param({}, False, id="nothing"),
     pytest.param({"send_default_pii": True}, True, id="send_default_pii"),
@@ -226,6 +255,20 @@ def test_tasks_without_headers_have_traces_of_their_own(outbox, sentry):
     ours.worker().run(burst=True)
     one, two = (found["contexts"]["trace"]["trace_id"] for found in sent.transactions)
     assert one != two
+
+
+def test_the_latency_counts_from_the_moment_at_which_the_task_was_due():
+    enqueued = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    started = enqueued + timedelta(hours=1, milliseconds=30)
+
+    def latency(**known):
+        claim = SimpleNamespace(started_at=started, args="{}", **known)
+        context = SimpleNamespace(claim=claim, created_at=enqueued, task_id=1, queue="default", attempt=1)
+        return _data(context)["messaging.message.receive.latency"]
+
+    assert latency(available_at=enqueued + timedelta(hours=1)) == 30
+    assert latency(available_at=None) == 3_600_030
+    assert latency(available_at=started + timedelta(seconds=1)) == 0
 
 
 def test_it_goes_with_opentelemetry_and_the_callers_headers(outbox, sentry, telemetry):

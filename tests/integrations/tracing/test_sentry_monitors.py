@@ -33,7 +33,7 @@ def test_a_tick_is_one_check_in_from_its_first_attempt_to_its_end(outbox, sentry
         if ctx.attempt == 1:
             raise ConnectionError("the bank is away")
 
-    run_tick(ours, nightly, timeout=timedelta(seconds=90))
+    run_tick(ours, nightly, timeout=timedelta(seconds=90), tz="Europe/Berlin")
     first, again, end = sent.of("check_in")
     assert {one["monitor_slug"] for one in (first, again, end)} == {"nightly-report"}
     assert len({one["check_in_id"] for one in (first, again, end)}) == 1
@@ -41,7 +41,7 @@ def test_a_tick_is_one_check_in_from_its_first_attempt_to_its_end(outbox, sentry
     assert end["duration"] >= 0
     assert first["monitor_config"] == {
         "schedule": {"type": "crontab", "value": "30 2 * * *"},
-        "timezone": "UTC",
+        "timezone": "Europe/Berlin",
         "checkin_margin": 2,
         "max_runtime": 2,
     }
