@@ -71,6 +71,8 @@ MUTANTS = (
         "alembic/versions/0003_statistics.py",
         (("newest.created_at >= since AND queue = (", "newest.created_at >= since AND '' <> ("),),
         ("tests/dialects/test_backlog.py",),
+    ),
+    Mutant(
         "a moment of a schedule without an offset is read in UTC",
         "outboxq/cli/schedules.py",
         (("moment.replace(tzinfo=zone_of(tz))", "moment.replace(tzinfo=UTC)"),),
