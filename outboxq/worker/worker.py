@@ -12,7 +12,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Unpack
 from uuid import UUID, uuid4
 
@@ -24,7 +23,6 @@ from ..integration.hook_calls import HookCalls, WorkerHooks
 from ..integration.hooks import WorkerInfo
 from ..model import duration
 from ..model.log_fields import fields_of
-from ..schedules import declare_schedules
 from ..store import Store
 from ..task import TaskRegistry
 from .claim_loop import ClaimLoop
@@ -35,17 +33,14 @@ from .executor import STOPPED
 from .handback import Handback
 from .leases import Leases
 from .log_lines import EndLog, introduce
-from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
 from .meter import Meter
 from .metrics_port import MetricsPort
 from .options import WorkerOptions, WorkerSettings, with_options
-from .planting import Planting
-from .recovery import Recovery
+from .services import Services
 from .signals import handle_stop_signals
-from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
 from .task_runner import TaskRunner
 from .thread_pool import HandlerPool
-from .unknown_tasks import KnownTaskScheduler, UnknownTasks
+from .unknown_tasks import UnknownTasks
 
 log = logging.getLogger("outboxq.worker")
 
@@ -172,40 +167,23 @@ class Worker:
             meter=meter,
         )
 
-        # Services, each in a thread of its own.
-        known = [*names, *tasks.built_in]
-        known_tasks = KnownTaskScheduler(self._claiming, known, queues=settings.queues, topics=settings.topics)
-        description = {"label": self.label, "task_names": known, **settings.scope}
+        description = {"label": self.label, "task_names": [*names, *tasks.built_in], **settings.scope}
         self._hooks = WorkerHooks(hooks, WorkerInfo(id=self.id, **{**description, "task_names": names}))
-        registration = WorkerRegistration(self._claiming, self.id, unknown.recent, description, meter)
-        recovery = Recovery(
+        self._services = Services(
+            self._claiming,
             self._urgent,
-            self._leases,
-            every=settings.recover_every,
-            prove_writable=registration.run_once,
-            on_recovery=self._claim_loop.expect_recovered,
-            on_failpoint=on_failpoint,
+            worker_id=self.id,
+            tasks=tasks,
+            settings=settings,
+            description=description,
+            leases=self._leases,
+            claim_loop=self._claim_loop,
+            unknown=unknown,
             meter=meter,
+            stopping=self._stopping,
+            on_thread_failure=fails,
         )
-        self._planting = Planting(self._claiming, partial(declare_schedules, tasks=tasks))
-        self._registration = ServiceThread(
-            "registration", registration, fails, wake=unknown.found_new, on_stop=registration.end
-        )
-        self._known_tasks = ServiceThread("known-tasks", known_tasks, fails)
-        self._planting_thread = ServiceThread("planting", self._planting, fails)
-        tables = StatisticsTables(self._claiming)
-        written = MetricsWriter(self._claiming, meter, self.id, tables)
-        upkeep = StatisticsUpkeep(self._claiming, tables, self._stopping)
-        self._services = [
-            ServiceThread("heartbeat", self._leases, fails, wake=self._leases.beat_moved),
-            ServiceThread("recovery", recovery, fails),
-            self._registration,
-            self._planting_thread,
-            ServiceThread("partitions", PartitionMaker(self._claiming), fails),
-            self._known_tasks,
-            ServiceThread("metrics", written, fails, on_stop=written.end),
-            ServiceThread("statistics", upkeep, fails),
-        ]
+        self._registration = self._services.registration
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the drain timeout gives
@@ -302,7 +280,7 @@ class Worker:
         subscriptions = [one for task in self._tasks for one in task.subscriptions]
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
         try:
-            self._planting.begin()
+            self._services.planting.begin()
         except BaseException:
             self._disconnect()
             raise
@@ -321,10 +299,7 @@ class Worker:
 
     def _begin(self, *, burst: bool) -> None:
         self._urgent.check_file()
-        self._registration.run_early()
-        self._known_tasks.run_early()
-        if burst:
-            self._planting_thread.run_early()  # or it could end before the first planting
+        self._services.run_early(burst=burst)
         self._has_begun = True
         self._claim_loop.burst = burst
         if self.introduces_itself:
@@ -384,9 +359,7 @@ class Worker:
         self._stopped.set()
 
     def _stop_services(self) -> None:
-        self._planting.stop()
-        for service in self._services:
-            service.stop()
+        self._services.stop()
         for service in self._services:
             _join(service, _GIVE_BACK_TIMEOUT / 4)
 

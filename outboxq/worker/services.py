@@ -1,0 +1,91 @@
+"""The services of a worker: the threads beside those that claim tasks, run them, and write their outcomes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from ..schedules import declare_schedules
+from ..store import Store
+from ..task import TaskRegistry
+from .claim_loop import ClaimLoop
+from .leases import Leases
+from .maintenance import PartitionMaker, ServiceThread, WorkerRegistration
+from .meter import Meter
+from .options import WorkerSettings
+from .planting import Planting
+from .recovery import Recovery
+from .statistics import MetricsWriter, StatisticsTables, StatisticsUpkeep
+from .unknown_tasks import KnownTaskScheduler, UnknownTasks
+
+
+class Services:
+    """The services of one worker, and their threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        urgent: Store,
+        *,
+        worker_id: UUID,
+        tasks: TaskRegistry,
+        settings: WorkerSettings,
+        description: Mapping[str, Any],
+        leases: Leases,
+        claim_loop: ClaimLoop,
+        unknown: UnknownTasks,
+        meter: Meter,
+        stopping: threading.Event,
+        on_thread_failure: Callable[[BaseException], None],
+    ) -> None:
+        """Make the services; no thread starts. `urgent`: connections for what is as urgent as a heartbeat."""
+        registration = WorkerRegistration(store, worker_id, unknown.recent, description, meter)
+        recovery = Recovery(
+            urgent,
+            leases,
+            every=settings.recover_every,
+            prove_writable=registration.run_once,
+            on_recovery=claim_loop.expect_recovered,
+            on_failpoint=settings.on_failpoint,
+            meter=meter,
+        )
+        known_tasks = KnownTaskScheduler(
+            store, description["task_names"], queues=settings.queues, topics=settings.topics
+        )
+        self.planting = Planting(store, partial(declare_schedules, tasks=tasks))
+        tables = StatisticsTables(store)
+        written = MetricsWriter(store, meter, worker_id, tables)
+        upkeep = StatisticsUpkeep(store, tables, stopping)
+        thread = partial(ServiceThread, on_thread_failure=on_thread_failure)
+        self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
+        self._known_tasks = thread("known-tasks", known_tasks)
+        self._planting = thread("planting", self.planting)
+        self._threads = [
+            thread("heartbeat", leases, wake=leases.beat_moved),
+            thread("recovery", recovery),
+            self.registration,
+            self._planting,
+            thread("partitions", PartitionMaker(store)),
+            self._known_tasks,
+            thread("metrics", written, on_stop=written.end),
+            thread("statistics", upkeep),
+        ]
+
+    def __iter__(self) -> Iterator[ServiceThread]:
+        return iter(self._threads)
+
+    def run_early(self, *, burst: bool) -> None:
+        """Run the services that come before the first claim. A worker with `burst` may end before a thread had its turn."""
+        self.registration.run_early()
+        self._known_tasks.run_early()
+        if burst:
+            self._planting.run_early()
+
+    def stop(self) -> None:
+        """Tell all services to end. The caller joins their threads."""
+        self.planting.stop()
+        for thread in self._threads:
+            thread.stop()
