@@ -27,6 +27,7 @@ from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPo
 from outboxq.cli import main
 from outboxq.cli.metrics_ports import port_of
 from outboxq.contrib.prometheus import WorkerCollector
+from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Role
 from outboxq.model import NewTask
 from outboxq.model.histograms import BOUNDS
@@ -35,6 +36,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.metrics import METRICS, Kind, Source
+from tests.proxy import Proxy
 from tests.waiting import until
 
 LATER = timedelta(hours=1)
@@ -187,17 +189,29 @@ def test_a_scrape_reads_the_database_once_in_five_seconds():
 
 
 def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(monkeypatch):
-    monkeypatch.setattr(prometheus, "PATIENCE", 0.01)
-    answers, reads = threading.Event(), []
+    answers, reads, waits = threading.Event(), [], []
 
     def find():
         reads.append(1)
         answers.wait()
         return "found"
 
-    cache = prometheus.GaugeCache(find)
-    assert [cache.read(), cache.read()] == [None, None]
-    assert len(reads) == 1, "the second scrape waits for the same answer"
+    class Noted(threading.Event):
+        def wait(self, timeout=None):
+            if timeout is None:  # a thread that starts
+                return super().wait()
+            waits.append(timeout)
+            return super().wait(0)
+
+    now = [100.0]
+    cache = prometheus.GaugeCache(find, clock=lambda: now[0])
+    monkeypatch.setattr(prometheus.threading, "Event", Noted)
+    for _ in range(3):
+        assert cache.read() is None
+        now[0] += 1.5
+    monkeypatch.undo()
+    assert waits == [2.0, 0.5, 0.0]
+    assert len(reads) == 1, "all of them wait for the same answer"
     answers.set()
     assert until(cache.read) == "found"
 
@@ -217,6 +231,22 @@ def test_an_unreachable_database_leaves_its_gauges_out_and_no_more(outbox, monke
     assert names >= {"outboxq_task_attempts_total", "outboxq_worker_threads", "outboxq_worker_listening"}
     said = [record.message for record in caplog.records if "/metrics leaves them out" in record.message]
     assert len(said) == 1, "not at each scrape"
+
+
+def test_while_the_network_is_cut_the_process_answers_and_afterwards_the_gauges_are_back(postgresql, monkeypatch):
+    monkeypatch.setattr(prometheus, "FRESH_FOR", 0.0)
+    monkeypatch.setattr(prometheus, "PATIENCE", 0.2)
+    with Proxy(postgresql.url) as proxy:
+        engine = postgresql.own(make_engine(proxy.url))
+        with serving(Outbox(engine), queues=["idle"]) as (_, port):
+            postgresql.add(postgresql.store, queue="mail")
+            until(lambda: "outboxq_tasks" in scrape(port))
+            proxy.pause()
+            until(lambda: "outboxq_tasks" not in scrape(port))
+            assert scrape(port)["outboxq_worker_threads"]
+            proxy.resume()
+            until(lambda: "outboxq_tasks" in scrape(port))
+        engine.dispose()
 
 
 def test_a_registry_of_ones_own_takes_the_collector(outbox):
@@ -273,6 +303,18 @@ def test_a_start_that_fails_frees_the_port(database):
 def test_what_is_no_port_is_refused(outbox, port):
     with pytest.raises(InvalidArgument, match="metrics_port must be a port from 0 to 65535, not"):
         outbox.worker(metrics_port=port)
+
+
+@pytest.mark.parametrize("host", ["", None, 7])
+def test_what_is_no_host_is_refused(outbox, host):
+    """An empty one would mean every address of the machine."""
+    with pytest.raises(InvalidArgument, match="metrics_host must be a host name or an address"):
+        outbox.worker(metrics_port=0, metrics_host=host)
+
+
+def test_a_host_that_is_not_known_stops_the_start(outbox):
+    with pytest.raises(ConfigurationError, match=r"no metrics can be served on nowhere\.invalid port 0: "):
+        outbox.worker(metrics_port=0, metrics_host="nowhere.invalid").start()
 
 
 WITHOUT = """
