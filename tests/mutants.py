@@ -26,6 +26,53 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a bucket of a histogram for Prometheus has only what no smaller one has",
+        "outboxq/worker/prometheus.py",
+        (("sum(numbers[: at + 1])", "numbers[at]"),),
+        ("tests/contract/test_prometheus.py",),
+    ),
+    Mutant(
+        "each scrape reads the database",
+        "outboxq/worker/prometheus.py",
+        (("            if self._clock() - self._at < FRESH_FOR:\n", "            if self._clock() < self._at:\n"),),
+        ("tests/contract/test_prometheus.py",),
+    ),
+    Mutant(
+        "the next tick is never in the past, so no alert tells that nobody plants",
+        "outboxq/worker/prometheus.py",
+        ((".after(min(one.planted_until, now))", ".after(now)"),),
+        ("tests/contract/test_prometheus.py",),
+    ),
+    Mutant(
+        "another attempt at a tick's task counts as a late tick",
+        "outboxq/worker/meter.py",
+        (("claim.started_at == claim.first_started_at", "claim.started_at >= claim.first_started_at"),),
+        ("tests/contract/test_prometheus.py",),
+    ),
+    Mutant(
+        "all processes of a supervisor take the same port for their metrics",
+        "outboxq/cli/metrics_ports.py",
+        (("first + number - 1 if first else first", "first"),),
+        ("tests/contract/test_prometheus.py",),
+    ),
+    Mutant(
+        "an autoscaler hears the age of the lowest priority only",
+        "alembic/versions/0003_statistics.py",
+        (
+            (
+                "                oldest := least(oldest, due_since);\n            END LOOP;\n",
+                "                oldest := coalesce(oldest, due_since);\n            END LOOP;\n",
+            ),
+        ),
+        ("tests/dialects/test_backlog.py",),
+    ),
+    Mutant(
+        "an autoscaler hears the starts of all queues",
+        "alembic/versions/0003_statistics.py",
+        (("newest.created_at >= since AND queue = (", "newest.created_at >= since AND '' <> ("),),
+        ("tests/dialects/test_backlog.py",),
+    ),
+    Mutant(
         "a moment of a schedule without an offset is read in UTC",
         "outboxq/cli/schedules.py",
         (("moment.replace(tzinfo=zone_of(tz))", "moment.replace(tzinfo=UTC)"),),

@@ -64,6 +64,12 @@ def _port(value: object, name: str) -> int:
     return value
 
 
+def _host(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(f"{name} must be a host name or an address, such as 127.0.0.1, not {value!r}")
+    return value
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSettings:
     """The checked options of one worker. Each field is one option of `WorkerOptions`, with its default.
@@ -111,7 +117,7 @@ class WorkerSettings:
     metrics_port: int | None = field(default=None, metadata={"check": _port})
     """Serve `/metrics` to Prometheus on this port while the worker runs; 0: on a free one, which the log names. None: do not. It
     needs the extra `prometheus`."""
-    metrics_host: str = "127.0.0.1"
+    metrics_host: str = field(default="127.0.0.1", metadata={"check": _host})
     """The address that `metrics_port` is opened on. Whoever reaches it reads the names of queues and tasks."""
     on_failpoint: OnFailpoint = ignore_failpoint
     """Called at each `Failpoint`, for tests."""

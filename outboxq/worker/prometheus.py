@@ -109,7 +109,7 @@ class GaugeCache:
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
         self._found: Gauges | None = None
-        self._at = -math.inf
+        self._at = self._began = -math.inf
         self._reading: threading.Event | None = None
 
     def read(self) -> Gauges | None:
@@ -119,9 +119,11 @@ class GaugeCache:
                 return self._found
             done = self._reading
             if done is None:
-                done = self._reading = threading.Event()
+                done, self._began = threading.Event(), self._clock()
+                self._reading = done
                 threading.Thread(target=self._refresh, args=(done,), name="outboxq-gauges", daemon=True).start()
-        if not done.wait(PATIENCE):
+            left = self._began + PATIENCE - self._clock()
+        if not done.wait(max(0.0, left)):  # of several scrapes in an outage, only the first one waits
             return None
         with self._lock:
             return self._found

@@ -52,9 +52,9 @@ READS_NO_TABLE = {
     "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
     "may_pass", "now", "queue_values", "read", "reserve_engine", "reserved", "run", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
-    "sleeping_workers", "time_partitions",
+    "sleeping_workers", "table_sizes", "time_partitions",
 }  # fmt: skip
-"""What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make."""
+"""What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
 TASK, WORKER = uuid7(), uuid4()
 NIGHTLY = NewSchedule(name="nightly", task_name="tests.work", rule="30 2 * * *")
 WAITING: Any = SimpleNamespace(id=TASK, status=TaskStatus.READY, queue="mail")

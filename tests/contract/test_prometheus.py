@@ -13,22 +13,30 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from outboxq import Cancel, ConfigurationError, InvalidArgument, Outbox, RetryPolicy, migrations
 from outboxq.cli import main
 from outboxq.cli.metrics_ports import port_of
 from outboxq.contrib.prometheus import WorkerCollector
+from outboxq.database.engine import make_engine
+from outboxq.database.privileges import Role
+from outboxq.model import NewTask
 from outboxq.model.histograms import BOUNDS
 from outboxq.model.schedules import NewSchedule
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.metrics import METRICS, Kind, Source
+from tests.proxy import Proxy
 from tests.waiting import until
 
 LATER = timedelta(hours=1)
@@ -181,17 +189,29 @@ def test_a_scrape_reads_the_database_once_in_five_seconds():
 
 
 def test_a_database_that_does_not_answer_is_waited_for_once_and_not_for_long(monkeypatch):
-    monkeypatch.setattr(prometheus, "PATIENCE", 0.01)
-    answers, reads = threading.Event(), []
+    answers, reads, waits = threading.Event(), [], []
 
     def find():
         reads.append(1)
         answers.wait()
         return "found"
 
-    cache = prometheus.GaugeCache(find)
-    assert [cache.read(), cache.read()] == [None, None]
-    assert len(reads) == 1, "the second scrape waits for the same answer"
+    class Noted(threading.Event):
+        def wait(self, timeout=None):
+            if timeout is None:  # a thread that starts
+                return super().wait()
+            waits.append(timeout)
+            return super().wait(0)
+
+    now = [100.0]
+    cache = prometheus.GaugeCache(find, clock=lambda: now[0])
+    monkeypatch.setattr(prometheus.threading, "Event", Noted)
+    for _ in range(3):
+        assert cache.read() is None
+        now[0] += 1.5
+    monkeypatch.undo()
+    assert waits == [2.0, 0.5, 0.0]
+    assert len(reads) == 1, "all of them wait for the same answer"
     answers.set()
     assert until(cache.read) == "found"
 
@@ -211,6 +231,22 @@ def test_an_unreachable_database_leaves_its_gauges_out_and_no_more(outbox, monke
     assert names >= {"outboxq_task_attempts_total", "outboxq_worker_threads", "outboxq_worker_listening"}
     said = [record.message for record in caplog.records if "/metrics leaves them out" in record.message]
     assert len(said) == 1, "not at each scrape"
+
+
+def test_while_the_network_is_cut_the_process_answers_and_afterwards_the_gauges_are_back(postgresql, monkeypatch):
+    monkeypatch.setattr(prometheus, "FRESH_FOR", 0.0)
+    monkeypatch.setattr(prometheus, "PATIENCE", 0.2)
+    with Proxy(postgresql.url) as proxy:
+        engine = postgresql.own(make_engine(proxy.url))
+        with serving(Outbox(engine), queues=["idle"]) as (_, port):
+            postgresql.add(postgresql.store, queue="mail")
+            until(lambda: "outboxq_tasks" in scrape(port))
+            proxy.pause()
+            until(lambda: "outboxq_tasks" not in scrape(port))
+            assert scrape(port)["outboxq_worker_threads"]
+            proxy.resume()
+            until(lambda: "outboxq_tasks" in scrape(port))
+        engine.dispose()
 
 
 def test_a_registry_of_ones_own_takes_the_collector(outbox):
@@ -267,6 +303,18 @@ def test_a_start_that_fails_frees_the_port(database):
 def test_what_is_no_port_is_refused(outbox, port):
     with pytest.raises(InvalidArgument, match="metrics_port must be a port from 0 to 65535, not"):
         outbox.worker(metrics_port=port)
+
+
+@pytest.mark.parametrize("host", ["", None, 7])
+def test_what_is_no_host_is_refused(outbox, host):
+    """An empty one would mean every address of the machine."""
+    with pytest.raises(InvalidArgument, match="metrics_host must be a host name or an address"):
+        outbox.worker(metrics_port=0, metrics_host=host)
+
+
+def test_a_host_that_is_not_known_stops_the_start(outbox):
+    with pytest.raises(ConfigurationError, match=r"no metrics can be served on nowhere\.invalid port 0: "):
+        outbox.worker(metrics_port=0, metrics_host="nowhere.invalid").start()
 
 
 WITHOUT = """
@@ -459,3 +507,37 @@ def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(dat
     assert prometheus._depths(found) == {"ready": 12_000, "delayed": 4, "running": 0, "failed": 1}
     found = Statistics(queue="mail", ready=10_000, ready_at_least=True)
     assert prometheus._depths(found)["ready"] == 10_000
+
+
+@pytest.mark.in_turn
+def test_a_database_at_the_first_revision_has_its_gauges_too(database, tmp_path, cluster):
+    """A rollout may start the new code before the upgrade."""
+    url = f"sqlite:///{tmp_path / 'old.db'}" if database.name == "sqlite" else cluster.create_database()
+    migrations.upgrade(url, "0001")
+    outbox = Outbox(url)
+    outbox.store.enqueue(NewTask(id=uuid7(), task_name="tests.work", queue="mail", args="{}"))
+    with serving(outbox, queues=["idle"]) as (_, port):
+        found = scrape(port)
+    assert found["outboxq_tasks"][labels(queue="mail", state="ready")] == 1
+    assert "outboxq_schedule_next_timestamp_seconds" not in found
+    outbox.store.engine.dispose()
+
+
+def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):
+    role = f"worker_{uuid4().hex}"
+    postgresql.run(f"CREATE ROLE {role} LOGIN")
+    try:
+        postgresql.store.rights.grant(Role.WORKER, role)
+        engine = postgresql.own(create_engine(make_url(postgresql.url).set(username=role)))
+        with serving(Outbox(engine)) as (_, port):
+            postgresql.add(
+                postgresql.store, queue="mail", task_name="tests.other", available_at=postgresql.store.now() + LATER
+            )
+            found = scrape(port)
+        assert found["outboxq_tasks"][labels(queue="mail", state="delayed")] == 1
+        assert found["outboxq_table_bytes"][labels(table="task_executions")] > 0
+    finally:
+        for one in postgresql.engines:
+            one.dispose()
+        postgresql.run(f"DROP OWNED BY {role}")
+        postgresql.run(f"DROP ROLE {role}")
