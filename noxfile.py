@@ -1,5 +1,5 @@
-"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `examples`, `mutants`, `plans`, `bench`,
-`bench_keyed`, `bench_history`, `bench_growth`) are asked for by name."""
+"""`nox` runs what `.ci/run` runs, on every Python; the campaigns (`faults`, `faults_mixed`, `pgbouncer`, `monitoring`, `examples`,
+`mutants`, `plans`, `bench`, `bench_keyed`, `bench_history`, `bench_growth`, `bench_status`) are asked for by name."""
 
 from __future__ import annotations
 
@@ -174,3 +174,10 @@ def bench_growth(session: nox.Session) -> None:
     """What each call costs as the tables grow to ten million tasks: pages, log, time; needs some 25 GB of disk."""
     session.install("-e", ".[test]")
     session.run("python", "-m", "benchmarks.growth", *session.posargs)
+
+
+@nox.session
+def bench_status(session: nox.Session) -> None:
+    """What a look at the statistics costs with ten million waiting tasks."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.status", *session.posargs)

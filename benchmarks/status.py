@@ -121,10 +121,10 @@ def fill(store: Store, waiting: int, ended: int) -> None:
 
 
 def write_metrics(connection: object, kind: str, ended: int) -> None:
-    """Write what four workers with 20 tasks have counted in an hour: ten seconds each in the last ten minutes, then minutes."""
+    """Write what four workers with 20 tasks have counted in an hour: ten seconds each in the last three minutes, then minutes."""
     rows, now = [], datetime.now(UTC)
-    spans = [(10 * n + 10, 10, worker) for n in range(60) for worker in range(WORKERS)]
-    spans += [(600 + 60 * n + 60, 60, 0) for n in range(50)]
+    spans = [(10 * n + 10, 10, worker) for n in range(18) for worker in range(WORKERS)]
+    spans += [(180 + 60 * n + 60, 60, 0) for n in range(57)]
     for ago, seconds, _ in spans:
         for task in range(TASKS):
             number = ended * seconds // 3600 // TASKS // (WORKERS if seconds == 10 else 1)

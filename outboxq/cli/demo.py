@@ -155,7 +155,7 @@ def _ended(worker: subprocess.Popen[bytes]) -> int:
 
 
 def _counts() -> Statistics:
-    return next((q for q in shop.outbox.store.stats() if q.queue == shop.QUEUE), Statistics(queue=shop.QUEUE))
+    return next((q for q in shop.outbox.store.stats(exact=True) if q.queue == shop.QUEUE), Statistics(queue=shop.QUEUE))
 
 
 def _status(task_id: UUID) -> TaskStatus | None:

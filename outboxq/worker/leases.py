@@ -65,8 +65,10 @@ class ActiveClaim:
         claim, began, ended = self.claim, self.context.began, self.context.ended
         if began is None:
             return Timing(None, None)
-        due = claim.started_at if claim.available_at is None else max(claim.available_at, claim.created_at)
-        waited = (claim.started_at - due).total_seconds() + began - self.sent
+        waited, due = began - self.sent, claim.available_at
+        if due is not None:
+            due = max(due, claim.created_at)
+            waited += (claim.started_at - due).total_seconds()
         return Timing(max(0.0, waited), None if ended is None else ended - began)
 
 
@@ -137,13 +139,13 @@ class Leases:
 
     def timings(self, claims: Iterable[Claim]) -> dict[UUID, Timing]:
         """Return how long the attempts of those claims waited and ran that this process holds, by the ids of their tasks."""
+        found = {}
         with self._lock:
-            held = [(claim, self._held.get(claim.id)) for claim in claims]
-        return {
-            claim.id: one.timing
-            for claim, one in held
-            if one is not None and one.claim.lease_token == claim.lease_token
-        }
+            for claim in claims:
+                one = self._held.get(claim.id)
+                if one is not None and one.claim.lease_token == claim.lease_token:
+                    found[claim.id] = one.timing
+        return found
 
     def held(self) -> list[ActiveClaim]:
         with self._lock:

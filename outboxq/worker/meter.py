@@ -19,7 +19,7 @@ from uuid import UUID
 
 from ..model import Claim, EventType, Outcome
 from ..model.headers import headers_of_json
-from ..model.histograms import BUCKETS, bucket_of
+from ..model.histograms import BOUNDS, BUCKETS, bucket_of
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
 TASK_BOUNDS: Final = tuple(2**power for power in range(11))
@@ -148,16 +148,18 @@ class Meter:
         """
         with self._lock:
             for outcome in outcomes:
-                claim = outcome.claim
+                claim, kind = outcome.claim, outcome.event_type
                 timing = timings.get(claim.id, _UNKNOWN)
-                if claim.id in lost:
+                if lost and claim.id in lost:
                     end = AttemptEnd.LOST
+                elif kind is EventType.COMPLETED:  # as most are
+                    end = AttemptEnd.COMPLETED
+                elif claim.timeout_seconds is not None and _timed_out(outcome, timing):
+                    end = AttemptEnd.TIMED_OUT
+                    if kind is EventType.FAILED:
+                        self._counts[claim.queue, claim.task_name].timed_out_last += 1
                 else:
-                    end = _ENDS[outcome.event_type]
-                    if claim.timeout_seconds is not None and _timed_out(outcome, timing):
-                        end = AttemptEnd.TIMED_OUT
-                        if outcome.event_type is EventType.FAILED:
-                            self._counts[claim.queue, claim.task_name].timed_out_last += 1
+                    end = _ENDS[kind]
                 self._count(claim, end, timing)
 
     def lost(self, claim: Claim, timing: Timing = _UNKNOWN) -> None:
@@ -218,10 +220,13 @@ class Meter:
 
     def _count(self, claim: Claim, end: AttemptEnd, timing: Timing) -> None:
         counts = self._counts[claim.queue, claim.task_name]
-        setattr(counts, end, getattr(counts, end) + 1)
+        if end is AttemptEnd.COMPLETED:
+            counts.completed += 1
+        else:
+            setattr(counts, end, getattr(counts, end) + 1)
         waited, ran = timing
         if waited is not None:
-            counts.wait[bucket_of(waited)] += 1
+            counts.wait[bisect_left(BOUNDS, waited)] += 1
             counts.wait_seconds += waited
             if (
                 claim.headers is not None
@@ -230,7 +235,7 @@ class Meter:
             ):
                 self._count_tick(claim, waited)
         if ran is not None:
-            counts.run[bucket_of(ran)] += 1
+            counts.run[bisect_left(BOUNDS, ran)] += 1
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:
