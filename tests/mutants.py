@@ -977,6 +977,72 @@ MUTANTS = (
         (('is now {revision}"', 'is up to date"'),),
         ("tests/contract/test_cli.py",),
     ),
+    Mutant(
+        "a time that comes twice in autumn is two ticks of a fixed rule",
+        "outboxq/model/rules.py",
+        (("self._fixed_after(moment) if self._is_fixed else", "self._fixed_after(moment) if False else"),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "a repeated rule leaves out the hour that comes again in autumn",
+        "outboxq/model/rules.py",
+        (("        if self._offset(soon) != offset:\n", "        if False:\n"),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "ticks are counted in whole days across a change of the clock",
+        "outboxq/model/rules.py",
+        ((" and self._offset(begin - _SECOND) == self._offset(last)", ""),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "a rule without any moment is taken",
+        "outboxq/model/rules.py",
+        (("        _without_moment(text)\n", "        InvalidArgument(text)\n"),),
+        ("tests/unit/test_rules.py",),
+    ),
+    Mutant(
+        "a clock that is set back has ticks planted again",
+        "outboxq/model/planning.py",
+        (("rule.after(max(done, now - MICROSECOND))", "rule.after(now - MICROSECOND)"),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "a plan that is cut short forgets the rest",
+        "outboxq/model/planning.py",
+        (("        planted_until = ticks[-1]\n", "        planted_until = now + horizon\n"),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "what is caught up is not bounded",
+        "outboxq/model/planning.py",
+        (("islice(rule.ticks(done), schedule.catch_up_limit)", "rule.ticks(done)"),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "jitter differs from worker to worker",
+        "outboxq/model/planning.py",
+        (('f"{schedule.name}\\0{tick.timestamp()}"', 'f"{schedule.name}\\0{id(object)}{tick.timestamp()}"'),),
+        ("tests/unit/test_planning.py",),
+    ),
+    Mutant(
+        "a schedule's arguments are not checked against its task",
+        "outboxq/task.py",
+        (("        self.parameters.check_call((), {})\n", ""),),
+        ("tests/contract/test_periodic.py",),
+    ),
+    Mutant(
+        "a worker does not declare the schedules of its code",
+        "outboxq/worker/worker.py",
+        (("declare or partial(declare_schedules, tasks=tasks)", "declare"),),
+        ("tests/contract/test_periodic.py",),
+    ),
+    Mutant(
+        "a test's clock runs past a tick by itself",
+        "outboxq/testing/harness.py",
+        (("            self._wait_for_ticks()\n", ""),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
 )
 
 
